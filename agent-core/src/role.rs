@@ -377,8 +377,8 @@ pub trait RoleSource: Send + Sync + 'static {
     /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`] where a secret of the
-    /// role cannot be opened.
+    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`] where a secret
+    /// of the role cannot be opened.
     async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
 }
 

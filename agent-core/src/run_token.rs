@@ -14,7 +14,8 @@ pub trait RunTokens: Send + Sync + 'static {
     /// Issues a token that allows calls of `tools` in `context` for at most `ttl`.
     ///
     /// # Errors
-    /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) where no further token can be issued now.
+    /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) where no further token can be issued
+    /// now.
     fn issue(
         &self,
         context: &ExecutionContext,

@@ -2,8 +2,9 @@
 //!
 //! A turn loads the role (an agent of another company is reported as missing), selects the backend, collects all
 //! context layers concurrently, assembles the prompt within the backend's budget, lets the backend prepare its
-//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of [`preview_turn`](crate::preview::preview_turn); [`run_turn`]
-//! continues from there, so a run sends exactly what a preview would show.
+//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of
+//! [`preview_turn`](crate::preview::preview_turn); [`run_turn`] continues from there, so a run sends exactly what a
+//! preview would show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -175,7 +176,7 @@ pub enum TurnError {
 pub struct PreparedTurn {
     /// The selected backend, with the results of all rules.
     pub selection: Selection,
-    /// Limit on the tokens of the prompt.
+    /// Capabilities of the selected backend: prompt budget, token counter, and its use of a run token.
     pub capabilities: BackendCapabilities,
     /// The prepared request.
     pub request: PreparedRequest,

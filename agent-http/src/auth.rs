@@ -7,8 +7,8 @@
 //! only from our own pages.
 //!
 //! A widget token may also be in the body, hence two steps: [`Authenticator::authenticate_head`] checks the head, and
-//! [`Authenticator::resolve_with_body`] combines the result with the tokens in the body. An explicit credential in the head is
-//! accepted or rejected before the body is read.
+//! [`Authenticator::resolve_with_body`] combines the result with the tokens in the body. An explicit credential in the
+//! head is accepted or rejected before the body is read.
 //!
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
 //! was correct.

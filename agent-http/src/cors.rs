@@ -3,7 +3,8 @@
 //! Two kinds of origins send requests. The operator's own front ends are listed, and may send cookies. A widget is
 //! embedded in pages that the operator does not list; its token is bound to origins, and is sent with the request
 //! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
-//! response that the page must not read by [`HttpError::deny_cross_origin`](crate::error::HttpError::deny_cross_origin).
+//! response that the page must not read by
+//! [`HttpError::deny_cross_origin`](crate::error::HttpError::deny_cross_origin).
 
 use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
@@ -113,8 +114,8 @@ fn finish_response(mut response: Response<ResponseBody>) -> Response<ResponseBod
 /// Header names sent in `Vary` on every response.
 const VARY_VALUE: &str = "origin, access-control-request-method, access-control-request-headers";
 
-/// Appends [`VARY_VALUE`] to the handler's own `Vary` values, in one header line. A `HeaderMap` stores repeated values in
-/// an extra allocation, which the connection would keep as long as it is open.
+/// Appends [`VARY_VALUE`] to the handler's own `Vary` values, in one header line. A `HeaderMap` stores repeated values
+/// in an extra allocation, which the connection would keep as long as it is open.
 fn append_vary(headers: &mut HeaderMap) {
     let mut line = Vec::with_capacity(2 * VARY_VALUE.len());
     for own in headers.get_all(VARY) {

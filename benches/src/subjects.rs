@@ -1,7 +1,7 @@
 //! The subjects of the measurements and their configuration.
 //!
-//! To add a subject: write a function `fn(&Bench) -> Result<RunningSubject>` that starts its processes, waits until they are
-//! ready and returns the requests to send, and list it in [`SUBJECTS`] with its limits.
+//! To add a subject: write a function `fn(&Bench) -> Result<RunningSubject>` that starts its processes, waits until
+//! they are ready and returns the requests to send, and list it in [`SUBJECTS`] with its limits.
 
 use std::{
     io::{Read, Write},

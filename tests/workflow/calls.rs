@@ -132,9 +132,9 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
     // The run reports the call while the workflow still waits.
     one.until("TOOL_CALL_RESULT").await;
     gate.send_replace(true);
-    let parse_events = one.events().await;
+    let events = one.events().await;
     assert_eq!(
-        event_types(&parse_events),
+        event_types(&events),
         [
             "RUN_STARTED",
             "TEXT_MESSAGE_CONTENT",
@@ -146,7 +146,7 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
             "RUN_FINISHED"
         ]
     );
-    let [(tool, arguments, result)] = &calls(&parse_events)[..] else { panic!("{parse_events:?}") };
+    let [(tool, arguments, result)] = &calls(&events)[..] else { panic!("{events:?}") };
     assert_eq!((tool.as_str(), arguments), ("createTodo", &json!({"title": "Buy soil"})));
     assert_eq!(result["content"], answer["result"]["content"][0]["text"], "what the workflow was given");
     assert!(result.get("metadata").is_none(), "{result}");
@@ -156,8 +156,8 @@ async fn a_call_stands_in_the_run_where_it_was_made() {
     let after = call(&tools, "createTodo", json!({"title": "Too late"})).await;
     assert!(after["result"]["content"][0]["text"].as_str().expect("text").contains("Too late"), "{after}");
     other_gate.send_replace(true);
-    let parse_events = other.events().await;
-    assert!(calls(&parse_events).is_empty(), "another run's calls: {parse_events:?}");
+    let events = other.events().await;
+    assert!(calls(&events).is_empty(), "another run's calls: {events:?}");
 }
 
 #[tokio::test]
@@ -176,9 +176,9 @@ async fn calls_side_by_side_and_calls_that_fail() {
     call(&tools, "createTodo", json!({"title": 1})).await;
     let refused = call(&tools, "deleteTodo", json!({})).await;
     gate.send_replace(true);
-    let parse_events = reading.events().await;
-    let calls = calls(&parse_events);
-    assert_eq!(calls.len(), 5, "{parse_events:?}");
+    let events = reading.events().await;
+    let calls = calls(&events);
+    assert_eq!(calls.len(), 5, "{events:?}");
     for title in titles {
         let (_, _, result) =
             calls[..2].iter().find(|(_, arguments, _)| arguments["title"] == title).expect("both are there");

@@ -1,9 +1,9 @@
 //! Tool assignments: tools that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
 //! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
-//! scheduler. [`pending_calls`], a pure function, derives the outstanding scheduler calls from the two; [`sync_assignment`] makes
-//! them. An assignment whose synchronized version differs is out of sync until [`sync_assignment`] is called for it, by the request
-//! that saved it or by a periodic pass over all assignments.
+//! scheduler. [`pending_calls`], a pure function, derives the outstanding scheduler calls from the two;
+//! [`sync_assignment`] makes them. An assignment whose synchronized version differs is out of sync until
+//! [`sync_assignment`] is called for it, by the request that saved it or by a periodic pass over all assignments.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::workspace::{Assignment, assignment_key};
 pub const SYNC_COLLECTION: &str = "assignmentLinks";
 /// Lease of one synchronization. Longer than its scheduler calls take, including their timeouts.
 const SYNC_LEASE: Duration = Duration::from_secs(5 * 60);
-/// Maximum number of rounds of one [`sync_assignment`] call, when the assignment changes or another process writes the link
-/// meanwhile.
+/// Maximum number of rounds of one [`sync_assignment`] call, when the assignment changes or another process writes the
+/// link meanwhile.
 const MAX_SYNC_ROUNDS: usize = 4;
 
 /// Returns the record key of an assignment's synchronization state.

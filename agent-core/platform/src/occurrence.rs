@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use agent_jobs::job::occurrence_key;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +157,7 @@ pub async fn claim(
     lease: Duration,
 ) -> Result<ClaimOutcome, StoreError> {
     let marks = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
-    let key = marks.key(agent_jobs::job::occurrence_key(job_id, occurrence))?;
+    let key = marks.key(occurrence_key(job_id, occurrence))?;
     let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
     let mut attempt = 1;
     loop {
@@ -176,7 +177,7 @@ pub async fn claim(
         let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
         let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
-            let key = marks.key(agent_jobs::job::occurrence_key(job_id, old))?;
+            let key = marks.key(occurrence_key(job_id, old))?;
             writes.push(Write::Delete { key, precondition: Precondition::Any });
         }
         match records.commit(writes).await {

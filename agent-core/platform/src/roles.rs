@@ -1,4 +1,4 @@
-//! Roles at rest: a store of role blocks, with their secrets apart and sealed.
+//! Store of role blocks; their secrets are kept in records of their own, encrypted.
 
 use agent_core::role::{RoleBlock, RoleSource};
 use async_trait::async_trait;
@@ -41,8 +41,9 @@ pub trait RoleStore: RoleSource {
     /// stored value; see [`merge_secrets`].
     ///
     /// # Errors
-    /// [`StoreError::IdTaken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not hold,
-    /// [`StoreError::Invalid`] for an invalid id, [`StoreError::NotConfigured`] for a secret without a key to seal it.
+    /// [`StoreError::IdTaken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not
+    /// hold, [`StoreError::Invalid`] for an invalid id, [`StoreError::NotConfigured`] for a secret without a key to
+    /// seal it.
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
 
     /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. Data that the agent

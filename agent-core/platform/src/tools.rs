@@ -46,8 +46,8 @@ pub struct ToolServices {
     pub pulse: Option<Arc<dyn Pulse>>,
 }
 
-/// Creates all built-in tools over `records`, for the agents in `roles`. [`allowed_tools`](agent_core::allowed_tools::allowed_tools) selects those that an agent may
-/// use.
+/// Creates all built-in tools over `records`, for the agents in `roles`.
+/// [`allowed_tools`](agent_core::allowed_tools::allowed_tools) selects those that an agent may use.
 pub fn builtin_tools(
     records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,

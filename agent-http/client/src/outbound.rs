@@ -188,8 +188,8 @@ impl OutboundClient {
     ///
     /// # Errors
     /// A URL that can be refused without resolving its name is refused here, as
-    /// [`Blocked`](agent_core::error::AgentErrorKind::Blocked). A URL whose name resolves to a refused address fails with
-    /// the same kind when a request is sent.
+    /// [`Blocked`](agent_core::error::AgentErrorKind::Blocked). A URL whose name resolves to a refused address fails
+    /// with the same kind when a request is sent.
     pub fn target(&self, url: &Url, trust: UrlTrust) -> Result<Target, AgentError> {
         let connector = match self.inner.allow.check_url(url, trust).map_err(failure::blocked)? {
             AddressCheck::Unchecked => &self.inner.unchecked,

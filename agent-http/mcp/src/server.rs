@@ -16,7 +16,8 @@
 //! 8. `framing`: content negotiation and response framing.
 //!
 //! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
-//! Errors before a message is read are [`AdmissionError`]s, which the caller answers; after it they are JSON-RPC errors.
+//! Errors before a message is read are [`AdmissionError`]s, which the caller answers; after it they are JSON-RPC
+//! errors.
 
 mod admission;
 mod agent;
@@ -174,8 +175,8 @@ impl McpServer {
         }
     }
 
-    /// Checks the head of a request to the server's URL, whose method must be GET, POST or DELETE: `Host`, `Origin`, the
-    /// credential and `Accept`.
+    /// Checks the head of a request to the server's URL, whose method must be GET, POST or DELETE: `Host`, `Origin`,
+    /// the credential and `Accept`.
     ///
     /// # Errors
     ///

@@ -152,8 +152,8 @@ impl Worker {
     }
 
     /// Delivers jobs until `stop` completes, then drains: claimed jobs that have not started are released at once;
-    /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it. Call it once per
-    /// worker.
+    /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it. Call it once
+    /// per worker.
     pub async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
         // Dropping this future aborts the deliveries, which run in tasks of their own.
         let _end = self.aborting.clone().drop_guard();

@@ -86,8 +86,8 @@ fn timeout_error(what: &str, limit: Duration) -> AgentError {
 }
 
 impl TimeoutStream {
-    /// Polls for the next event. The limits are checked only every [`EVENTS_PER_TIMEOUT_CHECK`] events, since a source that is
-    /// ready needs no timer.
+    /// Polls for the next event. The limits are checked only every [`EVENTS_PER_TIMEOUT_CHECK`] events, since a source
+    /// that is ready needs no timer.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.events_since_idle >= EVENTS_PER_TIMEOUT_CHECK {
             self.events_since_idle = 1;

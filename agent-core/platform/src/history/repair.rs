@@ -2,9 +2,9 @@
 //!
 //! Histories break: a tab was closed while a tool ran, a client lost or duplicated a message, or numbered its tool
 //! calls from zero in every turn. Models reject such a history as a whole, so it is repaired before it is sent. A call
-//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]: the model then knows that the tool may have acted,
-//! while it would repeat a call that was removed; and the messages before it stay the same, which keeps the provider's
-//! prompt cache valid.
+//! without a result keeps its position and receives [`MISSING_TOOL_RESULT`]: the model then knows that the tool may
+//! have acted, while it would repeat a call that was removed; and the messages before it stay the same, which keeps the
+//! provider's prompt cache valid.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -18,8 +18,8 @@ pub const MISSING_TOOL_RESULT: &str = "no result: the call was interrupted";
 
 /// Pairs every tool call with exactly one result, directly after the calling message, in the order of the calls.
 ///
-/// - A call without a result receives [`MISSING_TOOL_RESULT`]; it is removed if its arguments are not valid JSON, as it was
-///   never executed.
+/// - A call without a result receives [`MISSING_TOOL_RESULT`]; it is removed if its arguments are not valid JSON, as it
+///   was never executed.
 /// - A result at another position is moved; one without a call, or whose call has a result already, is removed.
 /// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.
 /// - Messages without content and calls are removed, except results.

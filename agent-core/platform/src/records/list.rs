@@ -54,8 +54,8 @@ pub struct Page<T = SharedJson> {
 }
 
 impl Page {
-    /// Builds a page for `list` from records in its order. A store reads one more record than [`ListQuery::page_size`] to
-    /// detect whether another page follows.
+    /// Builds a page for `list` from records in its order. A store reads one more record than [`ListQuery::page_size`]
+    /// to detect whether another page follows.
     pub fn from_overfetch(mut records: Vec<Record>, list: &ListQuery) -> Self {
         let more = records.len() > list.page_size();
         records.truncate(list.page_size());

@@ -55,8 +55,9 @@ fn folder_collection(
 }
 
 /// Returns the entries of an agent's folder, oldest first, so that a new entry is appended to the prompt and the
-/// prefix before it stays the same. If there are more than `limit` (at most [`MAX_PAGE_RECORDS`](crate::records::MAX_PAGE_RECORDS)),
-/// the entries with the largest ids are returned, which are the newest of those created by [`create_memory`].
+/// prefix before it stays the same. If there are more than `limit` (at most
+/// [`MAX_PAGE_RECORDS`](crate::records::MAX_PAGE_RECORDS)), the entries with the largest ids are returned, which are
+/// the newest of those created by [`create_memory`].
 pub async fn list_memories(
     records: &dyn Records,
     company_id: &str,
@@ -97,8 +98,8 @@ pub async fn create_memory(
     Ok(entry)
 }
 
-/// Returns true if the folder has reached [`MAX_MEMORIES_PER_FOLDER`]. Workspace files also add entries, so the records are
-/// counted. Concurrent calls may each find room for one more.
+/// Returns true if the folder has reached [`MAX_MEMORIES_PER_FOLDER`]. Workspace files also add entries, so the records
+/// are counted. Concurrent calls may each find room for one more.
 async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut count = 0;

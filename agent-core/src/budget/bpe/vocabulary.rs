@@ -1,4 +1,4 @@
-//! A vocabulary of byte-pair encoding that is searched in the bytes of its file.
+//! Byte-pair-encoding vocabulary, looked up in the sorted bytes of its file without building a map.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

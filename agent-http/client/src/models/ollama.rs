@@ -164,10 +164,10 @@ async fn error_response(response: OutboundResponse) -> AgentError {
     if status != StatusCode::BAD_REQUEST {
         return failure;
     }
-    let Ok(from_body_error) = response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await else {
+    let Ok(body) = response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await else {
         return failure;
     };
-    let words = String::from_utf8_lossy(&from_body_error);
+    let words = String::from_utf8_lossy(&body);
     let known = [
         ("does not support tools", "the model at Ollama takes no tools, and the agent has some"),
         ("does not support thinking", "the model at Ollama cannot think aloud, and was asked to"),

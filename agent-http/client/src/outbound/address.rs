@@ -3,8 +3,8 @@
 //! An address is public if the IANA special-purpose registries (RFC 6890 and its updates) do not reserve it. Every
 //! other address needs an entry in the operator's [`AllowList`].
 //!
-//! A URL with an IP address is decided here. A URL with a host name cannot be decided before resolution: its [`AddressCheck`]
-//! says whether the resolved addresses must be checked.
+//! A URL with an IP address is decided here. A URL with a host name cannot be decided before resolution: its
+//! [`AddressCheck`] says whether the resolved addresses must be checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;

@@ -13,6 +13,7 @@ mod prompts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
 use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
@@ -101,7 +102,7 @@ impl ToolAccess {
 /// Returns the names of the tools that the agent may use for this identity: those allowed in a run, restricted to the
 /// credential's grants.
 fn allowed_tools(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
-    let mut names = agent_core::allowed_tools::allowed_tools_in_run(role, who.context.caller);
+    let mut names = allowed_tools_in_run(role, who.context.caller);
     names.retain(|name| who.context.has_grant(name));
     names
 }

@@ -30,7 +30,8 @@ impl HostGuard {
     /// Creates the validator for a server that listens on `bound` with the public URL `public_url`, and allows its own
     /// origins and `origins`.
     ///
-    /// `origins` are serialized as browsers do. A server that listens on loopback accepts the loopback names too, with any port.
+    /// `origins` are serialized as browsers do. A server that listens on loopback accepts the loopback names too, with
+    /// any port.
     pub fn new(public_url: &Url, bound: SocketAddr, origins: impl IntoIterator<Item = String>) -> Self {
         let mut hosts: BTreeSet<String> =
             public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();

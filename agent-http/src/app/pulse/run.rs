@@ -10,9 +10,9 @@ use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutp
 use agent_core::turn::{TurnError, run_turn};
 use agent_jobs::job::{Delivery, JobKind, JobPayload};
 use agent_platform::records::{RecordsExt, StoreError, Write};
-use agent_platform::workspace::Assignment;
 use agent_platform::workspace::{
-    self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, prepare_notification,
+    self, Assignment, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, assignment_key,
+    prepare_notification,
 };
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpErr
 /// Returns 410 for an assignment that was deleted or disabled, in case the scheduler has not cancelled its job yet.
 async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpError> {
     let Some(id) = &payload.assignment_id else { return Ok(()) };
-    let key = agent_platform::workspace::assignment_key(&payload.company_id, id)?;
+    let key = assignment_key(&payload.company_id, id)?;
     let found = app.records.get_as::<Assignment>(&key).await?.map(|record| record.value);
     let stands = found.is_some_and(|found| {
         found.schedule.enabled && found.user_id == payload.user_id && found.agent_id == payload.agent_id

@@ -9,8 +9,8 @@ use agent_platform::pulse::PulseError;
 use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
-use agent_platform::workspace::Assignment;
 use agent_platform::workspace::collection::ASSIGNMENTS;
+use agent_platform::workspace::{Assignment, assignment_key};
 
 use super::super::App;
 
@@ -122,10 +122,7 @@ async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>
 async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
     let mut keys: Vec<Key> = Vec::with_capacity(2 * ids.len());
     for id in &ids {
-        keys.extend([
-            agent_platform::workspace::assignment_key(company, id)?,
-            assignment::sync_key(company, id)?,
-        ]);
+        keys.extend([assignment_key(company, id)?, assignment::sync_key(company, id)?]);
     }
     let mut found = app.records.get_many(&keys).await?.into_iter().zip(&keys);
     let mut out = Vec::new();

@@ -34,18 +34,18 @@ pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
 }
 
 impl WorkspaceFile {
-    /// Saves everything into the store that `roles` is over, in one commit: all of it or nothing. A thing
-    /// that is there under its identifier becomes what the file says; of a todo list, todos that the file
-    /// does not name stay; of a role, secrets by the rule of [`merge_secrets`](crate::roles::merge_secrets),
-    /// so that an absent or masked one stays and an empty one is cleared. Doing it again writes nothing.
-    /// Where others write at the same time to what is in the file, it begins anew, a bounded number of
-    /// times.
+    /// Writes all items of the file to the store behind `roles` in one atomic commit.
+    ///
+    /// An existing item with the same id is replaced, with two exceptions: todos that a todo list of the file does not
+    /// contain are kept, and so are secrets of a role that are absent or masked, by the rule of
+    /// [`merge_secrets`](crate::roles::merge_secrets); an empty secret is cleared. Importing a file twice writes nothing
+    /// the second time. If another writer changes the same items concurrently, the import is retried a bounded number
+    /// of times.
     ///
     /// # Errors
-    /// [`StoreError::IdTaken`] where another company has an agent of the same identifier, which only the
-    /// store knows; [`StoreError::NotConfigured`] for a secret where there is no key to seal it with;
-    /// [`StoreError::Invalid`] where a todo list would become too long; otherwise the store's own
-    /// troubles. Nothing has been written then.
+    /// [`StoreError::IdTaken`] if an agent of another company has the same id; [`StoreError::NotConfigured`] for
+    /// a secret without an encryption key; [`StoreError::Invalid`] if a todo list would become too long; otherwise the
+    /// store's own errors. Nothing is written on an error.
     pub async fn apply(&self, roles: &RecordRoleStore) -> Result<ImportSummary, StoreError> {
         let things = self.things()?;
         let keys: Vec<Key> = things.iter().flat_map(ImportItem::keys).collect();
