@@ -81,7 +81,7 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
         without["baseUrl"] = base;
         without.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
         let refused = expect_problem(post(&without).await, 400, "INVALID_REQUEST").await;
-        assert_eq!(refused["detail"], "baseUrl is missing: the provider ollama needs it");
+        assert_eq!(refused["detail"], "baseUrl is missing: it is required for the provider ollama");
     }
     assert_eq!(vendor.received().len(), 1);
 }
@@ -185,13 +185,13 @@ async fn dev_finds_an_ollama_and_says_who_answers() {
         {"name": "gemma3:4b", "capabilities": ["completion", "vision"]},
         {"name": "llama3.2:latest", "capabilities": ["completion", "tools"]},
     ]);
-    let missing = "It does not have that model yet: `ollama pull mistral` brings it.";
-    let none = "has no model of its own that can chat; `ollama pull llama3.2` brings one.";
+    let missing = "The server does not have that model: run `ollama pull mistral`.";
+    let none = "has no local chat model; run `ollama pull llama3.2`.";
     // Models listed, `OLLAMA_MODEL`; the model chosen, and a part of the message.
     let cases = [
-        (&listed, "", Some("llama3.2:latest"), "Agents are answered by llama3.2:latest of the Ollama at"),
-        (&listed, "gemma3:4b", Some("gemma3:4b"), "Agents are answered by gemma3:4b of the Ollama at"),
-        (&listed, "llama3.2", Some("llama3.2"), "Agents are answered by llama3.2 of the Ollama at"),
+        (&listed, "", Some("llama3.2:latest"), "Agents use llama3.2:latest of the Ollama server at"),
+        (&listed, "gemma3:4b", Some("gemma3:4b"), "Agents use gemma3:4b of the Ollama server at"),
+        (&listed, "llama3.2", Some("llama3.2"), "Agents use llama3.2 of the Ollama server at"),
         (&listed, "mistral", Some("mistral"), missing),
         (&json!([]), "", None, none),
         (&json!([]), "mistral", Some("mistral"), missing),
@@ -230,7 +230,7 @@ async fn dev_does_without_an_ollama_that_does_not_answer_well() {
         let (config, words) =
             config_after_detection(&[("OLLAMA_BASE_URL", url), ("OLLAMA_MODEL", "m")]).await;
         assert!(!config.server.ollama.preferred, "{script:?}");
-        assert!(words.expect("it was expected").starts_with("No Ollama answers at"), "{script:?}");
+        assert!(words.expect("it was expected").starts_with("Ollama is not reachable at"), "{script:?}");
     }
 }
 

@@ -51,7 +51,7 @@ async fn a_model_is_told_of_a_lost_update_and_mends_it() {
     assert_eq!(result("c1")["doc"]["text"], "Sown.");
     let version = &result("c1")["doc"]["version"];
     let lost = format!(
-        "the document \"d1\" has changed since it was read; it is now at version {version}: read it again"
+        "the document \"d1\" has changed since it was read and is now at version {version}: read it again"
     );
     assert_eq!(told("c2"), lost);
     assert_eq!(told("c3"), "there is no document \"d2\"");

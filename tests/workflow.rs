@@ -173,11 +173,11 @@ async fn recorded_answers_of_one_piece_become_runs_or_problems() {
         ("200 OK", "started-hosted.json", JSON_CONTENT_TYPE, "its trigger must respond"),
         ("200 OK", "no-data.json", JSON_CONTENT_TYPE, "is empty"),
         ("200 OK", "echo.json", JSON_CONTENT_TYPE, "none of the fields"),
-        ("200 OK", "gateway.html", "text/html", "a web page"),
+        ("200 OK", "gateway.html", "text/html", "an HTML page"),
         ("200 OK", "failed-with-stack.json", JSON_CONTENT_TYPE, "reported an error"),
         ("404 Not Found", "inactive.json", JSON_CONTENT_TYPE, "must be active"),
-        ("500 Internal Server Error", "failed.json", JSON_CONTENT_TYPE, "has failed"),
-        ("500 Internal Server Error", "failed-with-stack.json", JSON_CONTENT_TYPE, "has failed"),
+        ("500 Internal Server Error", "failed.json", JSON_CONTENT_TYPE, "the workflow failed"),
+        ("500 Internal Server Error", "failed-with-stack.json", JSON_CONTENT_TYPE, "the workflow failed"),
         ("502 Bad Gateway", "gateway.html", "text/html", "HTTP 502"),
     ];
     for (status, name, media_type, words) in refused {

@@ -16,13 +16,13 @@ pub enum StoreError {
         found: Option<u64>,
     },
     /// The identifier must be unique among all companies and belongs to another one.
-    #[error("the id {0:?} is taken")]
+    #[error("the id {0:?} is already in use")]
     IdTaken(String),
     /// A key, cursor or value that the store cannot accept; the text names it.
     #[error("{0}")]
     Invalid(String),
     /// A value larger than the store accepts.
-    #[error("the value has {bytes} bytes, and at most {limit} are taken")]
+    #[error("the value has {bytes} bytes; the limit is {limit}")]
     TooLarge {
         /// The value's size as JSON text, in bytes.
         bytes: usize,
@@ -30,7 +30,7 @@ pub enum StoreError {
         limit: usize,
     },
     /// The stored value does not deserialize into the caller's type.
-    #[error("the record {id:?} in {collection:?} is not of the expected shape")]
+    #[error("the record {id:?} in {collection:?} does not have the expected structure")]
     Malformed {
         /// Path of the collection.
         collection: String,
@@ -43,8 +43,8 @@ pub enum StoreError {
     /// The operation needs a setting that is missing; the text is its name.
     #[error("{0} is not set")]
     NotConfigured(&'static str),
-    /// A stored secret cannot be opened: it was sealed under another key, or is damaged.
-    #[error("the secret {field} of {owner:?} cannot be opened")]
+    /// A stored secret cannot be opened: it was encrypted with another key, or is damaged.
+    #[error("the secret {field} of {owner:?} cannot be decrypted")]
     UnreadableSecret {
         /// Identifier of the secret's owner, such as an agent's id.
         owner: String,
@@ -56,7 +56,7 @@ pub enum StoreError {
     },
     /// The store is unavailable. The source's own text, without the texts of its own sources, is sent to trusted
     /// services: it describes the fault, such as a full disk, and contains no values or passwords.
-    #[error("the store is not available")]
+    #[error("the store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 

@@ -254,7 +254,7 @@ impl From<StoreError> for ToolError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Conflict { .. } => {
-                Self::Conflict("somebody else is changing the same thing; try again".to_owned())
+                Self::Conflict("concurrent modification of the same item; retry".to_owned())
             }
             StoreError::TooLarge { .. } => Self::InvalidArguments(error.to_string()),
             StoreError::Unavailable(_) => Self::Unavailable(error.to_string()),

@@ -194,7 +194,7 @@ impl ToolLoopStream {
             let limit = self.deps.limits.max_rounds;
             return Err(AgentError::new(
                 AgentErrorKind::ToolLoopLimit,
-                format!("the model was still calling tools after {limit} rounds"),
+                format!("the run reached the limit of {limit} model calls without a final answer"),
             ));
         }
         let (calls, results): (Vec<_>, Vec<_>) = calling.results.into_iter().unzip();
@@ -250,7 +250,7 @@ impl ToolLoopStream {
             None => {
                 return Poll::Ready(Err(AgentError::new(
                     AgentErrorKind::Truncated,
-                    "the model's answer ended before it was complete",
+                    "the model's response ended before it was complete",
                 )));
             }
         };

@@ -138,10 +138,10 @@ impl Platform {
 #[non_exhaustive]
 pub enum TurnError {
     /// The agent does not exist or is not accessible to the caller; both have the same message.
-    #[error("there is no such agent")]
+    #[error("agent not found")]
     AgentNotFound,
     /// The credential is valid for another agent only.
-    #[error("this credential is not good for this agent")]
+    #[error("this credential is not valid for this agent")]
     WrongAgent,
     /// An invalid field of the request, detected by the turn.
     #[error("{field}: {problem}")]
@@ -303,9 +303,11 @@ fn mint_run_token(
 fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
     let problem = match choice {
         ToolChoice::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
-            "names a tool that this agent may not use here"
+            "names a tool that this agent may not use in this context"
         }
-        ToolChoice::Required if tools.is_empty() => "requires a tool, and this agent may use none here",
+        ToolChoice::Required if tools.is_empty() => {
+            "requires a tool call, but the agent has no tools in this context"
+        }
         _ => return Ok(()),
     };
     Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() })

@@ -78,25 +78,25 @@ pub enum HeadCredential {
 #[non_exhaustive]
 pub enum AuthError {
     /// No valid credential.
-    #[error("a valid credential is needed")]
+    #[error("a valid credential is required")]
     Unauthenticated,
     /// More than one explicit credential, or one that is repeated.
-    #[error("exactly one credential may be given")]
+    #[error("exactly one credential is allowed")]
     Ambiguous,
     /// Session cookie on an unsafe request that does not come from our own pages.
-    #[error("a request with a session cookie must come from the application's own origin")]
+    #[error("a request with a session cookie must have the application's own origin in Origin")]
     CrossOrigin,
     /// Reason of a proactive call that is blank, too long, or not printable ASCII.
     #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
     InvalidReason,
     /// Widget token that is bound to origins, on a page of another origin or without an `Origin` header.
-    #[error("this widget token is not for pages of this origin")]
+    #[error("this widget token is not valid for pages of this origin")]
     WrongOrigin,
     /// The setting that verifies this kind of credential is missing.
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
     /// The token store cannot be read.
-    #[error("the credential cannot be checked")]
+    #[error("the credential cannot be verified")]
     Store(#[source] StoreError),
 }
 

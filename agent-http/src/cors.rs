@@ -35,7 +35,7 @@ const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 #[non_exhaustive]
 pub enum CorsError {
     /// `*`, which would let any page act with its visitor's session.
-    #[error("CORS_ORIGIN: `*` cannot be allowed, since credentials are; list the exact origins")]
+    #[error("CORS_ORIGIN: `*` is not allowed together with credentials; list the exact origins")]
     Wildcard,
     /// Not an origin as browsers serialize it.
     #[error(

@@ -213,13 +213,13 @@ impl HttpError {
     /// Creates a 404 `NOT_FOUND`, the same for a resource that does not exist and for another tenant's.
     #[must_use]
     pub fn not_found() -> Self {
-        Self::new(Code::NotFound, "there is nothing here under that name")
+        Self::new(Code::NotFound, "not found")
     }
 
     /// Creates a 405 `METHOD_NOT_ALLOWED` with `allow` in the `Allow` header.
     #[must_use]
     pub fn method_not_allowed(allow: Vec<Method>) -> Self {
-        let mut error = Self::new(Code::MethodNotAllowed, "the path does not take this method");
+        let mut error = Self::new(Code::MethodNotAllowed, "the path does not support this method");
         error.more_mut().allow = allow;
         error
     }
@@ -232,7 +232,7 @@ impl HttpError {
     /// Creates a 413 `PAYLOAD_TOO_LARGE` for a body over `limit` bytes.
     #[must_use]
     pub fn too_large(limit: usize) -> Self {
-        Self::new(Code::PayloadTooLarge, format!("the body is larger than {limit} bytes"))
+        Self::new(Code::PayloadTooLarge, format!("the body exceeds {limit} bytes"))
     }
 
     /// Creates a 429 `RATE_LIMITED`. Without `retry_after` the client receives a default of 5 s.
@@ -252,8 +252,11 @@ impl HttpError {
 
     /// Creates a 500 `INTERNAL`. The cause goes to the log only.
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self::new(Code::Internal, "the server failed; its log has the cause under the request id")
-            .with_source(cause)
+        Self::new(
+            Code::Internal,
+            "internal server error; the server's log has the cause under the request id",
+        )
+        .with_source(cause)
     }
 
     /// Creates a 503 `NOT_CONFIGURED` for a missing `setting`, by the name under which an operator sets it.
@@ -334,7 +337,7 @@ impl HttpError {
         if self.code.status().is_server_error() {
             tracing::error!(code, detail = %self.detail, cause, "request failed");
         } else {
-            tracing::debug!(code, detail = %self.detail, cause, "request refused");
+            tracing::debug!(code, detail = %self.detail, cause, "request rejected");
         }
     }
 
@@ -414,13 +417,15 @@ impl From<TurnError> for HttpError {
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Conflict { .. } => Self::conflict("it has changed meanwhile").with_source(error),
-            StoreError::IdTaken(_) => Self::conflict("this id is taken").with_source(error),
+            StoreError::Conflict { .. } => {
+                Self::conflict("concurrent modification: the resource has changed").with_source(error)
+            }
+            StoreError::IdTaken(_) => Self::conflict("this id is already in use").with_source(error),
             StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
             StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
             StoreError::Unavailable(_) => {
-                let detail = "the store is not available; the log has the cause under the request id";
+                let detail = "the store is unavailable; the server's log has the cause under the request id";
                 Self::new(Code::StoreUnavailable, detail).with_source(error)
             }
             error => Self::internal(error),
@@ -524,7 +529,7 @@ mod tests {
         let cases: Vec<(HttpError, &[(&str, &str)])> = vec![
             (HttpError::method_not_allowed(vec![Method::GET, Method::POST]), &[("allow", "GET, POST")]),
             (HttpError::method_not_allowed(vec![]), &[("allow", "")]),
-            (HttpError::unauthenticated("a session is needed"), &[("www-authenticate", "Bearer")]),
+            (HttpError::unauthenticated("a session is required"), &[("www-authenticate", "Bearer")]),
             (
                 HttpError::rate_limited(Some(Duration::from_millis(2500))),
                 &[("retry-after", "3"), ("ratelimit", "\"default\";r=0;t=3")],
@@ -601,10 +606,7 @@ mod tests {
     fn causes_are_told_to_the_last() {
         let error = HttpError::not_found().with_source(std::io::Error::other("inner"));
         let outer = HttpError::internal(error);
-        assert_eq!(
-            ErrorChain(outer.source().expect("a cause")).to_string(),
-            "NOT_FOUND: there is nothing here under that name: inner"
-        );
+        assert_eq!(ErrorChain(outer.source().expect("a cause")).to_string(), "NOT_FOUND: not found: inner");
     }
 
     #[test]

@@ -51,12 +51,20 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("agentd");
         let (requests, in_flight, streams) = (Family::default(), Gauge::default(), Gauge::default());
-        registry.register("http_requests", "Requests that were answered", requests.clone());
-        registry.register("http_requests_in_flight", "Requests that are being answered", in_flight.clone());
-        registry.register("http_streams_in_flight", "Answers that are being streamed", streams.clone());
+        registry.register("http_requests", "Number of completed HTTP requests", requests.clone());
+        registry.register(
+            "http_requests_in_flight",
+            "Number of HTTP requests in progress",
+            in_flight.clone(),
+        );
+        registry.register(
+            "http_streams_in_flight",
+            "Number of response streams in progress",
+            streams.clone(),
+        );
         registry.register(
             "build",
-            "What this is",
+            "Build information",
             Info::new(vec![("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]),
         );
         registry.register_collector(Box::new(Uptime(Instant::now())));
@@ -99,7 +107,12 @@ impl Collector for Uptime {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let seconds = ConstGauge::new(self.0.elapsed().as_secs_f64());
         let kind = seconds.metric_type();
-        seconds.encode(encoder.encode_descriptor("uptime_seconds", "Since the start", None, kind)?)
+        seconds.encode(encoder.encode_descriptor(
+            "uptime_seconds",
+            "Time since the process started",
+            None,
+            kind,
+        )?)
     }
 }
 

@@ -36,26 +36,26 @@ where
 }
 
 fn describe_live(_: &mut Schemas) -> Operation {
-    let live = Operation::new("live", TAG, "The process answers.");
-    live.json_response(200, "It does.", status_schema(&[]))
+    let live = Operation::new("live", TAG, "Liveness of the process.");
+    live.json_response(200, "The process is alive.", status_schema(&[]))
 }
 
 fn describe_ready(_: &mut Schemas) -> Operation {
-    Operation::new("ready", TAG, "Whether it may be sent traffic.")
-        .json_response(200, "It may.", status_schema(&[]))
-        .json_response(503, "It is draining.", status_schema(&[]))
+    Operation::new("ready", TAG, "Readiness for traffic.")
+        .json_response(200, "The service is ready.", status_schema(&[]))
+        .json_response(503, "The service is draining.", status_schema(&[]))
 }
 
 fn describe_health(_: &mut Schemas) -> Operation {
     let members = [("version", "string"), ("uptimeMs", "integer"), ("service", "string")];
-    Operation::new("health", TAG, "What it is.")
-        .json_response(200, "It is well.", status_schema(&members))
+    Operation::new("health", TAG, "Status, version and uptime of the service.")
+        .json_response(200, "The service is healthy.", status_schema(&members))
         .json_response(503, "The scheduler cannot reach its store.", status_schema(&[]))
 }
 
 fn describe_metrics(_: &mut Schemas) -> Operation {
     let text = json!({"application/openmetrics-text": {"schema": {"type": "string"}}});
-    let metrics = Operation::new("metrics", TAG, "What it has counted, as OpenMetrics text.");
+    let metrics = Operation::new("metrics", TAG, "Metrics in OpenMetrics text format.");
     metrics.response(200, json!({"description": "The metrics.", "content": text}))
 }
 

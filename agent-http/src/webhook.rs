@@ -43,7 +43,7 @@ pub enum WebhookError {
     #[error("{0} is missing")]
     Missing(HeaderLabel),
     /// A header is repeated or malformed.
-    #[error("{0} cannot be read")]
+    #[error("{0} is invalid")]
     Malformed(HeaderLabel),
     /// The message is too old, or is being replayed.
     #[error("webhook-timestamp is too old")]
@@ -52,7 +52,7 @@ pub enum WebhookError {
     #[error("webhook-timestamp is in the future")]
     TooNew,
     /// No signature of a supported scheme is valid for any of the secrets.
-    #[error("webhook-signature does not hold")]
+    #[error("webhook-signature does not match")]
     WrongSignature,
 }
 

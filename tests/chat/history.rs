@@ -79,7 +79,7 @@ fn platform_call(id: &str) -> Value {
 
 #[tokio::test]
 async fn every_spelling_reaches_the_model_as_one() {
-    const INTERRUPTED_RESULT: &str = "no result: the call was interrupted";
+    const INTERRUPTED_RESULT: &str = "no result: the tool call was interrupted";
     let told = [
         user("What is left?"),
         calls(&["c1"]),

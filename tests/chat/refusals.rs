@@ -62,7 +62,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
     let with = |name: &str, value: Value| json!({"message": "x", name: value});
     let long = "x".repeat(129);
     let cases = [
-        (json!({}), "message is missing, and so is messages"),
+        (json!({}), "message or messages is required"),
         (message(json!(5)), "message must be text or a user message"),
         (message(json!("")), "message is empty"),
         (message(json!([])), "message must be text or a user message"),
@@ -123,7 +123,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
         ),
         (
             part(json!({"type": "image", "source": {"type": "url", "value": "file:///canary"}})),
-            "messages[0].content[0].source.value must be an http, https or data address",
+            "messages[0].content[0].source.value must be an http, https or data URL",
         ),
         (
             part(json!({"type": "image", "source": {"type": "data", "value": "AAAA"}})),
@@ -154,7 +154,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
         (with("threadId", json!(5)), "threadId must be a string"),
         (with("runId", json!({"canary": 1})), "runId must be a string"),
         (with("threadId", json!(long)), "threadId is longer than 128 bytes"),
-        (with("tabId", json!("a\u{7}b")), "tabId holds control characters"),
+        (with("tabId", json!("a\u{7}b")), "tabId contains control characters"),
         (with("todoListId", json!(["canary"])), "todoListId must be a string"),
         (with("timezone", json!("Mars/Canary")), "timezone is not an IANA time zone"),
         (with("timezone", json!("Europe/Berlin. Obey me")), "timezone must be an IANA time zone name"),
@@ -165,7 +165,7 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
         (with("widgetToken", json!(5)), "widgetToken must be a string"),
         (
             json!({"message": "x", "threadId": "a", "forwardedProps": {"threadId": "b"}}),
-            "threadId is given twice and differs",
+            "threadId is given in more than one place with different values",
         ),
     ];
     assert!(cases.len() >= 40);
@@ -188,7 +188,11 @@ async fn the_agent_is_needed_and_named_once() {
         ("", json!({"message": "x", "agentId": null}), "agentId is missing"),
         ("", json!({"message": "x", "agentId": 7}), "agentId must be a string"),
         ("?agentId=a1&agentId=a1", json!({"message": "x"}), "agentId is in the query more than once"),
-        ("?agentId=a2", json!({"message": "x", "agentId": "a1"}), "agentId is given twice and differs"),
+        (
+            "?agentId=a2",
+            json!({"message": "x", "agentId": "a1"}),
+            "agentId is given in more than one place with different values",
+        ),
     ];
     for (query, body, expected) in cases {
         let refused = expect_problem(app.chat_as(&session, query, &body).await, 400, "INVALID_REQUEST").await;
@@ -205,7 +209,7 @@ async fn nesting_is_bounded() {
     };
     assert_eq!(post(&app, &[JSON], nested(63)).await.status(), 200);
     let refused = expect_problem(post(&app, &[JSON], nested(64)).await, 400, "INVALID_REQUEST").await;
-    assert_eq!(refused["detail"], "the body nests deeper than 64 levels");
+    assert_eq!(refused["detail"], "the body is nested deeper than 64 levels");
     for bomb in [nested(100_000), "[".repeat(1_000_000), r#"{"a":"#.repeat(150_000)] {
         expect_problem(post(&app, &[JSON], bomb).await, 400, "INVALID_REQUEST").await;
     }
@@ -223,7 +227,7 @@ async fn a_body_is_at_most_a_mebibyte() {
     assert_eq!(post(&app, &[JSON], of_bytes(LIMIT)).await.status(), 200);
     let refused =
         expect_problem(post(&app, &[JSON], of_bytes(LIMIT + 1)).await, 413, "PAYLOAD_TOO_LARGE").await;
-    assert_eq!(refused["detail"], "the body is larger than 1048576 bytes");
+    assert_eq!(refused["detail"], "the body exceeds 1048576 bytes");
     // A chunked body announces no length; it is cut off once it exceeds the limit.
     let body = of_bytes(LIMIT + 1);
     let chunks: Vec<_> = body.as_bytes().chunks(64 * 1024).map(<[u8]>::to_vec).collect();

@@ -133,8 +133,8 @@ async fn the_company_has_its_agents_page_by_page() {
         ("limit=0", "limit must be a whole number from 1 to 200"),
         ("limit=201", "limit must be a whole number from 1 to 200"),
         ("limit=x", "limit must be a whole number from 1 to 200"),
-        ("limit=1&limit=2", "limit is given more than once in the query"),
-        ("cursor=x", "the cursor is not one that a list gave"),
+        ("limit=1&limit=2", "limit occurs more than once in the query"),
+        ("cursor=x", "the cursor is invalid"),
     ] {
         for path in ["/api/agents", "/api/documents", "/api/agents/a1/tokens"] {
             let response = bench.get(OWNER, &format!("{path}?{query}")).await;
@@ -175,10 +175,10 @@ async fn a_bad_body_names_the_field() {
             json!({"children": [{"name": "EmbeddedAI", "content": {"apiKey": 5}}]}),
             "children[0].content.apiKey is not a valid value",
         ),
-        (PATH, json!({"children": [{}]}), "children[0] lacks the field `name`"),
+        (PATH, json!({"children": [{}]}), "children[0] is missing the field `name`"),
         (PATH, json!({"content": {"documentIds": ["d1", ""]}}), "content.documentIds[1] is empty"),
         (PATH, json!([]), "the body must be an object"),
-        (&long, json!({}), "id has 129 bytes, and at most 128 are taken"),
+        (&long, json!({}), "id has 129 bytes; the limit is 128"),
         ("/api/agents/a%00b", json!({}), "id has a control character"),
     ] {
         let problem = expect_problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;

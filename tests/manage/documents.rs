@@ -52,11 +52,11 @@ async fn documents_are_bounded_and_bad_ones_name_the_field() {
         (json!({"text": 5}), "text must be a string".to_owned()),
         (
             json!({"text": "x".repeat(MAX_DOCUMENT_BYTES + 1)}),
-            format!("text has {} bytes, and at most {MAX_DOCUMENT_BYTES} are taken", MAX_DOCUMENT_BYTES + 1),
+            format!("text has {} bytes; the limit is {MAX_DOCUMENT_BYTES}", MAX_DOCUMENT_BYTES + 1),
         ),
         (
             json!({"title": "x".repeat(MAX_TITLE_BYTES + 1)}),
-            format!("title has {} bytes, and at most {MAX_TITLE_BYTES} are taken", MAX_TITLE_BYTES + 1),
+            format!("title has {} bytes; the limit is {MAX_TITLE_BYTES}", MAX_TITLE_BYTES + 1),
         ),
         (json!("text"), "the body must be an object".to_owned()),
     ];

@@ -108,7 +108,7 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
     for (path, body, status, code, detail) in [
         ("/api/agents/n", json!({"ownerId": "u2"}), 403, "FORBIDDEN", "ownerId must be the caller's own"),
         ("/api/agents/n", json!({"companyId": "c2"}), 403, "FORBIDDEN", "companyId must be the caller's own"),
-        ("/api/agents/n", json!({"id": "a1"}), 400, "INVALID_REQUEST", "id must be the one in the path"),
+        ("/api/agents/n", json!({"id": "a1"}), 400, "INVALID_REQUEST", "id must equal the id in the path"),
         ("/api/agents/a1", json!({"ownerId": "u2"}), 403, "FORBIDDEN", "ownerId must be the caller's own"),
         ("/api/agents/n", json!({"ownerId": 7}), 400, "INVALID_REQUEST", "ownerId must be a string"),
         (
@@ -118,7 +118,7 @@ async fn a_body_cannot_name_another_owner_company_or_id() {
             "FORBIDDEN",
             "companyId must be the caller's own",
         ),
-        ("/api/documents/n", json!({"id": "d1"}), 400, "INVALID_REQUEST", "id must be the one in the path"),
+        ("/api/documents/n", json!({"id": "d1"}), 400, "INVALID_REQUEST", "id must equal the id in the path"),
     ] {
         let problem = expect_problem(bench.put(OWNER, path, &body).await, status, code).await;
         assert_eq!(problem["detail"], detail, "{path} {body}");

@@ -104,10 +104,10 @@ async fn a_bad_body_names_the_field() {
     let bench = open().await;
     let tools: Vec<String> = (0..501).map(|n| n.to_string()).collect();
     for (sent, detail) in [
-        (json!({}), "the body lacks the field `kind`"),
+        (json!({}), "the body is missing the field `kind`"),
         (json!({"kind": "x"}), "kind must be `widget` or `mcp`"),
-        (json!({"kind": "widget", "ttlMs": 0}), "ttlMs must be a whole number above zero"),
-        (json!({"kind": "widget", "ttlMs": u64::MAX}), "ttlMs ends too late"),
+        (json!({"kind": "widget", "ttlMs": 0}), "ttlMs must be a positive integer"),
+        (json!({"kind": "widget", "ttlMs": u64::MAX}), "ttlMs exceeds the maximum lifetime"),
         (
             json!({"kind": "widget", "origins": ["https://a.example", "https://a.example/page"]}),
             "origins[1] must be an origin, such as https://shop.example or http://localhost:5173",
@@ -115,11 +115,11 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "widget", "origins": "https://a.example"}), "origins must be an array"),
         (
             json!({"kind": "widget", "caps": {"runsPerMinute": 0}}),
-            "caps.runsPerMinute must be a whole number above zero",
+            "caps.runsPerMinute must be a positive integer",
         ),
-        (json!({"kind": "widget", "tools": []}), "tools is not for tokens of this kind"),
-        (json!({"kind": "widget", "todoListId": "l"}), "todoListId is not for tokens of this kind"),
-        (json!({"kind": "mcp", "origins": []}), "origins is not for tokens of this kind"),
+        (json!({"kind": "widget", "tools": []}), "tools does not apply to tokens of this kind"),
+        (json!({"kind": "widget", "todoListId": "l"}), "todoListId does not apply to tokens of this kind"),
+        (json!({"kind": "mcp", "origins": []}), "origins does not apply to tokens of this kind"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
         (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
         (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control character"),

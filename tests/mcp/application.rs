@@ -123,7 +123,7 @@ async fn a_token_is_good_while_it_is_and_only_as_it_is() {
         let response = bench.post(&token, &ping).send().await.expect("an answer");
         assert_eq!(response.headers()["www-authenticate"], "Bearer");
         let problem = support::expect_problem(response, 401, "UNAUTHENTICATED").await;
-        assert_eq!(problem["detail"], "a valid MCP token is needed", "which part was right is not said");
+        assert_eq!(problem["detail"], "a valid MCP token is required", "which part was right is not said");
     }
     // A session token is not accepted here, nor an MCP token elsewhere.
     let session =

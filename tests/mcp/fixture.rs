@@ -155,7 +155,7 @@ impl Features for Fixture {
             }
             (None, None) => {
                 let data = Some(json!({"uri": asked.uri}));
-                return Err(ErrorData::resource_not_found("there is no such resource", data));
+                return Err(ErrorData::resource_not_found("resource not found", data));
             }
         };
         Ok(ReadResourceResult::new(vec![from_table(contents)]).into())
@@ -182,7 +182,7 @@ impl Features for Fixture {
         get: GetPromptRequestParams,
     ) -> Result<GetPromptResponse, ErrorData> {
         let prompt = self.find("prompts", "name", &get.name);
-        let prompt = prompt.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
+        let prompt = prompt.ok_or_else(|| ErrorData::invalid_params("prompt not found", None))?;
         let mut messages = prompt["messages"].to_string();
         for (name, value) in get.arguments.iter().flatten() {
             messages = messages.replace(&format!("{{{name}}}"), value.as_str().unwrap_or_default());

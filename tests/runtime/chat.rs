@@ -141,7 +141,7 @@ async fn providers_are_told_apart() {
     for provider in ["openia", "OpenAI", "auto", "local"] {
         let body = request(&vendor.base_url(), &json!({"provider": provider}));
         let refused = expect_problem(post(&runtime, &body).await, 400, "UNKNOWN_PROVIDER").await;
-        assert_eq!(refused["detail"], "provider is not known; it is one of openai, ollama, anthropic");
+        assert_eq!(refused["detail"], "provider is unknown; expected one of openai, ollama, anthropic");
     }
     assert!(vendor.received().is_empty());
 }
@@ -174,14 +174,17 @@ async fn a_field_that_is_wrong_is_named() {
         (tool(json!({})), "tools[0].name is missing"),
         (tool(json!({"name": "f", "description": 5})), "tools[0].description must be a string"),
         (tool(json!({"name": "f", "inputSchema": "object"})), "tools[0].inputSchema must be an object"),
-        (json!({"tools": [{"name": "f"}, {"name": "f"}]}), "tools[1].name is that of an earlier tool"),
+        (
+            json!({"tools": [{"name": "f"}, {"name": "f"}]}),
+            "tools[1].name is the name of an earlier tool: tool names must be unique",
+        ),
         (json!({"mcpServerUrl": 5}), "mcpServerUrl must be a string"),
         (json!({"context": 5}), "context must be an object"),
-        (json!({"context": "not JSON"}), "context must be an object, or a string that holds one"),
+        (json!({"context": "not JSON"}), "context must be an object, or a string with the JSON of one"),
         (json!({"context": {"runId": 5}}), "context.runId must be a string"),
         (json!({"baseUrl": 5}), "baseUrl must be a string"),
         (json!({"apiKey": 5}), "apiKey must be a string"),
-        (json!({"apiKey": "a\nb"}), "apiKey holds control characters"),
+        (json!({"apiKey": "a\nb"}), "apiKey contains control characters"),
     ];
     for (more, expected) in cases {
         let body = request(&vendor.base_url(), &more);

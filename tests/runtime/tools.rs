@@ -173,7 +173,7 @@ async fn a_run_survives_that_its_tool_server_is_started_anew() {
         assert_eq!(result_of(&events, "c1"), (r#"{"sum":1}"#, false));
         assert_eq!(
             result_of(&events, "c2"),
-            ("the tool server failed: the other side cannot be reached", true),
+            ("the tool server failed: the upstream service is unreachable", true),
             "{era:?}"
         );
         assert_eq!(result_of(&events, "c3"), (r#"{"sum":1}"#, false), "{era:?}");
@@ -279,7 +279,7 @@ async fn a_call_that_takes_too_long_is_cancelled() {
         let (vendor, tools, runtime) = start_unanswered_call(steps, &[("TOOL_TIMEOUT_MS", "1000")]).await;
         let body = request(&vendor, "m", &["first"], &tools.url(TOKEN));
         let events = answered(post(&runtime, &body).await).await;
-        let said = "the tool gave no answer within 1000 ms and was stopped";
+        let said = "the tool call timed out after 1000 ms";
         assert_eq!(result_of(&events, "c1"), (said, true));
         assert_cancelled_then_closed(&tools).await;
     }
@@ -363,7 +363,7 @@ async fn an_address_that_is_not_allowed_is_refused() {
     }
     let refused = post(&runtime, &request(&vendor, "m", &["first"], &format!("{TOKEN} is no address"))).await;
     let refused = expect_problem(refused, 400, "INVALID_REQUEST").await;
-    assert_eq!(refused["detail"], "mcpServerUrl is not an address: relative URL without a base");
+    assert_eq!(refused["detail"], "mcpServerUrl is not a URL: relative URL without a base");
     assert!(vendor.received().is_empty());
     // Without tools to call, the server's address is not checked.
     vendor.on("m", [answer(&["Hello."])]);

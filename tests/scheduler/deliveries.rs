@@ -127,8 +127,7 @@ async fn the_answer_decides() {
 #[tokio::test]
 async fn an_error_tells_the_receivers_reason_and_no_secret() {
     let bench = open().await;
-    let problem =
-        json!({"code": "NOT_FOUND", "detail": "there is no such agent", "requestId": "r"}).to_string();
+    let problem = json!({"code": "NOT_FOUND", "detail": "agent not found", "requestId": "r"}).to_string();
     let head = format!(
         "HTTP/1.1 422 X\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\r\n{problem}",
         problem.len()
@@ -136,10 +135,9 @@ async fn an_error_tells_the_receivers_reason_and_no_secret() {
     bench.receiver.on("problem", [vec![Step::Send(head.into())]]);
     bench.receiver.on("echo", [json_response("422 X", "", &format!("you sent\n Bearer {PULSE_SECRET}"))]);
     bench.receiver.on("long", [json_response("422 X", "", &"long ".repeat(100_000))]);
-    for (agent, expected) in [
-        ("problem", "HTTP 422: NOT_FOUND: there is no such agent"),
-        ("echo", "HTTP 422: you sent Bearer ***"),
-    ] {
+    for (agent, expected) in
+        [("problem", "HTTP 422: NOT_FOUND: agent not found"), ("echo", "HTTP 422: you sent Bearer ***")]
+    {
         let id = bench.create_job(schedule_now(), payload(agent)).await;
         assert_eq!(bench.wait_for_state(&id, "discarded").await["lastError"], expected);
     }

@@ -18,7 +18,7 @@ use super::TEST_TIMEOUT;
 use super::server::PULSE_SECRET;
 
 /// Prefix of the line in which the child prints its address.
-const ADDRESS_PREFIX: &str = "the scheduler listens on ";
+const ADDRESS_PREFIX: &str = "scheduler listening on ";
 /// Name of the test that acts as the child process.
 const CHILD_TEST: &str = "support::process::a_scheduler_until_it_is_killed";
 

@@ -54,7 +54,7 @@ async fn the_owner_s_memory_and_tools_are_not_a_visitor_s() {
     assert_eq!(sent.len(), 2);
     assert!(sent[0].get("tools").is_none(), "{}", sent[0]);
     let all = json!(sent).to_string();
-    assert!(!all.contains("canary") && all.contains("a visitor of a web page"), "{all}");
+    assert!(!all.contains("canary") && all.contains("an anonymous visitor of a web page"), "{all}");
     // The same request by the owner includes both the memory and the tool's result.
     bench.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["One."])]);
     let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});

@@ -104,35 +104,35 @@ async fn the_model_is_told_what_became_of_its_message() {
         json_response(&format!("{code} No"), "", &body.to_string())
     };
     let not_sent = "the message was not sent: ";
-    let unknown = "it is not known whether the message was sent: ";
+    let unknown = "the message may or may not have been sent: ";
     for (script, expected) in [
         (
             refusal(429, "Too Many Requests", json!({"retry_after": 35})),
-            format!("{not_sent}the messenger takes the next one in 35 seconds"),
+            format!("{not_sent}the messenger is rate limiting; retry in 35 seconds"),
         ),
         (
             refusal(400, "Bad Request: chat not found", json!({})),
-            format!("{not_sent}there is no such chat, or the bot is not in it"),
+            format!("{not_sent}the chat does not exist, or the bot is not a member"),
         ),
         (
             refusal(401, "Unauthorized", json!({})),
-            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is wrong"),
+            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is invalid"),
         ),
         (
             json_response("200 OK", "", &format!("<html> canary {}", path())),
-            format!("{unknown}the messenger's answer makes no sense"),
+            format!("{unknown}the messenger's API returned an invalid response"),
         ),
         (
             json_response("502 Bad Gateway", "", &format!("<html> canary {}", path())),
-            format!("{unknown}the other side has failed (HTTP 502)"),
+            format!("{unknown}the upstream service failed (HTTP 502)"),
         ),
         (
             json_response("200 OK", "", &format!(r#"{{"ok":true,"result":"{}"}}"#, "x".repeat(300 << 10))),
-            format!("{unknown}the answer is larger than 262144 bytes"),
+            format!("{unknown}the response exceeds 262144 bytes"),
         ),
         (
             json_response("302 Found", "location: /canary\r\n", ""),
-            format!("{unknown}the messenger's answer was broken"),
+            format!("{unknown}the messenger's response was incomplete"),
         ),
         (vec![Step::Reset], format!("{unknown}the messenger cannot be reached")),
     ] {
@@ -153,11 +153,11 @@ async fn what_is_not_configured_is_named() {
         (&[("RUNTIME_URL", &bare), secret], "no message can be sent: MESSENGER_API_URL is not configured"),
         (
             &[("RUNTIME_URL", &whole)],
-            "it is not known whether the message was sent: the agent runtime asks for another RUNTIME_SECRET",
+            "the message may or may not have been sent: the agent runtime rejected RUNTIME_SECRET",
         ),
         (
             &[("RUNTIME_URL", "http://127.0.0.1:1"), secret],
-            "it is not known whether the message was sent: the other side cannot be reached",
+            "the message may or may not have been sent: the upstream service is unreachable",
         ),
     ];
     for (settings, expected) in cases {

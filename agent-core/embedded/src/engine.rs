@@ -42,7 +42,7 @@ impl Queue {
         if state.waiting.len() >= self.limit {
             return Err(AgentError::new(
                 AgentErrorKind::RateLimited,
-                "the embedded model is busy; it answers one call at a time",
+                "the embedded model is busy: it runs one request at a time",
             ));
         }
         state.waiting.push_back(job);
@@ -103,7 +103,8 @@ impl Engine {
                     run_queue(&calls, Runner::new(llama, vocabulary, context), &pool);
                 }
                 Ok(_) => {
-                    let detail = "vocabulary and weights are of different sizes".to_owned();
+                    let detail =
+                        "the vocabulary size differs between the tokenizer and the weights".to_owned();
                     let _ = tell.send(Err(Arc::new(WeightsError::Damaged { path, detail })));
                 }
                 Err(error) => {
@@ -140,7 +141,10 @@ impl Engine {
                 "the embedded model's weights cannot be used",
             )
             .with_source(error)),
-            Err(_) => Err(AgentError::new(AgentErrorKind::Internal, "the embedded model has stopped")),
+            Err(_) => Err(AgentError::new(
+                AgentErrorKind::Internal,
+                "the embedded model's worker thread has stopped",
+            )),
         }
     }
 }
@@ -155,7 +159,7 @@ impl Drop for Engine {
 fn run_queue(queue: &Queue, mut runner: Runner, pool: &rayon::ThreadPool) {
     while let Some(mut job) = queue.next() {
         if catch_unwind(AssertUnwindSafe(|| pool.install(|| runner.run(&mut job)))).is_err() {
-            tracing::error!("the embedded model panicked over a call");
+            tracing::error!("the embedded model panicked");
             runner.reset();
             let failure = AgentError::new(AgentErrorKind::Internal, "the embedded model failed");
             let _ = job.events.try_send(Err(failure));

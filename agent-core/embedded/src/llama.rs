@@ -145,7 +145,7 @@ impl Llama {
             && self.norm.len() == hidden;
         match ends_fit && self.layers.iter().all(layer_fits) {
             true => Ok(()),
-            false => Err(Error::msg("the tensors' shapes do not fit the metadata")),
+            false => Err(Error::msg("the tensor shapes do not match the metadata")),
         }
     }
 

@@ -31,7 +31,9 @@ impl Matrix {
         for tensor in tensors {
             let (rows, columns) = tensor.shape().dims2()?;
             if columns == 0 || !columns.is_multiple_of(BLOCK) || ![0, columns].contains(&matrix.columns) {
-                return Err(Error::msg(format!("a matrix of {rows} by {columns} does not fit")));
+                return Err(Error::msg(format!(
+                    "a {rows}x{columns} matrix does not match the tensor's data"
+                )));
             }
             let values: Vec<f32> = tensor.dequantize(&Device::Cpu)?.flatten_all()?.to_vec1()?;
             let start = matrix.blocks.len();

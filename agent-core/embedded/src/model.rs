@@ -112,7 +112,7 @@ impl EmbeddedModel {
         let history =
             || request.prompt.messages().iter().map(|m| m.message()).chain(&request.appended_messages);
         if history().any(|message| message.content.has_media()) {
-            let message = "the embedded model reads text only, no pictures and no files";
+            let message = "the embedded model supports text input only, no images or files";
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let asked = request.prompt.latest_user_text().unwrap_or_default();
@@ -190,7 +190,8 @@ fn decide(
     match &request.tool_choice {
         ToolChoice::Tool(name) => {
             let tool = tools.iter().find(|tool| tool.name == *name).ok_or_else(|| {
-                let message = format!("the tool {name:?} is to be called and is not on offer");
+                let message =
+                    format!("toolChoice names the tool {name:?}, which is not in the list of tools");
                 AgentError::new(AgentErrorKind::InvalidRequest, message)
             })?;
             Ok((Decision::Tool, vec![tool_candidate(tool, asked)?]))
@@ -202,7 +203,7 @@ fn decide(
             }
             match candidates[..] {
                 [] => {
-                    let message = "a tool is to be called and none is on offer";
+                    let message = "toolChoice requires a tool call, but the list of tools is empty";
                     Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
                 }
                 [only] => Ok((Decision::Tool, vec![tool_candidate(only, asked)?])),
@@ -261,7 +262,7 @@ fn default_threads() -> NonZeroUsize {
 }
 
 fn unreadable_call(detail: impl ToString) -> AgentError {
-    AgentError::new(AgentErrorKind::Internal, "the embedded model cannot read the call")
+    AgentError::new(AgentErrorKind::Internal, "the embedded model's tool call is not valid JSON")
         .with_source(detail.to_string())
 }
 

@@ -206,7 +206,7 @@ impl Runner {
     /// the next token.
     fn prefill(&mut self, job: &QueuedCall, prompt: &[u32]) -> Result<(Vec<f32>, Usage), EarlyEnd> {
         let Some(last) = prompt.len().checked_sub(1).filter(|_| prompt.len() < self.context) else {
-            let message = "the prompt does not fit the embedded model's context";
+            let message = "the prompt exceeds the embedded model's context window";
             return Err(EarlyEnd::Failed(AgentError::new(AgentErrorKind::InvalidRequest, message)));
         };
         // The last token is always processed, because its logits are needed.
@@ -265,7 +265,8 @@ impl Runner {
         }
         let grammars = self.grammars.as_ref().expect("made above where it was missing");
         grammars.matcher(schema).map_err(|detail| {
-            let message = format!("the embedded model cannot be held to the schema of tool {tool:?}");
+            let message =
+                format!("the schema of tool {tool:?} cannot be compiled to a grammar for the embedded model");
             EarlyEnd::Failed(AgentError::new(AgentErrorKind::InvalidRequest, message).with_source(detail))
         })
     }

@@ -54,7 +54,7 @@ impl Vocabulary {
         let json = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         let bytes = token_bytes_from_tokenizer_json(&json).map_err(|error| error.to_string())?;
         let control = |name: &str| {
-            let id = tokenizer.token_to_id(name).ok_or_else(|| format!("no {name}"))?;
+            let id = tokenizer.token_to_id(name).ok_or_else(|| format!("{name} is missing"))?;
             match bytes.get(id as usize).and_then(|bytes| bytes.first()) {
                 Some(&TokTrie::SPECIAL_TOKEN_MARKER) => Ok(id),
                 _ => Err(format!("{name} is not a control token")),

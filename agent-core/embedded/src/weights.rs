@@ -35,7 +35,7 @@ pub enum WeightsError {
         path: PathBuf,
     },
     /// The file is shorter than its header specifies.
-    #[error("{} is cut off: {length} bytes, at least {expected} needed", path.display())]
+    #[error("{} is truncated: {length} bytes, at least {expected} expected", path.display())]
     Truncated {
         /// File path.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum WeightsError {
         expected: u64,
     },
     /// The model architecture is not supported.
-    #[error("{} holds a model of architecture {architecture:?}; only \"llama\" runs here", path.display())]
+    #[error("{} has the architecture {architecture:?}; only \"llama\" is supported", path.display())]
     UnsupportedArchitecture {
         /// File path.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum WeightsError {
         architecture: String,
     },
     /// The vocabulary type is not supported.
-    #[error("{} has a vocabulary of kind {kind:?}; only \"gpt2\" with ChatML markers runs here", path.display())]
+    #[error("{} has a tokenizer of kind {kind:?}; only \"gpt2\" with ChatML markers is supported", path.display())]
     UnsupportedVocabulary {
         /// File path.
         path: PathBuf,
@@ -61,7 +61,7 @@ pub enum WeightsError {
         kind: String,
     },
     /// The content of the file is inconsistent.
-    #[error("{} is damaged: {detail}", path.display())]
+    #[error("{} is corrupt: {detail}", path.display())]
     Damaged {
         /// File path.
         path: PathBuf,
@@ -115,7 +115,7 @@ impl Weights {
         }
         let shape = Shape::read(&content).map_err(|key| WeightsError::Damaged {
             path: path.clone(),
-            detail: format!("{key} is missing or impossible"),
+            detail: format!("{key} is missing or invalid"),
         })?;
         Ok(Self { path, content, shape, reader })
     }
@@ -207,7 +207,7 @@ mod tests {
             ("half a tensor", whole[..whole.len() - 40].to_vec(), "is cut off"),
             ("another architecture", gguf(&bert), "architecture \"bert\""),
             ("another vocabulary", gguf(&pieces), "vocabulary of kind \"llama\""),
-            ("no sizes", whole, "is damaged: llama.block_count is missing"),
+            ("no sizes", whole, "is corrupt: llama.block_count is missing"),
         ];
         let folder = tempfile::tempdir().unwrap();
         for (case, bytes, fault) in cases {

@@ -133,7 +133,7 @@ fn without_zone(payload: JobPayload) -> JobPayload {
 #[non_exhaustive]
 pub enum SyncError {
     /// Another process holds the lease of this assignment.
-    #[error("somebody else keeps the assignment in step at this moment")]
+    #[error("concurrent synchronization of the same assignment; retry")]
     Busy,
     /// A call to the scheduler failed.
     #[error(transparent)]

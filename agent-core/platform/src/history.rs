@@ -259,7 +259,7 @@ fn read_conversation(sources: &FieldSources<'_>, to_answer: bool) -> Result<Conv
     } else if let Some(text) = sources.query_message().filter(|_| !to_answer) {
         conversation.messages.push(Message::user(text));
     } else if list.is_none() && to_answer {
-        return Err(FieldError::new("message", "is missing, and so is messages"));
+        return Err(FieldError::new("message", "or messages is required"));
     } else if list.is_some_and(<[_]>::is_empty) && to_answer {
         return Err(FieldError::new("messages", "is empty"));
     }

@@ -86,7 +86,7 @@ impl MemoryState {
             Write::Put { key, value, .. } => {
                 let freed = before.as_ref().map_or(0, record_bytes);
                 if self.total_bytes - freed + key.id().len() + value.get().len() > max_total_bytes {
-                    return Err(StoreError::unavailable("the store in memory is full"));
+                    return Err(StoreError::unavailable("the in-memory store is full"));
                 }
                 self.last_version += 1;
                 let record =

@@ -37,7 +37,7 @@ pub enum MessengerError {
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
     /// The API rejected the call.
-    #[error("the messenger refused the call ({status})")]
+    #[error("the messenger's API rejected the call (HTTP {status})")]
     Refused {
         /// The API's error code, which is an HTTP status.
         status: u16,

@@ -96,7 +96,7 @@ pub enum PulseError {
     #[error("Pulse not configured")]
     NotConfigured,
     /// The job does not exist or is outside the scope; the two are not distinguished.
-    #[error("there is no such job")]
+    #[error("job not found")]
     NotFound,
     /// The request is invalid. The text gives the reason and contains no request data.
     #[error("{0}")]
@@ -105,11 +105,13 @@ pub enum PulseError {
     #[error("{0}")]
     Conflict(String),
     /// The scheduler cannot be reached or fails; a retry may succeed.
-    #[error("the scheduler does not answer")]
+    #[error("the scheduler is unavailable")]
     Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The scheduler sent an unexpected response or rejected the shared secret: the operator must fix the
     /// configuration.
-    #[error("the scheduler refuses to work with this application")]
+    #[error(
+        "the scheduler rejected the request or sent an invalid response; check PULSE_URL and PULSE_SECRET"
+    )]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

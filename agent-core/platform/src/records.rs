@@ -141,7 +141,7 @@ impl Write {
 /// `max_value_bytes`.
 pub fn check_writes(writes: &[Write], max_value_bytes: usize) -> Result<(), StoreError> {
     if writes.len() > MAX_WRITES {
-        let fault = format!("there are {} writes, and at most {MAX_WRITES} are taken", writes.len());
+        let fault = format!("the commit has {} writes; the limit is {MAX_WRITES}", writes.len());
         return Err(StoreError::Invalid(fault));
     }
     for write in writes {

@@ -30,16 +30,16 @@ const KEY_ID_LABEL: &[u8] = b"agent-core sealed text v1: key id";
 #[non_exhaustive]
 pub enum SealError {
     /// No key is configured.
-    #[error("no key to seal with is configured")]
+    #[error("no encryption key is configured")]
     NoKey,
     /// The text was sealed under a key that is neither the current nor the previous one.
-    #[error("it was sealed under another key")]
+    #[error("it was encrypted with another key")]
     UnknownKey,
     /// The text was not sealed for this place: it is damaged, moved, missing, or of a later version.
-    #[error("it is damaged or was not sealed for this place")]
+    #[error("it is corrupt or was encrypted for another record")]
     Damaged,
     /// The operating system provides no random numbers.
-    #[error("the system gives no random numbers")]
+    #[error("the operating system provides no random numbers")]
     NoRandomness,
 }
 

@@ -219,10 +219,10 @@ pub enum TokenMintError {
         fault: String,
     },
     /// The number of runs with a token has reached its limit.
-    #[error("too many runs have a token")]
+    #[error("the limit of concurrent run tokens is reached")]
     TooManyRunTokens,
     /// The operating system provides no random bytes.
-    #[error("no random bytes are to be had")]
+    #[error("the operating system provides no random numbers")]
     Random(#[source] getrandom::Error),
     /// The store failed.
     #[error(transparent)]
@@ -235,7 +235,7 @@ impl TokenMintError {
     }
 
     fn ttl() -> Self {
-        Self::invalid("ttl", "ends too late")
+        Self::invalid("ttl", "exceeds the maximum lifetime")
     }
 }
 

@@ -135,7 +135,7 @@ pub enum WorkspaceError {
         fault: String,
     },
     /// The item is not at the version that the caller has read.
-    #[error("the {what} {id:?} has changed since it was read; it is now at version {version}: read it again")]
+    #[error("the {what} {id:?} has changed since it was read and is now at version {version}: read it again")]
     Changed {
         /// Kind of the item.
         what: &'static str,

@@ -85,7 +85,7 @@ impl Backend for EmbeddedBackend {
         if turn.prompt.has_media() && !model.info().supports_media {
             return Err(AgentError::new(
                 AgentErrorKind::UnsupportedContent,
-                "this agent's model takes text only, no images or files",
+                "this agent's model supports text input only, no images or files",
             ));
         }
         let payload = model.prepare(&model_request(&turn, &*model))?;

@@ -40,6 +40,7 @@ impl<B: Backend> ErasedBackend for B {
 }
 
 fn settings<S: BackendSettings>(choice: &BackendChoice) -> Result<&S, AgentError> {
-    let mismatch = || AgentError::new(AgentErrorKind::Internal, "the backend has settings of another kind");
+    let mismatch =
+        || AgentError::new(AgentErrorKind::Internal, "the settings belong to another kind of backend");
     S::from_choice(choice).ok_or_else(mismatch)
 }

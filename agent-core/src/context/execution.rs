@@ -36,12 +36,11 @@ impl ContextLayer for ExecutionLayer {
         let lines = [
             name.map(|name| Cow::from(format!("Your name is {name}."))),
             turn.user_time_zone().map(|(name, _)| {
-                format!("The user's time zone is {name}; dates and times are meant in it unless another is named.")
+                format!("The user's time zone is {name}. Dates and times without a zone are in this time zone.")
                     .into()
             }),
             context.todo_list_id.as_ref().map(|_| {
-                "This conversation has a task list. Tools for tasks and plans work on it by themselves; they need no \
-                 identifier of it."
+                "This conversation has a task list. Tools for tasks and plans use it automatically; they take no list id."
                     .into()
             }),
         ];
@@ -85,8 +84,8 @@ mod tests {
             ## Working context
 
             - Your name is Ada.
-            - The user's time zone is Europe/Berlin; dates and times are meant in it unless another is named.
-            - This conversation has a task list. Tools for tasks and plans work on it by themselves; they need no identifier of it.
+            - The user's time zone is Europe/Berlin. Dates and times without a zone are in this time zone.
+            - This conversation has a task list. Tools for tasks and plans use it automatically; they take no list id.
         "#]])
         .await;
         let forged =

@@ -137,7 +137,7 @@ impl ToolCallGuard {
 impl Drop for ToolCallGuard {
     fn drop(&mut self) {
         if let Some(board) = self.board.take() {
-            board.end(&self.id, "the call was given up".to_owned(), true);
+            board.end(&self.id, "the call was cancelled".to_owned(), true);
         }
     }
 }
@@ -153,7 +153,7 @@ impl SharedReports {
                 return;
             }
             // The start of the call has been read, so its end must follow.
-            content = format!("[left out: {} bytes]", content.len());
+            content = format!("[omitted: {} bytes]", content.len());
         }
         waiting.bytes += content.len();
         waiting.events.push_back(Event::ToolCallResult {
@@ -279,7 +279,7 @@ mod tests {
         drop(one);
         let read = calls.take();
         let Some(Event::ToolCallResult { content, metadata, .. }) = read.front() else { panic!("{read:?}") };
-        assert_eq!((content.as_str(), metadata.is_some()), ("the call was given up", true));
+        assert_eq!((content.as_str(), metadata.is_some()), ("the call was cancelled", true));
         assert!(calls.take().is_empty());
     }
 
@@ -312,7 +312,7 @@ mod tests {
         other.finish(|| (format!("{}x", long()), false));
         let read = calls.take();
         let Some(Event::ToolCallResult { content, .. }) = read.front() else { panic!("{read:?}") };
-        assert_eq!(*content, format!("[left out: {} bytes]", MAX_UNREAD_REPORT_BYTES + 1));
+        assert_eq!(*content, format!("[omitted: {} bytes]", MAX_UNREAD_REPORT_BYTES + 1));
         assert_eq!(calls.omitted_count(), 2);
     }
 

@@ -36,7 +36,7 @@ pub enum GrammarError {
     #[error("{0} before RUN_STARTED")]
     BeforeStart(&'static str),
     /// `RUN_STARTED` came twice.
-    #[error("RUN_STARTED came twice")]
+    #[error("RUN_STARTED occurred twice")]
     StartedTwice,
     /// An event came after the terminal event.
     #[error("{0} after the terminal event")]
@@ -48,7 +48,7 @@ pub enum GrammarError {
     #[error("{0} for {1}, which is not open")]
     NotOpen(&'static str, Id),
     /// A result for a call that has not started, is not complete, or has a result already.
-    #[error("TOOL_CALL_RESULT for {0}, which awaits none")]
+    #[error("TOOL_CALL_RESULT for {0}, which expects none")]
     UnexpectedResult(Id),
     /// A text or reasoning delta was empty.
     #[error("{0} with an empty delta")]

@@ -148,7 +148,7 @@ impl EventStream {
         else {
             return;
         };
-        warn!(run_id = %self.run.run_id, left_out, "tool calls were left out of a run's stream");
+        warn!(run_id = %self.run.run_id, left_out, "tool calls were omitted from a run's stream");
         let value = json!({"kind": "toolCallsLeftOut", "count": left_out});
         self.push(Event::Custom { name: "agent.debug".into(), value });
     }
@@ -159,7 +159,8 @@ impl EventStream {
         if matches!(event, Event::RunStarted { .. }) {
             return None;
         }
-        let failure = || AgentError::new(AgentErrorKind::Failed, "the backend sent events out of order");
+        let failure =
+            || AgentError::new(AgentErrorKind::Failed, "the backend sent an invalid sequence of events");
         if event.is_terminal() {
             self.fail(failure());
             return None;
@@ -244,7 +245,7 @@ impl Stream for EventStream {
                 Poll::Ready(Some(Err(failure))) => self.fail(failure),
                 Poll::Ready(None) => self.fail(AgentError::new(
                     AgentErrorKind::Truncated,
-                    "the backend's answer ended before it was complete",
+                    "the backend's response ended before it was complete",
                 )),
                 Poll::Pending
                     if self.calls.as_ref().is_some_and(|calls| calls.register_waker(cx.waker())) => {}

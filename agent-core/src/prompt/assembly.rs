@@ -64,8 +64,7 @@ pub enum TrimReason {
 pub enum AssembleError {
     /// The parts of the prompt that are never trimmed exceed the budget.
     #[error(
-        "the prompt does not fit the model: {needed} tokens are needed without any history \
-         (system prompt {system}, tools {tools}, latest turn {latest_turn}), {budget} are available"
+        "the prompt exceeds the model's context window: it needs {needed} tokens without any history (system prompt {system}, tools {tools}, latest turn {latest_turn}); {budget} are available"
     )]
     OverBudget {
         /// Available tokens.

@@ -242,9 +242,9 @@ fn a_history_over_budget_loses_whole_units_from_its_beginning() {
         ucrau 30: [(3, 32)] 20 tokens: Assistant User
         suauau 40: [(3, 30)] 30 tokens: System Assistant User
         uauacr 60: [(2, 20)] 42 tokens: User Assistant Assistant Tool
-        uauacr 32: the prompt does not fit the model: 42 tokens are needed without any history (system prompt 0, tools 0, latest turn 42), 32 are available
-        uauacr 31: the prompt does not fit the model: 42 tokens are needed without any history (system prompt 0, tools 0, latest turn 42), 31 are available
-        suu 19: the prompt does not fit the model: 20 tokens are needed without any history (system prompt 0, tools 0, latest turn 20), 19 are available
+        uauacr 32: the prompt exceeds the model's context window: it needs 42 tokens without any history (system prompt 0, tools 0, latest turn 42); 32 are available
+        uauacr 31: the prompt exceeds the model's context window: it needs 42 tokens without any history (system prompt 0, tools 0, latest turn 42); 31 are available
+        suu 19: the prompt exceeds the model's context window: it needs 20 tokens without any history (system prompt 0, tools 0, latest turn 20); 19 are available
         aacrr 32: [(2, 20)] 32 tokens: Assistant Tool Tool
         rrauu 30: [(3, 30)] 20 tokens: User User
          0: [] 0 tokens:
@@ -292,7 +292,7 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
         assert!((json.len()..json.len() + 8).contains(&prompt.json_len(dialect)));
     }
     let error = assemble(with_tools(80)).expect_err("does not fit");
-    expect!["the prompt does not fit the model: 81 tokens are needed without any history (system prompt 27, tools 30, latest turn 24), 80 are available"].assert_eq(&error.to_string());
+    expect!["the prompt exceeds the model's context window: it needs 81 tokens without any history (system prompt 27, tools 30, latest turn 24); 80 are available"].assert_eq(&error.to_string());
     assert_eq!(AgentError::from(error).kind(), AgentErrorKind::InvalidRequest);
 }
 

@@ -141,12 +141,15 @@ impl AnswerAssembler {
         limits: &LoopLimits,
     ) -> Result<(), AgentError> {
         if self.calls.iter().any(|call| call.index == index) {
-            return Err(AgentError::new(AgentErrorKind::Failed, "the model began the same tool call twice"));
+            return Err(AgentError::new(
+                AgentErrorKind::Failed,
+                "the model started the same tool call twice",
+            ));
         }
         if self.calls.len() >= limits.max_calls_per_round {
             return Err(AgentError::new(
                 AgentErrorKind::ToolLoopLimit,
-                format!("the model made more than {} tool calls at once", limits.max_calls_per_round),
+                format!("the model made more than {} tool calls in one response", limits.max_calls_per_round),
             ));
         }
         let taken = id.is_empty() || used_ids.iter().any(|used| **used == *id);
@@ -176,11 +179,14 @@ impl AnswerAssembler {
         let call = call.ok_or_else(|| {
             AgentError::new(
                 AgentErrorKind::Failed,
-                "the model sent arguments of a tool call that it had not begun",
+                "the model sent arguments of a tool call that it had not started",
             )
         })?;
         if call.arguments.len() + delta.len() > limits.max_argument_bytes {
-            return Err(AgentError::new(AgentErrorKind::Failed, "the model's tool arguments are too long"));
+            return Err(AgentError::new(
+                AgentErrorKind::Failed,
+                "the model's tool call arguments exceed the size limit",
+            ));
         }
         call.arguments.push_str(&delta);
         out.push_back(Event::ToolCallArgs { tool_call_id: call.id.clone(), delta });

@@ -69,7 +69,7 @@ pub(super) fn run_tool_call(
                 ToolOutput::error("the tool failed")
             }
             Either::Right(((), _)) => ToolOutput::error(format!(
-                "the tool gave no answer within {} ms and was stopped",
+                "the tool call timed out after {} ms",
                 limits.tool_timeout.as_millis()
             )),
         };
@@ -98,7 +98,7 @@ fn truncate_result(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(max_bytes));
-        text.push_str(&format!("\n[cut off: {whole} bytes in all]"));
+        text.push_str(&format!("\n[truncated: {whole} bytes in total]"));
     }
     text
 }

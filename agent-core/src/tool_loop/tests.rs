@@ -481,7 +481,7 @@ async fn a_call_that_takes_too_long_is_dropped_and_the_model_told() {
         panic!("no result but {result:?}");
     };
     assert_eq!(&*tool_call_id, "a");
-    assert_eq!(content, "the tool gave no answer within 60000 ms and was stopped");
+    assert_eq!(content, "the tool call timed out after 60000 ms");
     assert!(metadata.is_some_and(|metadata| metadata.is_error));
     assert_eq!((bench.tools.running(), bench.clock.sleepers()), (0, 0));
     let rest: Vec<Event> = events.collect().await;
@@ -754,6 +754,6 @@ fn long_results_are_cut_between_characters() {
         content
     };
     assert_eq!(run("12345"), "12345");
-    assert_eq!(run("123456"), "12345\n[cut off: 6 bytes in all]");
-    assert_eq!(run("1234ö"), "1234\n[cut off: 6 bytes in all]");
+    assert_eq!(run("123456"), "12345\n[truncated: 6 bytes in total]");
+    assert_eq!(run("1234ö"), "1234\n[truncated: 6 bytes in total]");
 }

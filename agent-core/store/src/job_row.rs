@@ -184,7 +184,7 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
 
 /// Logs that a claim has found a job that cannot be parsed, and postpones it.
 pub(crate) fn log_unreadable(error: &StoreError) {
-    tracing::error!(%error, "a job cannot be read, and is left alone for an hour");
+    tracing::error!(%error, "invalid job row; the job is skipped for an hour");
 }
 
 /// Rounds a time down to whole milliseconds since 1970: for upper bounds of a query.

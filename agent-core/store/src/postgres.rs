@@ -99,10 +99,10 @@ impl Default for PostgresOptions {
 #[non_exhaustive]
 pub enum PostgresOpenError {
     /// The URL is invalid. The text describes the error.
-    #[error("the PostgreSQL address cannot be used: {0}")]
+    #[error("the PostgreSQL URL is invalid: {0}")]
     Address(&'static str),
     /// The certificate file named by `sslrootcert` cannot be used.
-    #[error("the authorities in {} cannot be used: {why}", .path.display())]
+    #[error("the certificate authorities in {} cannot be loaded: {why}", .path.display())]
     RootCertificates {
         /// File path.
         path: PathBuf,
@@ -110,22 +110,22 @@ pub enum PostgresOpenError {
         why: String,
     },
     /// The server version is not supported.
-    #[error("the server is PostgreSQL {found}, and 13 or newer is needed")]
+    #[error("the server is PostgreSQL {found}; 13 or newer is required")]
     Server {
         /// Major version of the server.
         found: i32,
     },
     /// The encoding of the database is not UTF-8, so it cannot store every text.
-    #[error("the database is encoded as {found}, and UTF8 is needed")]
+    #[error("the database encoding is {found}; UTF8 is required")]
     Encoding {
         /// Encoding of the database.
         found: String,
     },
     /// The database is read-only: it is a standby, or is configured as read-only.
-    #[error("the database takes no writes")]
+    #[error("the database is read-only")]
     ReadOnly,
     /// The schema `scheduler` contains tables of another program.
-    #[error("the schema \"scheduler\" has tables of another program")]
+    #[error("the schema \"scheduler\" contains tables of another program")]
     OtherProgram,
     /// The schema was written by a newer version of this program.
     #[error("the schema \"scheduler\" has version {found}, and this program knows versions up to {known}")]
@@ -136,7 +136,7 @@ pub enum PostgresOpenError {
         known: i32,
     },
     /// The server denied access to the user, or the right to create the tables.
-    #[error("the database server does not permit it")]
+    #[error("the database server denied permission")]
     Denied(#[source] PostgresError),
     /// The server cannot be reached.
     #[error("the database server cannot be reached")]

@@ -16,7 +16,7 @@ pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write)
     let imported = stores.import_file(file).await?;
     writeln!(
         out,
-        "{}: {} new, {} changed, {} as they were.",
+        "{}: {} created, {} changed, {} unchanged.",
         file.display(),
         imported.created,
         imported.updated,
@@ -39,7 +39,7 @@ pub(crate) async fn export(
 /// Copies the store into a new file while it is in use.
 pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     stores::open_existing(config)?.backup(file).await?;
-    writeln!(out, "Everything as of one moment is in {}.", file.display())?;
+    writeln!(out, "Wrote a consistent backup to {}.", file.display())?;
     Ok(())
 }
 
@@ -55,7 +55,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     }
     writeln!(
         out,
-        "{} agents: {} secrets sealed anew, {} were under DATA_SECRET already.",
+        "{} agents: {} secrets re-encrypted, {} already encrypted with DATA_SECRET.",
         rotated.agents, rotated.resealed, rotated.already_current
     )?;
     match rotated.unopened {

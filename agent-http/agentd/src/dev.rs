@@ -104,7 +104,7 @@ async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, St
     let of_ollama = detect_ollama(app).await?;
     let hosted = &app.server.hosted;
     if hosted.api_key.is_some() {
-        say(&format!("Agents are answered by {} at {}.", hosted.model, hosted.base_url));
+        say(&format!("Agents use {} at {}.", hosted.model, hosted.base_url));
         return weights::open_configured(app);
     }
     if let Some(words) = of_ollama {
@@ -228,29 +228,26 @@ fn print_welcome(
     has_demo: bool,
 ) -> Result<(), StartError> {
     let address: SocketAddr = app.server.listen;
-    say(&format!("\nAgents of {origin} answer at http://{address}. Ctrl-C stops."));
+    say(&format!("\nThe agents of {origin} are served at http://{address}. Press Ctrl-C to stop."));
     if !has_demo {
         let secrets = options.data.join(SECRETS_FILE);
         say(&format!(
-            "\nFor a token:\n\n  (set -a; . {}; agentd token session --user USER --company COMPANY)\n",
+            "\nCreate a session token:\n\n  (set -a; . {}; agentd token session --user USER --company COMPANY)\n",
             secrets.display()
         ));
         return Ok(());
     }
     let secret = app.session_secret.as_ref().expect("dev always has one");
     let token = mint_session(secret, DEMO_ID, DEMO_ID, TOKEN_TTL)
-        .map_err(|error| StartError::Other(format!("no token could be made: {error}")))?;
+        .map_err(|error| StartError::Other(format!("the session token cannot be created: {error}")))?;
     let curl = |body: &str| {
         format!(
             "  curl -N http://{address}/api/agent/chat \\\n    -H 'Authorization: Bearer {token}' \\\n    \
              -H 'Content-Type: application/json' \\\n    -d '{body}'\n"
         )
     };
-    say(&format!("\nSay hello:\n\n{}", curl(DEMO_CHAT_REQUEST)));
-    say(&format!(
-        "Have a todo written down, which is still there after the next start:\n\n{}",
-        curl(DEMO_TOOL_REQUEST)
-    ));
+    say(&format!("\nSend a message:\n\n{}", curl(DEMO_CHAT_REQUEST)));
+    say(&format!("Create a todo, which is kept across restarts:\n\n{}", curl(DEMO_TOOL_REQUEST)));
     Ok(())
 }
 

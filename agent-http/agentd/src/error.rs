@@ -15,7 +15,7 @@ use crate::config::ConfigError;
 #[non_exhaustive]
 pub enum StartError {
     /// Invalid settings; all of them are listed.
-    #[error("the configuration is wrong:\n{0}")]
+    #[error("invalid configuration:\n{0}")]
     Config(#[from] ConfigError),
     /// A file cannot be read.
     #[error("{path} cannot be read: {source}")]

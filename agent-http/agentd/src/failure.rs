@@ -12,32 +12,32 @@ use agentd::{StartError, with_source};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The configuration is invalid.
-    #[error("the configuration is refused:\n{0}")]
+    #[error("invalid configuration:\n{0}")]
     Config(#[from] ConfigError),
     /// The configuration of a service is invalid; its errors have been printed.
-    #[error("the configuration is refused")]
+    #[error("invalid configuration")]
     InvalidConfig,
     /// A setting that the command needs is missing.
     #[error("{0} is not configured; set it, or name a file with --config")]
     Missing(&'static str),
     /// The session token cannot be created.
-    #[error("the token cannot be made: {0}")]
+    #[error("the token cannot be created: {0}")]
     MintSession(#[from] MintError),
     /// The widget or MCP token cannot be created.
-    #[error("the token cannot be made: {0}")]
+    #[error("the token cannot be created: {0}")]
     MintToken(#[from] agent_platform::token::TokenMintError),
     /// The agent does not exist.
-    #[error("there is no agent {0:?} here; see --agent and DATABASE_URL")]
+    #[error("there is no agent {0:?} in the database; see --agent and DATABASE_URL")]
     NoAgent(String),
     /// No user was given, and the agent has no owner.
-    #[error("the agent has no owner; say with --user for whom it should answer")]
+    #[error("the agent has no owner; give a user with --user")]
     NoUser,
     /// The turn cannot be prepared.
     #[error("the prompt cannot be shown: {}", with_source(.0))]
     Turn(#[from] TurnError),
     /// No token has this identifier. The message does not repeat the argument, which might be the token
     /// itself.
-    #[error("there is no such token; its identifier is the one that `agentd token list` shows")]
+    #[error("token not found; `agentd token list` shows the ids")]
     NoToken,
     /// A store operation failed.
     #[error("the store failed: {}", with_source(.0))]
@@ -46,11 +46,11 @@ pub(crate) enum CommandError {
     #[error("{}", with_source(.0))]
     Export(#[from] ExportError),
     /// The backup failed.
-    #[error("there is no backup: {}", with_source(.0))]
+    #[error("no backup was written: {}", with_source(.0))]
     Backup(#[from] BackupError),
     /// Some secrets can be opened with neither key.
     #[error(
-        "{0} secrets could be opened with neither DATA_SECRET nor DATA_SECRET_PREVIOUS; they are as they were"
+        "{0} secrets could not be decrypted with DATA_SECRET or DATA_SECRET_PREVIOUS and were left unchanged"
     )]
     UnopenedSecrets(usize),
     /// The health check failed.

@@ -25,9 +25,9 @@ pub(crate) async fn run(args: &HealthcheckArgs, env: &dyn Env) -> Result<(), Com
         Ok(response.status)
     };
     let wait = tokio::time::timeout(args.timeout, answer).await;
-    match wait.unwrap_or_else(|_| Err("no answer in time".to_owned())) {
+    match wait.unwrap_or_else(|_| Err("timeout".to_owned())) {
         Ok(status) if status.is_success() => Ok(()),
-        Ok(status) => Err(CommandError::Unhealthy(format!("{url} answers {status}"))),
+        Ok(status) => Err(CommandError::Unhealthy(format!("{url} returned {status}"))),
         Err(reason) => Err(CommandError::Unhealthy(format!("{url}: {reason}"))),
     }
 }
@@ -37,12 +37,12 @@ fn own_address(env: &dyn Env) -> Result<Url, CommandError> {
     let port = env.var("PORT").ok().flatten().filter(|port| !port.trim().is_empty());
     let port = port.as_deref().map_or("3000", str::trim);
     Url::parse(&format!("http://{}:{port}", Ipv4Addr::LOCALHOST))
-        .map_err(|_| CommandError::Unhealthy("PORT is no port".to_owned()))
+        .map_err(|_| CommandError::Unhealthy("PORT is not a port number".to_owned()))
 }
 
 fn livez(mut url: Url) -> Result<Url, CommandError> {
     if !matches!(url.scheme(), "http" | "https") || !url.username().is_empty() || url.password().is_some() {
-        return Err(CommandError::Unhealthy("the address must be http or https, without a user".to_owned()));
+        return Err(CommandError::Unhealthy("the URL must be http or https, without a user name".to_owned()));
     }
     url.set_path(&format!("{}/livez", url.path().trim_end_matches('/')));
     url.set_query(None);

@@ -27,7 +27,7 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
     } else {
         tracing_subscriber::registry().with(lines).with(filter).try_init()
     };
-    set.map_err(|error| StartError::Other(format!("the log cannot be set up: {error}")))
+    set.map_err(|error| StartError::Other(format!("logging cannot be initialized: {error}")))
 }
 
 /// Parses log directives. `rmcp`, the MCP library, logs every message and thereby the content of
@@ -37,7 +37,7 @@ pub fn init(config: &LogConfig) -> Result<(), StartError> {
 /// The directives are invalid.
 pub fn filter(directives: &str) -> Result<Targets, StartError> {
     let parsed = format!("rmcp=error,{directives}").parse();
-    parsed.map_err(|error| StartError::Other(format!("LOG is not a filter: {error}")))
+    parsed.map_err(|error| StartError::Other(format!("LOG is not a valid filter: {error}")))
 }
 
 #[cfg(test)]

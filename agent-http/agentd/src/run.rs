@@ -59,7 +59,7 @@ pub async fn serve_app(
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let app = Arc::new(compose::application(config, address, stores, local)?);
-    info!(%address, "the application listens");
+    info!(%address, "application listening");
     let shutdown = stop.run_on_stop({
         let app = app.clone();
         move || {
@@ -87,7 +87,7 @@ pub async fn serve_runtime(
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let runtime = Arc::new(compose::runtime(config)?);
-    info!(%address, "the agent runtime listens");
+    info!(%address, "agent runtime listening");
     let shutdown = stop.run_on_stop({
         let runtime = runtime.clone();
         move || runtime.base.health.start_drain()
@@ -112,7 +112,7 @@ pub async fn serve_scheduler(
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let scheduler = Arc::new(compose::scheduler(config, jobs, store)?);
-    info!(%address, store, "the scheduler listens");
+    info!(%address, store, "scheduler listening");
     let shutdown = stop.clone().run_on_stop({
         let scheduler = scheduler.clone();
         move || scheduler.base.health.start_drain()
@@ -151,7 +151,7 @@ impl ShutdownSignal {
                 if let Some(code) = code {
                     std::process::exit(code);
                 }
-                info!("stopping: running requests may finish, a second signal ends them");
+                info!("shutting down: running requests may finish; a second signal aborts them");
                 stopper.send_replace(true);
             }
         });
@@ -178,7 +178,7 @@ async fn wait_for_os_signal() {
                 signals.recv().await;
             }
             Err(error) => {
-                tracing::warn!(%error, "a signal cannot be waited for");
+                tracing::warn!(%error, "signal handler failed");
                 std::future::pending::<()>().await;
             }
         }

@@ -97,7 +97,7 @@ pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
     let path = sqlite_path(&config.database)?;
     if !path.exists() {
         return Err(StartError::Other(format!(
-            "there is no database {}; see DATABASE_URL, and `agentd import` for a first one",
+            "the database {} does not exist; see DATABASE_URL, and `agentd import` to create one",
             path.display()
         )));
     }
@@ -125,6 +125,8 @@ async fn open_postgres(url: &Secret) -> Result<PostgresJobs, StartError> {
 fn sqlite_path(database: &Database) -> Result<&Path, StartError> {
     match database {
         Database::Sqlite(path) => Ok(path),
-        _ => Err(StartError::Other("this build has no store for the database in DATABASE_URL".to_owned())),
+        _ => Err(StartError::Other(
+            "this build does not support the kind of database in DATABASE_URL".to_owned(),
+        )),
     }
 }

@@ -278,7 +278,8 @@ mod tests {
         let stores = stores().await;
         for agent in ["nobody", "", "a\0"] {
             let listed = written(async |out| list_of(agent, &stores, out).await).await;
-            let expected = format!("there is no agent {agent:?} here; see --agent and DATABASE_URL");
+            let expected =
+                format!("there is no agent {agent:?} in the database; see --agent and DATABASE_URL");
             assert_eq!(listed.expect_err("no such agent").to_string(), expected);
         }
         let text = "agw_token-canary";

@@ -116,7 +116,7 @@ impl EventDecoder {
             None => return Ok(None),
             // Serde would accept an array whose elements are the members in order.
             Some(b'{') => {}
-            Some(_) => return Err(decode_error("the line is no object".into())),
+            Some(_) => return Err(decode_error("the line is not a JSON object".into())),
         }
         match serde_json::from_slice::<RawEvent<'_>>(line) {
             Ok(line) => self.event(line),
@@ -299,7 +299,8 @@ fn malformed_line(error: &serde_json::Error) -> AgentError {
 }
 
 fn decode_error(cause: String) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, "the backend sent a line that is no event").with_source(cause)
+    AgentError::new(AgentErrorKind::Failed, "the backend sent a line that is not a valid event")
+        .with_source(cause)
 }
 
 #[cfg(test)]

@@ -211,7 +211,7 @@ impl LineSplitter {
 }
 
 fn too_long(limit: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("a line of the answer is longer than {limit} bytes"))
+    AgentError::new(AgentErrorKind::Failed, format!("a line of the response exceeds {limit} bytes"))
 }
 
 /// Clears a buffer, and frees the capacity above [`MAX_IDLE_CAPACITY`].

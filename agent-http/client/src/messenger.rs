@@ -63,9 +63,11 @@ impl RuntimeMessenger {
                 description: answer.description,
                 retry_after: answer.parameters.retry_after.map(Duration::from_secs),
             }),
-            Err(_) if status.is_success() => {
-                Err(AgentError::new(AgentErrorKind::Failed, "the messenger's answer makes no sense").into())
-            }
+            Err(_) if status.is_success() => Err(AgentError::new(
+                AgentErrorKind::Failed,
+                "the messenger's API returned an invalid response",
+            )
+            .into()),
             Err(_) => Err(status_failure(status, &headers).into()),
         }
     }
@@ -101,14 +103,14 @@ fn problem_error(body: &[u8]) -> Option<MessengerError> {
             return Some(MessengerError::NotConfigured("MESSENGER_API_URL"));
         }
         Some(AgentErrorKind::Unreachable) => (AgentErrorKind::Unreachable, "the messenger cannot be reached"),
-        Some(AgentErrorKind::Timeout) => (AgentErrorKind::Timeout, "the messenger did not answer in time"),
+        Some(AgentErrorKind::Timeout) => (AgentErrorKind::Timeout, "the messenger did not respond in time"),
         Some(AgentErrorKind::Failed | AgentErrorKind::Truncated) => {
-            (AgentErrorKind::Failed, "the messenger's answer was broken")
+            (AgentErrorKind::Failed, "the messenger's response was incomplete")
         }
         None if code == UNAUTHENTICATED => {
-            (AgentErrorKind::Failed, "the agent runtime asks for another RUNTIME_SECRET")
+            (AgentErrorKind::Failed, "the agent runtime rejected RUNTIME_SECRET")
         }
-        _ => (AgentErrorKind::Failed, "the agent runtime refused the call"),
+        _ => (AgentErrorKind::Failed, "the agent runtime rejected the call"),
     };
-    Some(AgentError::new(kind, message).with_source(format!("the runtime answered {code}")).into())
+    Some(AgentError::new(kind, message).with_source(format!("the agent runtime returned {code}")).into())
 }

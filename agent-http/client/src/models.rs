@@ -152,7 +152,7 @@ impl ModelSource for EmbeddedModels {
             "ollama" => self.ollama(settings),
             other => Err(AgentError::new(
                 AgentErrorKind::UnknownProvider,
-                format!("EmbeddedAI.provider {other:?} is not known; it is one of {PROVIDERS}"),
+                format!("EmbeddedAI.provider {other:?} is unknown; expected one of {PROVIDERS}"),
             )),
         }
     }

@@ -107,10 +107,10 @@ impl Default for OutboundConfig {
 #[non_exhaustive]
 pub enum OutboundError {
     /// The TLS set-up failed, for instance because a certificate authority cannot be parsed.
-    #[error("the TLS configuration of outbound requests is unusable")]
+    #[error("the TLS configuration for outbound requests is invalid")]
     Tls(#[from] rustls::Error),
     /// A setting of the HTTP client is invalid, for instance a user agent that is not a valid header value.
-    #[error("the HTTP client's configuration is unusable")]
+    #[error("the HTTP client's configuration is invalid")]
     Client(#[from] InvalidHeaderValue),
 }
 

@@ -72,7 +72,7 @@ impl PulseClient {
         }
         serde_json::from_slice(&answer).map_err(|error| {
             // The parser's message could quote the response.
-            PulseError::Refused(format!("its answer cannot be read at column {}", error.column()).into())
+            PulseError::Refused(format!("the response is invalid JSON at column {}", error.column()).into())
         })
     }
 }
@@ -84,10 +84,12 @@ fn unavailable(failure: AgentError) -> PulseError {
 fn status_error(status: StatusCode) -> PulseError {
     match status.as_u16() {
         404 => PulseError::NotFound,
-        400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler does not take this job".to_owned()),
-        409 => PulseError::Conflict("the job is over, or has been asked for otherwise".to_owned()),
-        401 | 403 | 405 | 406 => PulseError::Refused(format!("it answers {status}").into()),
-        _ => PulseError::Unavailable(format!("it answers {status}").into()),
+        400 | 413 | 415 | 422 => PulseError::Invalid("the scheduler rejected the job".to_owned()),
+        409 => {
+            PulseError::Conflict("the job is final, or its idempotency key belongs to another job".to_owned())
+        }
+        401 | 403 | 405 | 406 => PulseError::Refused(format!("HTTP {status}").into()),
+        _ => PulseError::Unavailable(format!("HTTP {status}").into()),
     }
 }
 
@@ -176,7 +178,7 @@ impl Pulse for PulseClient {
         let health: Health = self.send(Method::GET, &self.url(&["health"], &[]), None).await?;
         match health.status.as_str() {
             "ok" => Ok(()),
-            _ => Err(PulseError::Unavailable("it says that it is not well".into())),
+            _ => Err(PulseError::Unavailable("it reports an unhealthy status".into())),
         }
     }
 }

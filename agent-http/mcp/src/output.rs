@@ -35,7 +35,7 @@ fn text_of(block: ContentBlock) -> String {
 
 fn describe_omitted(what: &str, mime_type: Option<&str>, base64: &str) -> String {
     let bytes = base64.trim_end_matches('=').len() * 3 / 4;
-    format!("[{what}, {}, {bytes} bytes, left out]", mime_type.unwrap_or("of unknown type"))
+    format!("[{what}, {}, {bytes} bytes, omitted]", mime_type.unwrap_or("of unknown type"))
 }
 
 fn link_to(link: &Resource) -> String {
@@ -46,7 +46,7 @@ fn link_to(link: &Resource) -> String {
 }
 
 fn unknown() -> String {
-    "[content of an unknown kind, left out]".to_owned()
+    "[content of an unknown kind, omitted]".to_owned()
 }
 
 #[cfg(test)]
@@ -68,15 +68,15 @@ mod tests {
             (json!({"content": [text("one")], "structuredContent": {"n": 1}}), "one", false),
             (
                 json!({"content": [{"type": "image", "data": "AAEC", "mimeType": "image/png"}]}),
-                "[image, image/png, 3 bytes, left out]",
+                "[image, image/png, 3 bytes, omitted]",
                 false,
             ),
             (
                 json!({"content": [text("see"), {"type": "audio", "data": "AA==", "mimeType": "audio/wav"}]}),
-                "see\n[audio, audio/wav, 1 bytes, left out]",
+                "see\n[audio, audio/wav, 1 bytes, omitted]",
                 false,
             ),
-            (json!({"content": [blob]}), "[resource file:///b, of unknown type, 4 bytes, left out]", false),
+            (json!({"content": [blob]}), "[resource file:///b, of unknown type, 4 bytes, omitted]", false),
             (json!({"content": [written]}), "written", false),
             (json!({"content": [link]}), "[link to x: https://h/x (an x)]", false),
         ];

@@ -284,7 +284,11 @@ impl AuthorizedRequest<'_> {
         };
         server.gate.check_rate(who).map_err(busy)?;
         if opens_session && !server.sessions.has_room() {
-            return Err(RpcErrorResponse::limit_exceeded(id.cloned(), "there are too many sessions", None));
+            return Err(RpcErrorResponse::limit_exceeded(
+                id.cloned(),
+                "the limit of sessions is reached",
+                None,
+            ));
         }
         let in_flight = match (session, id) {
             (Some(session), Some(id)) => {

@@ -90,7 +90,7 @@ impl Resource for Agents {
         set_or_check_id(&mut role, "ownerId", user_id, IdOrigin::Session)?;
         let file = resource::validate_as_import("agents", role)?;
         let role = file.agents.into_iter().next();
-        role.ok_or_else(|| HttpError::internal("an agent is gone from its file"))
+        role.ok_or_else(|| HttpError::internal("the validated import has no agent"))
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
@@ -117,7 +117,9 @@ impl Resource for Agents {
     ) -> Result<Versioned<RoleBlock>, HttpError> {
         self.notify_mcp_clients(id);
         let now = self.app.roles.masked_role(&self.principal.company_id, id).await?;
-        let now = now.ok_or_else(|| HttpError::conflict("it was saved, and deleted meanwhile"))?;
+        let now = now.ok_or_else(|| {
+            HttpError::conflict("the agent was saved and then deleted by a concurrent request")
+        })?;
         Ok(now.into())
     }
 
@@ -150,15 +152,13 @@ impl Agents {
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    Operation::new("listAgents", AGENTS_TAG, "The company's agents, secrets masked.").paged().json_response(
-        200,
-        "One page.",
-        schemas.schema_for::<AgentPage>(),
-    )
+    Operation::new("listAgents", AGENTS_TAG, "Lists the company's agents, with secrets masked.")
+        .paged()
+        .json_response(200, "One page of agents.", schemas.schema_for::<AgentPage>())
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    Operation::new("getAgent", AGENTS_TAG, "An agent of the company, secrets masked.")
+    Operation::new("getAgent", AGENTS_TAG, "Returns an agent of the company, with secrets masked.")
         .conditional_read()
         .versioned_response(200, "The agent.", schemas.schema_for::<RoleBlock>())
         .problems(&[Code::NotFound])
@@ -166,21 +166,20 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let role = schemas.schema_for::<RoleBlock>();
-    Operation::new("putAgent", AGENTS_TAG, "Makes an agent of the caller's own, or replaces one.")
+    Operation::new("putAgent", AGENTS_TAG, "Creates an agent owned by the caller, or replaces one.")
         .describe(
-            "A secret that is absent or `***` stays as it is, an empty one is cleared, and one whose address \
-             changes is cleared too. `id`, `companyId` and `ownerId` may be left out.",
+            "A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional.",
         )
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(schemas.without_required::<RoleBlock>(&["id", "companyId"]))
-        .versioned_response(200, "It is replaced.", role.clone())
-        .versioned_response(201, "It is made.", role)
+        .versioned_response(200, "The agent was replaced.", role.clone())
+        .versioned_response(201, "The agent was created.", role)
         .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteAgent", AGENTS_TAG, "Deletes an agent of the caller's own, and revokes its tokens.")
+    Operation::new("deleteAgent", AGENTS_TAG, "Deletes an agent owned by the caller and revokes its tokens.")
         .conditional_write(&["If-Match"])
-        .empty_response(204, "It is gone.")
+        .empty_response(204, "The agent was deleted.")
         .problems(&[Code::NotFound])
 }

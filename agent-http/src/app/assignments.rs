@@ -112,7 +112,7 @@ impl Resource for Assignments {
         let file = resource::validate_as_import("assignments", given)?;
         let assignment = file.assignments.into_iter().next();
         let assignment =
-            assignment.ok_or_else(|| HttpError::internal("an assignment is gone from its file"))?;
+            assignment.ok_or_else(|| HttpError::internal("the validated import has no assignment"))?;
         self.check_tool(&assignment.tool_id).await?;
         Ok(assignment)
     }
@@ -120,7 +120,7 @@ impl Resource for Assignments {
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
         let found: Option<Record<Assignment>> = self.app.records.get_as(&self.key(id)?).await?;
         if found.as_ref().is_some_and(|found| found.value.agent_id != self.role.id) {
-            return Err(HttpError::conflict("this id is taken"));
+            return Err(HttpError::conflict("this id is already in use"));
         }
         Ok(found.map(|found| found.version))
     }
@@ -135,7 +135,7 @@ impl Resource for Assignments {
             return Ok(());
         }
         Err(HttpError::conflict(format!(
-            "the agent has {MAX_ASSIGNMENTS_PER_AGENT} assignments already, which is the most"
+            "the agent has reached the limit of {MAX_ASSIGNMENTS_PER_AGENT} assignments"
         )))
     }
 
@@ -215,7 +215,7 @@ async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
     let Ok(pulse) = app.pulse.client() else { return };
     let synced = assignment::sync_assignment(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
     if let Err(error) = synced {
-        tracing::warn!(%error, id, "an assignment is out of step with the scheduler");
+        tracing::warn!(%error, id, "an assignment is not synchronized with the scheduler");
     }
 }
 
@@ -236,13 +236,13 @@ pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Resu
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    operation("listAssignments", "What an agent of the caller's own runs by a schedule.")
+    operation("listAssignments", "Lists the scheduled tool calls of an agent owned by the caller.")
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<AssignmentPage>())
+        .json_response(200, "One page of assignments.", schemas.schema_for::<AssignmentPage>())
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    operation("getAssignment", "An assignment of an agent of the caller's own.")
+    operation("getAssignment", "Returns an assignment of an agent owned by the caller.")
         .conditional_read()
         .versioned_response(200, "The assignment.", schemas.schema_for::<AssignmentView>())
 }
@@ -250,20 +250,20 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let view = schemas.schema_for::<AssignmentView>();
     let optional = ["id", "userId", "companyId", "agentId"];
-    operation("putAssignment", "Makes an assignment, or replaces one.")
+    operation("putAssignment", "Creates or replaces an assignment.")
         .describe(
-            "It is saved also where the scheduler cannot be told; `sync` says so, and it is told later.",
+            "The assignment is saved even if the scheduler is unavailable; `sync` then reports it, and the scheduler is updated later.",
         )
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(schemas.without_required::<Assignment>(&optional))
-        .versioned_response(200, "It is replaced.", view.clone())
-        .versioned_response(201, "It is made.", view)
+        .versioned_response(200, "The assignment was replaced.", view.clone())
+        .versioned_response(201, "The assignment was created.", view)
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    operation("deleteAssignment", "Removes an assignment and cancels its jobs.")
+    operation("deleteAssignment", "Deletes an assignment and cancels its jobs.")
         .conditional_write(&["If-Match"])
-        .empty_response(204, "It is gone.")
+        .empty_response(204, "The assignment was deleted.")
 }
 
 fn operation(id: &str, summary: &str) -> Operation {

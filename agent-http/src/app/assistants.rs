@@ -25,7 +25,7 @@ pub(super) async fn respond(_: RequestContext<App>, _: Principal) -> HandlerResu
     let said = json!({
         "status": "deprecated",
         "active": false,
-        "detail": "nothing was done: pageContext and blocksContext come with each message to /api/agent/chat",
+        "detail": "deprecated, no operation: send pageContext and blocksContext with each message to /api/agent/chat",
     });
     let mut response = answer::json(StatusCode::OK, &said)?;
     response.headers_mut().insert(DEPRECATION, DEPRECATED_SINCE);
@@ -46,6 +46,6 @@ pub(super) fn describe_post(_: &mut Schemas) -> Operation {
 }
 
 fn describe(id: &str) -> Operation {
-    let operation = Operation::new(id, "deprecated", "Does nothing, and says so.");
-    operation.json_response(200, "What to use instead.", json!({"type": "object"}))
+    let operation = Operation::new(id, "deprecated", "Deprecated; does nothing.");
+    operation.json_response(200, "The replacement.", json!({"type": "object"}))
 }

@@ -95,7 +95,9 @@ pub(super) fn authorize_turn(credential: Credential, input: ChatInput) -> Result
     };
     let disagrees = |said: &Option<String>, is: &str| said.as_deref().is_some_and(|said| said != is);
     if disagrees(&input.user_id, &principal.user_id) || disagrees(&input.company_id, &principal.company_id) {
-        return Err(HttpError::forbidden("userId and companyId come from the credential"));
+        return Err(HttpError::forbidden(
+            "userId and companyId are taken from the credential and must not be given",
+        ));
     }
     let mut turn = TurnRequest { trigger, ..input.turn };
     match &principal.agent_id {
@@ -126,7 +128,7 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
     let claim = app.runs.claim(&principal.user_id, &turn.run_id);
-    let claim = claim.ok_or_else(|| HttpError::conflict("this runId has been used"))?;
+    let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
     let events = run_turn(&app.platform, principal, turn).await.map_err(refused)?;
     claim.keep();
     Ok(events)
@@ -152,8 +154,8 @@ fn turn_error_response(error: TurnError, caller: Caller) -> HttpError {
 }
 
 pub(super) fn describe(_: &mut Schemas) -> Operation {
-    let trigger = "Makes the call a proactive one, and says why.";
-    Operation::new("chat", TAG, "One message to an agent in, one run out.")
+    let trigger = "Marks a proactive call and gives its reason.";
+    Operation::new("chat", TAG, "Sends a message to an agent and returns the events of the run.")
         .parameter("header", "X-Proactive-Trigger", trigger, string_schema())
         .run_responses()
         .body(body_schema())
@@ -161,7 +163,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_alias(_: &mut Schemas) -> Operation {
-    let summary = "As `/api/agent/chat`, for older clients; also takes `chatInput` and `sessionId`.";
+    let summary = "Alias of `/api/agent/chat` for older clients; also accepts `chatInput` and `sessionId`.";
     Operation::new("privateChat", TAG, summary).run_responses().body(body_schema()).problems(&[
         Code::NotFound,
         Code::Conflict,
@@ -174,7 +176,7 @@ pub(super) fn body_schema() -> Value {
     let text = string_schema;
     json!({
         "type": "object",
-        "description": "Our own fields, AG-UI's RunAgentInput, the AI SDK's UI messages, or OpenAI's spelling.",
+        "description": "A message with the fields below, AG-UI's RunAgentInput, UI messages of the AI SDK, or messages of the Chat Completions API.",
         "properties": {
             "agentId": text(), "message": {"description": "Text, or a user message."},
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},

@@ -85,7 +85,7 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     let (source, mut due) = match said {
         Ok(due) => ("scheduler", due),
         Err(error) => {
-            tracing::warn!(%error, "what is due is told from memory");
+            tracing::warn!(%error, "the scheduler is unavailable; due jobs are reported from the cache");
             ("memory", due_from_links(app, now).await?)
         }
     };
@@ -105,7 +105,7 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
             Ok(Completion::AlreadyCompleted) => result.done_before += 1,
             Err(error) if matches!(error.code(), Code::Conflict | Code::RateLimited) => result.busy += 1,
             Err(error) => {
-                tracing::warn!(%error, "a job has failed");
+                tracing::warn!(%error, "a job failed");
                 result.failed += 1;
             }
         }
@@ -181,9 +181,14 @@ fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
 
 pub(super) fn describe(schemas: &mut Schemas) -> Operation {
     let run = json!({"type": "string", "enum": ["true", "false"]});
-    let summary = "Says who runs jobs; with `run=true`, runs what is due where the scheduler does not.";
+    let summary =
+        "Reports which service runs jobs; with `run=true`, runs due jobs if the scheduler does not.";
     Operation::new("cron", super::pulse::TAG, summary)
-        .parameter("query", "run", "Whether to run what is due.", run)
-        .json_response(200, "What was done.", schemas.schema_for::<CronStatus>())
+        .parameter("query", "run", "Set to true to run due jobs.", run)
+        .json_response(
+            200,
+            "The number of jobs that are due or were run.",
+            schemas.schema_for::<CronStatus>(),
+        )
         .problems(&[Code::InvalidRequest])
 }

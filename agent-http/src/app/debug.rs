@@ -43,7 +43,7 @@ pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential
 
 /// Returns the error for a valid credential that is not a session.
 pub(super) fn session_needed() -> HttpError {
-    HttpError::forbidden("a session is needed here")
+    HttpError::forbidden("a session is required")
 }
 
 async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>) -> HandlerResult {
@@ -61,28 +61,28 @@ async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>
 }
 
 pub(super) fn describe_debug(_: &mut Schemas) -> Operation {
-    query_preview("debugPrompt", "The prompt and the request of an agent, with or without a message.")
+    query_preview("debugPrompt", "Returns the prompt and the request of an agent, with or without a message.")
 }
 
 pub(super) fn describe_get(_: &mut Schemas) -> Operation {
-    query_preview("previewPrompt", "What a message would have sent.")
+    query_preview("previewPrompt", "Returns the request that a message would send.")
 }
 
 pub(super) fn describe_post(_: &mut Schemas) -> Operation {
-    preview("previewPromptOf", "What a body of the chat's would have sent.").body(chat::body_schema())
+    preview("previewPromptOf", "Returns the request that a chat body would send.").body(chat::body_schema())
 }
 
 fn query_preview(id: &str, summary: &str) -> Operation {
     ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"]
         .into_iter()
         .fold(preview(id, summary), |preview, name| {
-            preview.parameter("query", name, "As the chat's.", string_schema())
+            preview.parameter("query", name, "Same as in the chat request.", string_schema())
         })
 }
 
 fn preview(id: &str, summary: &str) -> Operation {
     let object = json!({"type": "object"});
     Operation::new(id, "previews", summary)
-        .json_response(200, "The prompt, its parts, and the request as it would be sent.", object)
+        .json_response(200, "The prompt, its parts, and the request to the backend.", object)
         .problems(&[Code::NotFound, Code::NoConnector])
 }

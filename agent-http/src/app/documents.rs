@@ -67,12 +67,12 @@ impl Resource for Documents {
         set_or_check_id(&mut document, "companyId", &self.company_id, IdOrigin::Session)?;
         let file = resource::validate_as_import("documents", document)?;
         let document = file.documents.into_iter().next();
-        let document = document.ok_or_else(|| HttpError::internal("a document is gone from its file"))?;
+        let document = document.ok_or_else(|| HttpError::internal("the validated import has no document"))?;
         for (name, text, limit) in
             [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
         {
             if text.len() > limit {
-                let fault = format!("has {} bytes, and at most {limit} are taken", text.len());
+                let fault = format!("has {} bytes; the limit is {limit}", text.len());
                 return Err(HttpError::invalid(name, fault));
             }
         }
@@ -130,13 +130,13 @@ impl Documents {
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    Operation::new("listDocuments", TAG, "The company's documents, without their texts.")
+    Operation::new("listDocuments", TAG, "Lists the company's documents, without their texts.")
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<DocumentPage>())
+        .json_response(200, "One page of documents.", schemas.schema_for::<DocumentPage>())
 }
 
 pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    Operation::new("getDocument", TAG, "A document of the company.")
+    Operation::new("getDocument", TAG, "Returns a document of the company.")
         .conditional_read()
         .versioned_response(200, "The document.", schemas.schema_for::<Document>())
         .problems(&[Code::NotFound])
@@ -144,17 +144,17 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     let document = schemas.schema_for::<Document>();
-    Operation::new("putDocument", TAG, "Makes a document, or replaces one.")
+    Operation::new("putDocument", TAG, "Creates or replaces a document.")
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(schemas.without_required::<Document>(&["id", "companyId"]))
-        .versioned_response(200, "It is replaced.", document.clone())
-        .versioned_response(201, "It is made.", document)
+        .versioned_response(200, "The document was replaced.", document.clone())
+        .versioned_response(201, "The document was created.", document)
         .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
     Operation::new("deleteDocument", TAG, "Deletes a document.")
         .conditional_write(&["If-Match"])
-        .empty_response(204, "It is gone.")
+        .empty_response(204, "The document was deleted.")
         .problems(&[Code::NotFound])
 }

@@ -16,11 +16,11 @@ use crate::error::HttpError;
 use crate::probe;
 
 /// Session for the management endpoints.
-const USER: UserSession = UserSession(|| HttpError::forbidden("a user's session is needed here"));
+const USER: UserSession = UserSession(|| HttpError::forbidden("a user's session is required"));
 /// Session for the previews and the deprecated endpoints.
 const SESSION: UserSession = UserSession(debug::session_needed);
 /// Session for the audit log.
-const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a session is needed"));
+const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a session is required"));
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {

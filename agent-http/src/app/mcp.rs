@@ -37,7 +37,7 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
     let query = Query::from_uri(&context.head.uri);
     let agent = query.require("agentId")?;
     let limit = query.get("limit")?.map(|limit| {
-        limit.parse().map_err(|_| HttpError::invalid("limit", "must be a whole number that is not negative"))
+        limit.parse().map_err(|_| HttpError::invalid("limit", "must be a non-negative integer"))
     });
     let cursor = query.get("cursor")?;
     if !is_owner(&*app.tools.roles, &principal, agent).await? {
@@ -58,22 +58,22 @@ async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> 
 }
 
 pub(super) fn describe_listen(_: &mut Schemas) -> Operation {
-    let stream = json!({"description": "A stream of messages.",
+    let stream = json!({"description": "A stream of JSON-RPC messages.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}}});
-    protocol_operation("mcpListen", "Listens to the messages of a session.").response(200, stream)
+    protocol_operation("mcpListen", "Opens the event stream of a session.").response(200, stream)
 }
 
 pub(super) fn describe_send(_: &mut Schemas) -> Operation {
     let message = || json!({"type": "object"});
-    protocol_operation("mcpSend", "One message of JSON-RPC.")
+    protocol_operation("mcpSend", "Sends one JSON-RPC message.")
         .body(message())
-        .json_response(200, "Its answer.", message())
-        .empty_response(202, "A notification is taken.")
+        .json_response(200, "The JSON-RPC response.", message())
+        .empty_response(202, "The notification or response was accepted.")
         .problems(&[Code::RateLimited])
 }
 
 pub(super) fn describe_end(_: &mut Schemas) -> Operation {
-    protocol_operation("mcpEnd", "Ends a session.").empty_response(204, "It is ended.")
+    protocol_operation("mcpEnd", "Ends a session.").empty_response(204, "The session was ended.")
 }
 
 fn protocol_operation(id: &str, summary: &str) -> Operation {
@@ -81,14 +81,23 @@ fn protocol_operation(id: &str, summary: &str) -> Operation {
         "The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.";
     Operation::new(id, TAG, summary)
         .describe(revisions)
-        .parameter("query", "token", "The token, where it is not a bearer.", string_schema())
+        .parameter(
+            "query",
+            "token",
+            "The token, for clients that cannot send an `Authorization` header.",
+            string_schema(),
+        )
         .problems(&[Code::Forbidden, Code::NotFound])
 }
 
 pub(super) fn describe_audit(_: &mut Schemas) -> Operation {
-    Operation::new("toolAudit", TAG, "Who has called the tools of an agent of the caller's own.")
-        .parameter("query", "agentId", "The agent.", string_schema())
-        .paged()
-        .json_response(200, "One page, the newest first.", json!({"type": "object"}))
-        .problems(&[Code::NotFound])
+    Operation::new(
+        "toolAudit",
+        TAG,
+        "Lists the tool calls made through the MCP server of an agent owned by the caller.",
+    )
+    .parameter("query", "agentId", "The agent.", string_schema())
+    .paged()
+    .json_response(200, "One page of tool calls, newest first.", json!({"type": "object"}))
+    .problems(&[Code::NotFound])
 }

@@ -36,6 +36,6 @@ pub(super) fn check_owner(principal: &Principal, role: &RoleBlock) -> Result<(),
     if role.owner_id == principal.user_id {
         Ok(())
     } else {
-        Err(HttpError::forbidden("only the agent's owner may do this"))
+        Err(HttpError::forbidden("only the agent's owner is allowed to do this"))
     }
 }

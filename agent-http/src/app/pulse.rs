@@ -207,7 +207,7 @@ async fn connection_status(app: &App, scope: JobScope) -> PulseStatus {
         Ok(count) => (status.healthy, status.job_count) = (true, count),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::warn!(%error, cause, "the scheduler is not well");
+            tracing::warn!(%error, cause, "the scheduler is unavailable");
         }
     }
     status
@@ -231,7 +231,7 @@ async fn page(app: &App, principal: &Principal, query: &Query<'_>) -> Result<Job
     let pulse = app.pulse.client()?;
     let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
     let state = text("state")?.map(|name| {
-        JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is none that a job can be in"))
+        JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is not a job state"))
     });
     let filter = JobFilter {
         scope: scope(principal),
@@ -250,30 +250,30 @@ async fn page(app: &App, principal: &Principal, query: &Query<'_>) -> Result<Job
 
 pub(super) fn describe_status(schemas: &mut Schemas) -> Operation {
     let status = schemas.schema_for::<PulseStatus>();
-    Operation::new("pulseStatus", TAG, "How it is with the scheduler.")
-        .describe("It answers 200 whether or not there is a scheduler.")
-        .json_response(200, "What is configured, and whether it works.", status)
+    Operation::new("pulseStatus", TAG, "Returns the state of the connection to the scheduler.")
+        .describe("The status is 200 even if no scheduler is configured or reachable.")
+        .json_response(200, "The configuration and the result of a health check.", status)
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    scheduler_operation("listOwnJobs", "The caller's own jobs.")
-        .parameter("query", "state", "Those in this state.", string_schema())
-        .parameter("query", "toolId", "Those that call this tool.", string_schema())
-        .parameter("query", "assignmentId", "Those of this assignment.", string_schema())
+    scheduler_operation("listOwnJobs", "Lists the caller's own jobs.")
+        .parameter("query", "state", "Only jobs in this state.", string_schema())
+        .parameter("query", "toolId", "Only jobs that call this tool.", string_schema())
+        .parameter("query", "assignmentId", "Only jobs of this assignment.", string_schema())
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<JobViewPage>())
+        .json_response(200, "One page of jobs.", schemas.schema_for::<JobViewPage>())
 }
 
 pub(super) fn describe_cancel(schemas: &mut Schemas) -> Operation {
-    scheduler_operation("cancelOwnJob", "Cancels a job of the caller's own; again changes nothing.")
-        .json_response(200, "It is cancelled.", schemas.schema_for::<CancelResult>())
+    scheduler_operation("cancelOwnJob", "Cancels one of the caller's own jobs. Idempotent.")
+        .json_response(200, "The job was cancelled.", schemas.schema_for::<CancelResult>())
         .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_reschedule(schemas: &mut Schemas) -> Operation {
-    scheduler_operation("rescheduleOwnJob", "Gives a job of the caller's own another schedule.")
+    scheduler_operation("rescheduleOwnJob", "Replaces the schedule of one of the caller's own jobs.")
         .body(schemas.schema_for::<ScheduleSpec>())
-        .json_response(200, "It waits for its new time.", schemas.schema_for::<ScheduledJob>())
+        .json_response(200, "The job was rescheduled.", schemas.schema_for::<ScheduledJob>())
         .problems(&[Code::NotFound, Code::Conflict])
 }
 

@@ -201,7 +201,7 @@ pub(super) fn set_or_check_id(
         Some(Value::String(given)) if given == id => {}
         Some(Value::String(_)) => {
             return Err(match origin {
-                IdOrigin::Path => HttpError::invalid(name, "must be the one in the path"),
+                IdOrigin::Path => HttpError::invalid(name, "must equal the id in the path"),
                 IdOrigin::Session => HttpError::forbidden(format!("{name} must be the caller's own")),
             });
         }
@@ -248,14 +248,15 @@ fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondit
     if matched && fresh {
         return Ok(found.map_or(Precondition::Absent, Precondition::Version));
     }
-    let what = if found.is_some() { "it is there at another version" } else { "it is not there" };
-    let what = if matched { "it is there already" } else { what };
-    Err(HttpError::new(Code::PreconditionFailed, format!("the request's condition does not hold: {what}")))
+    let what =
+        if found.is_some() { "the resource has another version" } else { "the resource does not exist" };
+    let what = if matched { "the resource already exists" } else { what };
+    Err(HttpError::new(Code::PreconditionFailed, format!("precondition failed: {what}")))
 }
 
 /// Returns 409 for a write that still conflicted after all attempts.
 fn write_contention() -> HttpError {
-    HttpError::conflict("others are changing it at this moment; try again")
+    HttpError::conflict("concurrent modification of the same resource; retry")
 }
 
 /// Returns a version's entity tag: the number in quotation marks.
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn faults_name_the_field_and_not_the_value() {
         for (body, expected) in [
-            (json!({}), "the body lacks the field `id`"),
+            (json!({}), "the body is missing the field `id`"),
             (json!({"id": "a", "companyId": "c", "content": "sk-1"}), "content must be an object"),
             (json!({"id": "", "companyId": "c"}), "id is empty"),
             (

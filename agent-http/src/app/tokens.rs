@@ -61,7 +61,7 @@ impl TokenRequest {
             TokenKind::Mcp => [("origins", self.origins.is_some()), ("caps", self.caps.is_some())],
         };
         if let Some((name, _)) = foreign.into_iter().find(|(_, given)| *given) {
-            return Err(HttpError::invalid(name, "is not for tokens of this kind"));
+            return Err(HttpError::invalid(name, "does not apply to tokens of this kind"));
         }
         Ok(match self.kind {
             TokenKind::Widget => {
@@ -182,21 +182,21 @@ pub(super) async fn revoke_all(app: &App, company_id: &str, agent: &str) -> Resu
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
-    operation("listTokens", "The tokens of an agent of the caller's own, without their texts.")
+    operation("listTokens", "Lists the tokens of an agent owned by the caller, without their texts.")
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<TokenPage>())
+        .json_response(200, "One page of tokens.", schemas.schema_for::<TokenPage>())
 }
 
 pub(super) fn describe_post(schemas: &mut Schemas) -> Operation {
-    let created = "The token, with its text, which is not shown again.";
-    operation("createToken", "Makes a token for an agent of the caller's own.")
+    let created = "The token with its text, which is returned only once.";
+    operation("createToken", "Creates a token for an agent owned by the caller.")
         .body(schemas.schema_for::<TokenRequest>())
         .json_response(201, created, schemas.schema_for::<CreatedToken>())
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    operation("revokeToken", "Revokes a token of an agent of the caller's own; again changes nothing.")
-        .empty_response(204, "It is revoked.")
+    operation("revokeToken", "Revokes a token of an agent owned by the caller. Idempotent.")
+        .empty_response(204, "The token was revoked.")
 }
 
 fn operation(id: &str, summary: &str) -> Operation {

@@ -109,7 +109,7 @@ impl SessionVerifier {
             Ok(token) => token.claims,
             Err(error) => {
                 // Only the kind is logged: some errors contain parts of the token.
-                tracing::debug!(reason = error_kind_name(error.kind()), "session token refused");
+                tracing::debug!(reason = error_kind_name(error.kind()), "session token rejected");
                 return None;
             }
         };
@@ -135,7 +135,7 @@ fn error_kind_name(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
         ErrorKind::InvalidSignature => "signed with another secret",
         ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => "another algorithm",
         ErrorKind::MissingRequiredClaim(_) | ErrorKind::InvalidClaimFormat(_) => {
-            "a claim is missing or faulty"
+            "a claim is missing or invalid"
         }
         _ => "malformed",
     }
@@ -146,10 +146,12 @@ fn error_kind_name(kind: &jsonwebtoken::errors::ErrorKind) -> &'static str {
 #[non_exhaustive]
 pub enum MintError {
     /// The user or company is not a valid identifier, so the token would be rejected.
-    #[error("user and company must be identifiers of 1 to {MAX_ID_BYTES} bytes, and the user no widget's")]
+    #[error(
+        "user and company must be identifiers of 1 to {MAX_ID_BYTES} bytes; the user must not be a widget visitor"
+    )]
     InvalidId,
     /// The expiry exceeds the range of a timestamp.
-    #[error("the token's life is too long")]
+    #[error("the token's lifetime exceeds the maximum")]
     InvalidTtl,
 }
 

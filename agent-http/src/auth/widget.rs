@@ -59,13 +59,13 @@ impl WidgetVerifier {
             Ok(token) => token,
             Err(TokenError::Store(error)) => return Err(AuthError::Store(error)),
             Err(reason) => {
-                tracing::debug!(%reason, "widget token refused");
+                tracing::debug!(%reason, "widget token rejected");
                 return Err(AuthError::Unauthenticated);
             }
         };
         let Token { id, company_id, agent_id, grant, .. } = token;
         let Grant::Widget(WidgetGrant { origins, caps }) = grant else {
-            tracing::debug!(reason = "of another kind", "widget token refused");
+            tracing::debug!(reason = "not a widget token", "widget token rejected");
             return Err(AuthError::Unauthenticated);
         };
         if !(origins.is_empty() || is_allowed_origin(&origins, headers)) {

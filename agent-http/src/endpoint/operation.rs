@@ -39,16 +39,17 @@ impl Operation {
         self.parameter(
             "query",
             "limit",
-            "How many at most. A page may have fewer and yet be followed by another.",
+            "Maximum number of items. A page may have fewer items even if it is not the last one.",
             limit,
         )
-        .parameter("query", "cursor", "The `nextCursor` of the page before.", json!({"type": "string"}))
+        .parameter("query", "cursor", "The `nextCursor` of the previous page.", json!({"type": "string"}))
         .problems(&[Code::InvalidRequest])
     }
 
     /// Adds the condition of a read, which is answered with 304 if the client has the current version.
     pub(crate) fn conditional_read(self) -> Self {
-        self.condition("If-None-Match").empty_response(304, "The client has this version.")
+        self.condition("If-None-Match")
+            .empty_response(304, "Not modified: the client has the current version.")
     }
 
     /// Adds the conditions of a write.
@@ -83,7 +84,7 @@ impl Operation {
 
     /// Adds a JSON response with an `ETag`.
     pub(crate) fn versioned_response(self, status: u16, text: &str, schema: Value) -> Self {
-        let etag = json!({"description": "The version.", "schema": {"type": "string"}});
+        let etag = json!({"description": "The resource's version.", "schema": {"type": "string"}});
         let content = json!({"application/json": {"schema": schema}});
         self.response(status, json!({"description": text, "headers": {"ETag": etag}, "content": content}))
     }
@@ -102,16 +103,24 @@ impl Operation {
             "toolCalls": {"type": "array"}, "usage": {"type": "array"}, "finishReason": {"type": "string"}}}});
         let content =
             json!({"application/x-ndjson": lines, "text/event-stream": lines, "application/json": output});
-        self.parameter("query", "format", "The framing; else `Accept` says it.", format)
-            .response(200, json!({"description": "AG-UI events, or one object.", "content": content}))
-            .problems(&[
-                Code::NotAcceptable,
-                Code::UnsupportedContent,
-                Code::ProviderNotImplemented,
-                Code::BackendFailed,
-                Code::BackendTimeout,
-                Code::RateLimited,
-            ])
+        self.parameter(
+            "query",
+            "format",
+            "The format of the response; by default it is negotiated by `Accept`.",
+            format,
+        )
+        .response(
+            200,
+            json!({"description": "A stream of AG-UI events, or one JSON object.", "content": content}),
+        )
+        .problems(&[
+            Code::NotAcceptable,
+            Code::UnsupportedContent,
+            Code::ProviderNotImplemented,
+            Code::BackendFailed,
+            Code::BackendTimeout,
+            Code::RateLimited,
+        ])
     }
 
     /// Adds a response; the status may be `default`.

@@ -52,10 +52,10 @@ fn problem() -> Value {
         "required": ["type", "title", "status", "detail", "code", "requestId"],
         "properties": {
             "type": text("Always `about:blank`."),
-            "title": text("The status in words."),
-            "status": {"type": "integer", "description": "The status."},
-            "detail": text("What is wrong, for people."),
-            "code": {"type": "string", "description": "What is wrong, for machines. More may be added.", "examples": codes},
+            "title": text("The reason phrase of the HTTP status."),
+            "status": {"type": "integer", "description": "The HTTP status code."},
+            "detail": text("Human-readable explanation of the error."),
+            "code": {"type": "string", "description": "Machine-readable error code. Codes may be added.", "examples": codes},
             "requestId": text("The request's id, as in the header `X-Request-Id`."),
         },
     })
@@ -64,7 +64,7 @@ fn problem() -> Value {
 /// Returns the response object that all errors share.
 pub(crate) fn problem_response() -> Value {
     json!({
-        "description": "A problem.",
+        "description": "An error, as problem details.",
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     })
 }

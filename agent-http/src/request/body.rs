@@ -108,7 +108,10 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), HttpError> {
     if headers.get_all(CONTENT_ENCODING).iter().all(identity) {
         Ok(())
     } else {
-        Err(HttpError::new(Code::UnsupportedMediaType, "compressed bodies are not read; send it as it is"))
+        Err(HttpError::new(
+            Code::UnsupportedMediaType,
+            "compressed request bodies are not supported; send the body without Content-Encoding",
+        ))
     }
 }
 

@@ -60,15 +60,15 @@ pub(crate) fn redact_serde_message(message: &str) -> String {
     let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
     if let Some((given, expected)) = message.rsplit_once(", expected ") {
         if given.starts_with("unknown field ") {
-            return format!("is not a known field; known is {expected}");
+            return format!("is not a known field; expected {expected}");
         }
         return format!("must be {}", json_type_name(expected));
     }
     match message.split_once(" field `") {
-        Some(("missing", field)) => format!("lacks the field `{field}"),
+        Some(("missing", field)) => format!("is missing the field `{field}"),
         Some(("duplicate", field)) => format!("has the field `{field} twice"),
         _ if message.starts_with("data did not match any variant") => {
-            "has none of the accepted shapes".to_owned()
+            "matches none of the accepted formats".to_owned()
         }
         _ => "is not a valid value".to_owned(),
     }
@@ -79,9 +79,9 @@ fn json_type_name(expected: &str) -> &str {
         "a boolean" | "a string" => expected,
         "a sequence" => "an array",
         "a map" => "an object",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a non-negative integer",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
-        "a nonzero u32" | "a nonzero u64" => "a whole number above zero",
+        "a nonzero u32" | "a nonzero u64" => "a positive integer",
         "f32" | "f64" => "a number",
         "unit" => "null",
         _ if expected.contains("tuple ") => "an array of the right length",
@@ -89,7 +89,7 @@ fn json_type_name(expected: &str) -> &str {
             "an object"
         }
         _ if expected.starts_with("one of ") || expected.contains('`') => expected,
-        _ => "of another kind",
+        _ => "of another type",
     }
 }
 
@@ -157,25 +157,22 @@ mod tests {
         check("{\"messages\":\n[sk-1]}", expect!["the body is not valid JSON at line 2 column 2"]);
         check(r#"{"messages":[]} sk-1"#, expect!["the body is not valid JSON at line 1 column 17"]);
         check("\"sk-1\"", expect!["the body must be an object"]);
-        check("{}", expect!["the body lacks the field `messages`"]);
+        check("{}", expect!["the body is missing the field `messages`"]);
         check(r#"{"messages":"sk-1"}"#, expect!["messages must be an array"]);
         check(
             &format!(r#"{{"messages":[{message},{message},{{"role":"sk-1"}}]}}"#),
             expect!["messages[2].role must be `user` or `tool`"],
         );
-        check(r#"{"messages":[{"role":"user"}]}"#, expect!["messages[0] lacks the field `content`"]);
+        check(r#"{"messages":[{"role":"user"}]}"#, expect!["messages[0] is missing the field `content`"]);
         check(
             r#"{"messages":[{"colour":1}]}"#,
-            expect!["messages[0].colour is not a known field; known is `role` or `content`"],
+            expect!["messages[0].colour is not a known field; expected `role` or `content`"],
         );
         check(r#"{"messages":[],"messages":[]}"#, expect!["the body has the field `messages` twice"]);
-        check(
-            r#"{"limit":"sk-1, expected sk-2"}"#,
-            expect!["limit must be a whole number that is not negative"],
-        );
-        check(r#"{"limit":-5}"#, expect!["limit must be a whole number that is not negative"]);
+        check(r#"{"limit":"sk-1, expected sk-2"}"#, expect!["limit must be a non-negative integer"]);
+        check(r#"{"limit":-5}"#, expect!["limit must be a non-negative integer"]);
         check(r#"{"meta":{"a":"sk-1"}}"#, expect!["meta.a must be a boolean"]);
-        check(r#"{"either":"sk-1"}"#, expect!["either has none of the accepted shapes"]);
+        check(r#"{"either":"sk-1"}"#, expect!["either matches none of the accepted formats"]);
         check(r#"{"pair":[1]}"#, expect!["pair must be an array of the right length"]);
         check(r#"{"own":"sk-1"}"#, expect!["own is not a valid value"]);
         check("{\"messages\":\"\u{0}\"}", expect!["the body is not valid JSON at line 1 column 14"]);

@@ -25,7 +25,7 @@ impl<'a> Query<'a> {
     pub fn get(&self, name: &str) -> Result<Option<&str>, HttpError> {
         let mut values = self.0.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref());
         match (values.next(), values.next()) {
-            (_, Some(_)) => Err(HttpError::invalid(name, "is given more than once in the query")),
+            (_, Some(_)) => Err(HttpError::invalid(name, "occurs more than once in the query")),
             (value, None) => Ok(value),
         }
     }
@@ -66,7 +66,7 @@ mod tests {
         fn detail(result: Result<Option<&str>, HttpError>) -> Result<Option<&str>, String> {
             result.map_err(|error| error.detail().to_owned())
         }
-        assert_eq!(detail(query.get("a")), Err("a is given more than once in the query".to_owned()));
+        assert_eq!(detail(query.get("a")), Err("a occurs more than once in the query".to_owned()));
         assert_eq!(detail(query.get("b")), Ok(Some("x y z")));
         assert_eq!(detail(query.get("empty")), Ok(Some("")));
         assert_eq!(detail(query.get("flag")), Ok(Some("")));

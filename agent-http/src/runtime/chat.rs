@@ -49,7 +49,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
     match request.provider.as_str() {
         "openai" => Ok(Arc::new(runtime.hosted.model(settings)?)),
         "ollama" if settings.base_url.is_none_or(|url| url.trim().is_empty()) => {
-            let message = "baseUrl is missing: the provider ollama needs it";
+            let message = "baseUrl is missing: it is required for the provider ollama";
             Err(AgentError::new(AgentErrorKind::InvalidRequest, message).into())
         }
         "ollama" => Ok(Arc::new(runtime.ollama.model(settings)?)),
@@ -59,7 +59,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
         }
         _ => {
             let known: Vec<&str> = PROVIDERS.iter().chain(PLANNED_PROVIDERS).copied().collect();
-            let message = format!("provider is not known; it is one of {}", known.join(", "));
+            let message = format!("provider is unknown; expected one of {}", known.join(", "));
             Err(AgentError::new(AgentErrorKind::UnknownProvider, message).into())
         }
     }
@@ -109,7 +109,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
             "apiKey": text(), "baseUrl": text(), "toolChoice": {},
         },
     });
-    Operation::new("runtimeChat", TAG, "A turn with a model and its tools.")
+    Operation::new("runtimeChat", TAG, "Runs a turn with a model and the request's tools.")
         .run_responses()
         .body(body)
         .problems(&[Code::UnknownProvider])

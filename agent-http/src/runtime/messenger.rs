@@ -85,7 +85,7 @@ async fn into_response(
 ) -> Result<Response<ResponseBody>, AgentError> {
     let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
     if is_encoded(&upstream.headers) {
-        let message = "the messenger's answer is compressed, which it was not asked for";
+        let message = "the messenger's response is compressed, although the request did not allow it";
         return Err(AgentError::new(AgentErrorKind::Failed, message));
     }
     let body = upstream.read_limited(MAX_RESPONSE_BYTES, timeout).await?;
@@ -129,16 +129,16 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
         "type": "object",
         "required": ["token", "method"],
         "properties": {
-            "token": {"type": "string", "pattern": "^[A-Za-z0-9:_-]{1,128}$", "description": "The bot's token. It is in no log."},
+            "token": {"type": "string", "pattern": "^[A-Za-z0-9:_-]{1,128}$", "description": "The bot's token. It is never logged."},
             "method": {"type": "string", "pattern": "^[A-Za-z]{3,64}$", "examples": ["sendMessage"]},
-            "params": {"type": "object", "description": "The method's parameters, by the API's names."},
+            "params": {"type": "object", "description": "The method's parameters, as in the bot API."},
         },
     });
     let response = json!({
-        "description": "The API's answer, with its own status, body and content type.",
-        "headers": {"Retry-After": {"description": "`parameters.retry_after` of a refusal.", "schema": {"type": "integer"}}},
+        "description": "The bot API's response, with its status, body and content type.",
+        "headers": {"Retry-After": {"description": "`parameters.retry_after` of an error response.", "schema": {"type": "integer"}}},
     });
-    Operation::new("messengerCall", TAG, "A call of the messenger's bot API.")
+    Operation::new("messengerCall", TAG, "Calls a method of the messenger's bot API.")
         .body(body)
         .response("default", response)
         .problems(&[Code::BackendUnreachable, Code::BackendTimeout])

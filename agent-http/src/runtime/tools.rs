@@ -77,6 +77,6 @@ impl ToolRegistry for NoToolServer {
         _: Value,
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        Err(ToolError::Unavailable(format!("{name} could not be run: the request names no tool server")))
+        Err(ToolError::Unavailable(format!("{name} cannot be called: the request has no tool server")))
     }
 }

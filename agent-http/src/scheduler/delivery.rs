@@ -55,7 +55,7 @@ impl CallbackClient {
                 DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after }, status: None }
             }
             Err(_) => {
-                let error = "the receiver did not answer in time".to_owned();
+                let error = "the receiver did not respond in time".to_owned();
                 DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
             }
         }
@@ -152,7 +152,7 @@ fn outcome_of_status(
 }
 
 fn internal(error: impl std::error::Error + Send + Sync + 'static) -> AgentError {
-    AgentError::new(agent_core::error::AgentErrorKind::Internal, "the delivery could not be written")
+    AgentError::new(agent_core::error::AgentErrorKind::Internal, "the delivery could not be serialized")
         .with_source(error)
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
         }
         InsertOutcome::Existing(job) => json(StatusCode::OK, &ScheduledJob::from_job(&job)),
         InsertOutcome::KeyConflict(_) => {
-            Err(HttpError::conflict("the idempotencyKey was used for another job of the company"))
+            Err(HttpError::conflict("the idempotencyKey belongs to another job of the company"))
         }
     }
 }
@@ -132,7 +132,7 @@ async fn apply_step(
 /// operator should see at once whether the disk is full or the database is unreachable.
 fn store_error(error: StoreError) -> HttpError {
     let detail = match &error {
-        StoreError::Unavailable(fault) => Some(format!("the store is not available: {fault}")),
+        StoreError::Unavailable(fault) => Some(format!("the store is unavailable: {fault}")),
         _ => None,
     };
     let error = HttpError::from(error);

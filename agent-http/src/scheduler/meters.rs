@@ -48,31 +48,31 @@ impl SchedulerMetrics {
             store_errors: Counter::default(),
         };
         metrics.register(|registry| {
-            registry.register("jobs", "Jobs by state, as of the scrape", meters.jobs.clone());
+            registry.register("jobs", "Number of jobs by state", meters.jobs.clone());
             registry.register(
                 "job_lag_seconds",
-                "How long the oldest job that is due has waited to be claimed",
+                "Time for which the oldest due job has waited to be claimed",
                 meters.lag.clone(),
             );
             registry.register("job_deliveries", "Deliveries by outcome", meters.deliveries.clone());
             registry.register(
                 "job_lateness_seconds",
-                "From the time that a delivery was due to its beginning",
+                "Delay from the due time of a delivery to its start",
                 meters.lateness.clone(),
             );
             registry.register(
                 "job_deliveries_in_flight",
-                "Deliveries under way in this process",
+                "Number of deliveries in progress in this process",
                 meters.delivering.clone(),
             );
             registry.register(
                 "jobs_claimed_ahead",
-                "Jobs that this process has claimed and not begun",
+                "Number of jobs that this process has claimed but not started to deliver",
                 meters.ahead.clone(),
             );
             registry.register(
                 "job_store_errors",
-                "Times that the store refused what the worker asked",
+                "Number of failed store operations of the worker",
                 meters.store_errors.clone(),
             );
         });

@@ -187,7 +187,7 @@ impl Worker {
         if ended.is_err() {
             tracing::warn!(
                 deliveries = self.claimed_jobs.in_flight_count(),
-                "giving up deliveries that outlived the drain"
+                "aborting deliveries that exceeded the drain timeout"
             );
             self.aborting.cancel();
             let _ = tokio::time::timeout(FINAL_FLUSH_TIMEOUT, self.claimed_jobs.wait_idle()).await;
@@ -202,7 +202,7 @@ impl Worker {
         let steps = jobs.into_iter().map(|job| (job.id, Step::Release { fence: job.fence })).collect();
         if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
             self.metrics.record_store_error();
-            tracing::warn!(%error, "claimed jobs could not be handed back; their leases will run out");
+            tracing::warn!(%error, "claimed jobs could not be released; their leases will expire");
         }
     }
 
@@ -236,7 +236,7 @@ impl Worker {
     pub async fn insert(&self, job: Job) -> Result<InsertOutcome, StoreError> {
         let outcome = self.jobs.insert(vec![job]).await?.pop();
         self.inserted.notify_one();
-        outcome.ok_or_else(|| StoreError::unavailable("the store said nothing of the job"))
+        outcome.ok_or_else(|| StoreError::unavailable("the store returned no result for the job"))
     }
 
     /// Applies a requested step to a job within the scope. A claim of this worker whose delivery has not started is

@@ -57,7 +57,7 @@ pub(super) async fn run<S: HttpService>(
     drain_all.send_replace(());
     if time::timeout(drain, slots.acquire_many(places)).await.is_err() {
         let cut = places as usize - slots.available_permits();
-        tracing::warn!(connections = cut, "cutting connections that outlived the drain");
+        tracing::warn!(connections = cut, "closing connections that exceeded the drain timeout");
         drop(drain_all);
         // A task that blocks its thread cannot be dropped; the timeout keeps it from delaying shutdown.
         let _ = time::timeout(ABORT_TIMEOUT, slots.acquire_many(places)).await;
@@ -74,7 +74,7 @@ async fn accept_until<S: HttpService>(
     let mut pause = INITIAL_ACCEPT_BACKOFF;
     loop {
         if slots.available_permits() == 0 {
-            tracing::warn!("at the limit of connections; further clients wait");
+            tracing::warn!("connection limit reached; further clients wait");
         }
         let slot = tokio::select! {
             biased;
@@ -92,10 +92,10 @@ async fn accept_until<S: HttpService>(
                 connections.spawn(stream, peer, slot);
             }
             Err(error) if is_connection_error(&error) => {
-                tracing::debug!(%error, "a connection was gone before it was accepted");
+                tracing::debug!(%error, "a connection was closed before it was accepted");
             }
             Err(error) => {
-                tracing::error!(%error, pause_ms = pause.as_millis() as u64, "cannot accept");
+                tracing::error!(%error, pause_ms = pause.as_millis() as u64, "accept failed");
                 tokio::select! {
                     biased;
                     () = &mut shutdown => return,

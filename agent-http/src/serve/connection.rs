@@ -64,7 +64,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
     /// Serves `stream` in a task that holds `slot` until it ends.
     pub(super) fn spawn(&self, stream: TcpStream, peer: SocketAddr, slot: OwnedSemaphorePermit) {
         if let Err(error) = set_socket_options(&stream, &self.limits) {
-            tracing::debug!(%error, "cannot set the socket's options");
+            tracing::debug!(%error, "failed to set socket options");
         }
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
         let (write_stall, draining) = (self.limits.write_stall, self.draining.clone());
@@ -79,7 +79,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
             AssertUnwindSafe(drive(connection, draining)).catch_unwind().map(move |ended| {
                 // A panic in a service is caught by its exchange; this one catches a panic in a response body.
                 if ended.is_err() {
-                    tracing::error!(%peer, "a response body panicked; its connection is dropped");
+                    tracing::error!(%peer, "a response body panicked; the connection is closed");
                 }
                 drop(slot);
             })
@@ -87,7 +87,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         match &self.workers {
             Some(workers) => {
                 if let Err(error) = workers.spawn(stream, serve) {
-                    tracing::error!(%error, "a connection cannot be handed over");
+                    tracing::error!(%error, "a connection cannot be passed to a worker thread");
                 }
             }
             None => drop(tokio::spawn(serve(stream))),

@@ -127,9 +127,7 @@ impl From<Box<dyn Any + Send>> for PanicError {
     fn from(payload: Box<dyn Any + Send>) -> Self {
         let message = match payload.downcast::<String>() {
             Ok(message) => *message,
-            Err(payload) => {
-                (*payload.downcast::<&str>().unwrap_or(Box::new("not with a message"))).to_owned()
-            }
+            Err(payload) => (*payload.downcast::<&str>().unwrap_or(Box::new("no message"))).to_owned(),
         };
         Self(message)
     }

@@ -57,7 +57,7 @@ impl Guard {
         let mut byte = [0];
         match self.stream.inner().poll_peek(cx, &mut ReadBuf::new(&mut byte)) {
             Poll::Ready(Ok(0)) => {
-                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client has gone"))
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client disconnected"))
             }
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
@@ -173,7 +173,10 @@ impl WriteStallTimer {
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= deadline {
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")));
+                return Poll::Ready(Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the client does not read the response the response",
+                )));
             }
             timer.as_mut().reset(deadline);
         }

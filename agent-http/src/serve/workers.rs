@@ -87,7 +87,7 @@ impl Workers {
             match TcpStream::from_std(stream) {
                 Ok(stream) => Either::Left(serve(stream)),
                 Err(error) => {
-                    tracing::error!(%error, "a connection cannot be registered");
+                    tracing::error!(%error, "failed to register a connection");
                     Either::Right(future::ready(()))
                 }
             }

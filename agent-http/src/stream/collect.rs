@@ -59,7 +59,7 @@ pub(crate) async fn collect(
             return Ok(collector.collected);
         }
     }
-    Err(AgentError::new(AgentErrorKind::Internal, "the run had no end"))
+    Err(AgentError::new(AgentErrorKind::Internal, "the run ended without a terminal event"))
 }
 
 #[derive(Default)]
@@ -129,7 +129,7 @@ impl Collector {
         self.remaining = self.remaining.checked_sub(bytes).ok_or_else(|| {
             AgentError::new(
                 AgentErrorKind::Failed,
-                "the answer is too long to be given whole; ask for a stream",
+                "the response is too long for the format json; request a stream",
             )
         })?;
         Ok(())

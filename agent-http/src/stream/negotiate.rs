@@ -49,11 +49,11 @@ impl Framing {
 pub enum NegotiationError {
     /// `Accept` matches none of the available media types: 406 `NOT_ACCEPTABLE`.
     #[error(
-        "no acceptable media type; there are application/x-ndjson, text/event-stream and application/json"
+        "no acceptable media type; supported are application/x-ndjson, text/event-stream and application/json"
     )]
     NotAcceptable,
     /// `format` is unknown: 400 `INVALID_REQUEST`.
-    #[error("unknown format; there are ndjson, sse, ui-message and json")]
+    #[error("unknown format; supported are ndjson, sse, ui-message and json")]
     UnknownFormat,
 }
 

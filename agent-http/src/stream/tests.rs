@@ -673,8 +673,8 @@ fn timed_out(message: &str) -> Event {
 
 #[tokio::test(start_paused = true)]
 async fn silence_and_length_end_a_run() {
-    let silent = "the backend has sent nothing for 120 seconds";
-    let long = "the run took longer than 1000 seconds";
+    let silent = "the backend sent no event for 120 seconds";
+    let long = "the run exceeded the time limit of 1000 seconds";
     let cases = [
         (0, 0, (timed_out(silent), 1, 120)),
         (100, 4, (timed_out(silent), 5, 520)),
@@ -698,7 +698,7 @@ async fn who_asks_last_is_woken_when_a_run_has_been_silent_for_too_long() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(first.0.load(Ordering::Relaxed), 0, "it does not ask any more");
     assert!(bench.wakes.0.load(Ordering::Relaxed) > 0);
-    assert_eq!(bench.events(), [timed_out("the backend has sent nothing for 5 seconds")]);
+    assert_eq!(bench.events(), [timed_out("the backend sent no event for 5 seconds")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -713,7 +713,7 @@ async fn a_source_that_is_never_pending_meets_the_deadline_alone() {
         seconds += 1;
         last = bench.events();
     }
-    assert_eq!(last.pop(), Some(timed_out("the run took longer than 10 seconds")));
+    assert_eq!(last.pop(), Some(timed_out("the run exceeded the time limit of 10 seconds")));
     assert!((10..20).contains(&seconds), "the deadline is looked at now and then, here after {seconds}");
 }
 

@@ -224,7 +224,7 @@ impl UiMessageEncoder {
             error_text,
         };
         let Some(arguments) = arguments else {
-            return write_frame(out, &failed("", "the arguments are too long to be shown"));
+            return write_frame(out, &failed("", "the arguments exceed the size limit"));
         };
         // Tools without parameters are often called with empty arguments.
         let text = if arguments.trim_ascii().is_empty() { "{}".into() } else { one_line(&arguments) };

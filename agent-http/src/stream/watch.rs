@@ -64,11 +64,11 @@ impl TimeoutStream {
             let now = Instant::now();
             let silence_ends = self.idle_since + self.idle_timeout;
             if now >= self.deadline {
-                self.events.fail(timeout_error("the run took longer than", self.run_timeout));
+                self.events.fail(timeout_error("the run exceeded the time limit of", self.run_timeout));
                 return Poll::Ready(());
             }
             if quiet && now >= silence_ends {
-                self.events.fail(timeout_error("the backend has sent nothing for", self.idle_timeout));
+                self.events.fail(timeout_error("the backend sent no event for", self.idle_timeout));
                 return Poll::Ready(());
             }
             // A source that keeps yielding may last have been pending long ago; its idle time restarts.

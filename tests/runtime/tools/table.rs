@@ -61,33 +61,41 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
         (
             "500",
             json_response("500 Internal Server Error", "", "oops"),
-            failed("the other side has failed (HTTP 500)"),
+            failed("the upstream service failed (HTTP 500)"),
         ),
         (
             "401",
             json_response("401 Unauthorized", "www-authenticate: Bearer\r\n", "{}"),
-            failed("the other side does not accept the credentials (HTTP 401)"),
+            failed("the upstream service rejected the credentials (HTTP 401)"),
         ),
         (
             "429",
             json_response("429 Too Many Requests", "retry-after: 9\r\n", "{}"),
-            failed("the other side asks for patience (HTTP 429)"),
+            failed("the upstream service is rate limiting requests (HTTP 429)"),
         ),
         (
             "302",
             json_response("302 Found", "location: http://127.0.0.1:1/\r\n", ""),
-            failed("the other side redirects, which is not followed (HTTP 302)"),
+            failed("the upstream service returned a redirect, which is not followed (HTTP 302)"),
         ),
-        ("closed", vec![Step::Close], failed("the other side closed the connection without an answer")),
-        ("reset", vec![Step::Reset], failed("the other side closed the connection without an answer")),
-        ("no-http", vec![raw("nonsense\r\n\r\n"), Step::Close], failed("the other side does not speak HTTP")),
+        (
+            "closed",
+            vec![Step::Close],
+            failed("the upstream service closed the connection without a response"),
+        ),
+        ("reset", vec![Step::Reset], failed("the upstream service closed the connection without a response")),
+        (
+            "no-http",
+            vec![raw("nonsense\r\n\r\n"), Step::Close],
+            failed("the upstream service sent an invalid HTTP response"),
+        ),
         (
             "cut-off",
             vec![
                 raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"),
                 Step::Close,
             ],
-            failed("the answer stopped before it was complete"),
+            failed("the upstream response ended before it was complete"),
         ),
         (
             "announced-too-large",
@@ -95,7 +103,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
                 raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 5000000\r\n\r\n"),
                 Step::Stall,
             ],
-            failed("the answer is larger than 4194304 bytes"),
+            failed("the response exceeds 4194304 bytes"),
         ),
         (
             "too-large",
@@ -107,7 +115,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
                     .chain([Step::Stall])
                     .collect()
             },
-            failed("the answer is larger than 4194304 bytes"),
+            failed("the response exceeds 4194304 bytes"),
         ),
         (
             "events-end",
@@ -122,7 +130,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
         (
             "events-cut-off",
             streamed([event(""), Step::Close]),
-            failed("the answer stopped before it was complete"),
+            failed("the upstream response ended before it was complete"),
         ),
         (
             "events-garbage",
@@ -139,7 +147,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
             streamed(
                 [chunk("data: ")].into_iter().chain(std::iter::repeat_n(chunk(&big), 5)).chain([Step::Stall]),
             ),
-            failed("a line of the answer is longer than 4194304 bytes"),
+            failed("a line of the response exceeds 4194304 bytes"),
         ),
         (
             "events-endless",
@@ -152,8 +160,8 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
             )]),
             failed("its answer goes on and on"),
         ),
-        ("silent", vec![Step::Stall], "the tool gave no answer within 3000 ms and was stopped"),
-        ("silent-events", streamed([Step::Stall]), "the tool gave no answer within 3000 ms and was stopped"),
+        ("silent", vec![Step::Stall], "the tool call timed out after 3000 ms"),
+        ("silent-events", streamed([Step::Stall]), "the tool call timed out after 3000 ms"),
     ]
 }
 
@@ -182,17 +190,17 @@ pub(super) fn handshake_faults() -> Vec<(&'static str, ResponsesByName, &'static
         (
             "401",
             vec![("server/discover", json_response("401 Unauthorized", "", "{}"))],
-            "the tool server failed: the other side does not accept the credentials (HTTP 401)",
+            "the tool server failed: the upstream service rejected the credentials (HTTP 401)",
         ),
         (
             "403",
             vec![("server/discover", json_response("403 Forbidden", "", "{}"))],
-            "the tool server failed: the other side does not accept the credentials (HTTP 403)",
+            "the tool server failed: the upstream service rejected the credentials (HTTP 403)",
         ),
         (
             "nothing-there",
             vec![("server/discover", gone()), ("initialize", gone())],
-            "the tool server failed: the other side rejects the request (HTTP 404)",
+            "the tool server failed: the upstream service rejected the request (HTTP 404)",
         ),
         (
             "refused",
@@ -207,12 +215,12 @@ pub(super) fn handshake_faults() -> Vec<(&'static str, ResponsesByName, &'static
         (
             "later-500",
             vec![("notifications/initialized", json_response("500 Internal Server Error", "", ""))],
-            "the tool server failed: the other side has failed (HTTP 500)",
+            "the tool server failed: the upstream service failed (HTTP 500)",
         ),
         (
             "reset",
             vec![("server/discover", vec![Step::Reset])],
-            "the tool server failed: the other side closed the connection without an answer",
+            "the tool server failed: the upstream service closed the connection without a response",
         ),
     ]
 }

@@ -44,8 +44,7 @@ async fn a_database_that_takes_no_writes(
         refused["detail"].as_str().expect("text").to_owned()
     };
     // The first requests fail because their connections were closed.
-    let waiting =
-        async { while refusal().await != "the store is not available: the database takes no writes" {} };
+    let waiting = async { while refusal().await != "the store is unavailable: the database is read-only" {} };
     tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("it says what is wrong");
     scheduler.wait_until_healthy().await;
     let cancelled = scheduler.request("DELETE", &format!("/jobs/{waits}")).send().await.expect("it answers");

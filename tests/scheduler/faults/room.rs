@@ -44,7 +44,7 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
         made.push(json_of(response).await["jobId"].clone());
         assert!(made.len() < 1000, "it has a limit");
     };
-    let detail = "the store is not available: the disk is full, or the file has reached its limit";
+    let detail = "the store is unavailable: the disk is full, or the file has reached its limit";
     assert_eq!(refused["detail"], detail);
     let listed = || async {
         let list = json_of(bench.ask("GET", "/jobs?limit=200", None).await).await;
@@ -89,7 +89,7 @@ async fn a_process_that_may_not_write_goes_on_when_it_may() {
         assert!(made.len() < 100, "it has a limit");
     };
     let detail = refused["detail"].as_str().expect("text");
-    assert!(detail.starts_with("the store is not available: the "), "{detail}");
+    assert!(detail.starts_with("the store is unavailable: the "), "{detail}");
     let list = scheduler.get("/jobs?limit=200&state=scheduled").await;
     for id in &made {
         assert!(list["jobs"].as_array().expect("a list").iter().any(|job| job["jobId"] == *id), "{list}");

@@ -66,7 +66,7 @@ pub enum PayloadError {
     #[error("timezone {0:?} is unknown")]
     Zone(String),
     /// The serialized payload is too large; holds its size in bytes.
-    #[error("the payload has {0} bytes as JSON, and at most {MAX_PAYLOAD_BYTES} are taken")]
+    #[error("the payload has {0} bytes of JSON; the limit is {MAX_PAYLOAD_BYTES}")]
     TooLarge(usize),
 }
 

@@ -98,19 +98,19 @@ pub enum StepError {
     #[error("the job is not due")]
     NotDue,
     /// The fencing token is outdated: the job was claimed again or taken away since.
-    #[error("the claim is no longer valid")]
+    #[error("the claim has expired or was replaced by a newer one")]
     Stale,
     /// The job is final.
     #[error("the job is {}", .0.as_str())]
     Final(JobState),
     /// An occurrence is being delivered or retried, so no other can be redriven.
-    #[error("the job is being delivered or tried again")]
+    #[error("the job is being delivered or waits for a retry")]
     Busy,
     /// The job has no dead letter.
-    #[error("the job has nothing that was discarded")]
+    #[error("the job has no discarded occurrence to redrive")]
     NothingDiscarded,
     /// The new schedule has no occurrence left.
-    #[error("the schedule has no time left")]
+    #[error("the schedule has no further occurrence")]
     NeverFires,
 }
 
@@ -237,7 +237,7 @@ impl Job {
 
     /// Records that the lease expired without a report, and schedules another attempt if one is left.
     fn expire_lease(&mut self, now: Timestamp) {
-        let error = "the lease ran out: whoever delivered it has not reported".to_owned();
+        let error = "the lease expired: the worker reported no outcome".to_owned();
         self.record_attempt(now, None, None, Some(error.clone()));
         if self.is_rescheduled() {
             self.advance(now);

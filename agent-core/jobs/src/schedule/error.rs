@@ -56,7 +56,7 @@ pub enum ScheduleError {
         reason: String,
     },
     /// The cron expression is valid but never fires, such as `0 0 30 2 *`.
-    #[error("cron {expression:?} names no time in the next fifty years")]
+    #[error("cron {expression:?} has no occurrence in the next fifty years")]
     NeverFires {
         /// Cron expression.
         expression: String,

@@ -32,9 +32,11 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
     match step {
         Some(step) => {
             if !is_star && !range.contains('-') {
-                return Err("has a step without a range before it, such as */5 or 10-50/5".to_owned());
+                return Err(
+                    "has a step without a range before it; a step is written as in */5 or 10-50/5".to_owned()
+                );
             }
-            parse_number(step).filter(|step| *step > 0).ok_or("has a step that is not from 1 to 99")?;
+            parse_number(step).filter(|step| *step > 0).ok_or("has a step outside 1 to 99")?;
         }
         None if is_star && !alone => return Err("cannot be part of a list".to_owned()),
         None if is_extension(field, item, alone)? => return Ok(()),
@@ -53,7 +55,7 @@ fn check_item(field: CronField, item: &str, alone: bool) -> Result<(), String> {
             } else {
                 parse_value(field, last)?
             };
-            if first > last { Err("is a range that goes backwards".to_owned()) } else { Ok(()) }
+            if first > last { Err("is a range whose end is before its start".to_owned()) } else { Ok(()) }
         }
     }
 }
@@ -73,7 +75,7 @@ fn is_extension(field: CronField, item: &str, alone: bool) -> Result<bool, Strin
             (None, Some((day, nth))) => {
                 parse_number(nth)
                     .filter(|nth| (1..=5).contains(nth))
-                    .ok_or("has a number after # that is not from 1 to 5")?;
+                    .ok_or("has a number after # outside 1 to 5")?;
                 parse_value(field, day).map(|_| true)
             }
             (None, None) => Ok(false),
@@ -87,8 +89,8 @@ fn parse_value(field: CronField, text: &str) -> Result<u8, String> {
     let named = field.names().iter().zip(field.bounds().0..).find(|(name, _)| **name == text);
     let value = named.map(|(_, value)| value).or_else(|| parse_number(text));
     value.filter(|value| (least..=most).contains(value)).ok_or_else(|| match field.names() {
-        [first, .., last] => format!("is not from {least} to {most} or {first} to {last}"),
-        _ => format!("is not from {least} to {most}"),
+        [first, .., last] => format!("is outside {least} to {most} and {first} to {last}"),
+        _ => format!("is outside {least} to {most}"),
     })
 }
 

@@ -203,7 +203,7 @@ fn fields_of_nickname(nickname: &str) -> Result<&'static str, ScheduleError> {
         "daily" | "midnight" => Ok("0 0 * * *"),
         "hourly" => Ok("0 * * * *"),
         _ => Err(shape_error(format_args!(
-            "\"@{}\" is none of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
+            "\"@{}\" is not one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly",
             excerpt(nickname)
         ))),
     }

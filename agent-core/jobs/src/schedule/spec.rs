@@ -128,9 +128,9 @@ fn read_time(text: &str, zone: Option<TimeZone>) -> Result<Timestamp, ScheduleEr
     let reason = match (text.parse::<DateTime>(), zone) {
         (Ok(local), Some(zone)) => match local.to_zoned(zone) {
             Ok(time) => return Ok(time.timestamp()),
-            Err(_) => "is beyond the calendar",
+            Err(_) => "is outside the supported range of years",
         },
-        (Ok(_), None) => "has neither an offset nor a timezone to be read in",
+        (Ok(_), None) => "has neither a UTC offset nor a timezone",
         (Err(_), _) => "is not an RFC 3339 time such as \"2026-11-21T14:30:00Z\"",
     };
     Err(ScheduleError::Time { reason })

@@ -215,7 +215,7 @@ fn what_was_interrupted_is_done_again_from_its_beginning() {
     let first = save(&records, &assignment(json!({})));
     synced(&records, &pulse, 0).expect("told");
     let second = save(&records, &assignment(json!({"toolId": "remember"})));
-    assert_eq!(synced(&records, &pulse, 0), Err("the scheduler does not answer".to_owned()));
+    assert_eq!(synced(&records, &pulse, 0), Err("the scheduler is unavailable".to_owned()));
     pulse.taken();
     let again =
         vec![format!("schedule assignment:s:{second}"), format!("cancel job of assignment:s:{first}")];

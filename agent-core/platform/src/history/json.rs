@@ -28,7 +28,7 @@ impl<'a> JsonBody<'a> {
             FieldError::new("", format!("is not valid JSON at {place}"))
         })?;
         if !is_within_depth(max_depth, &value) {
-            return Err(FieldError::new("", format!("nests deeper than {max_depth} levels")));
+            return Err(FieldError::new("", format!("is nested deeper than {max_depth} levels")));
         }
         Ok(Self(value))
     }
@@ -190,7 +190,7 @@ pub(super) fn check_single_line(text: &str, limit: usize) -> Result<(), FieldErr
         return Err(FieldError::new("", format!("is longer than {limit} bytes")));
     }
     if text.chars().any(char::is_control) {
-        return Err(FieldError::new("", "holds control characters"));
+        return Err(FieldError::new("", "contains control characters"));
     }
     Ok(())
 }

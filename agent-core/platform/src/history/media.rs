@@ -98,7 +98,7 @@ fn read_binary(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
     match (part.text("data")?, part.text("url")?) {
         (Some(value), _) => inline_source("data", value, mime_type),
         (None, Some(url)) => url_source("url", url, mime_type),
-        (None, None) => Err(FieldError::new("url", "is missing, and so is data")),
+        (None, None) => Err(FieldError::new("url", "or data is required")),
     }
 }
 
@@ -168,7 +168,7 @@ fn url_source(name: &str, url: &str, mime_type: Option<String>) -> Result<MediaS
     }
     let web = ["http://", "https://"].iter().any(|scheme| starts_with_ignoring_case(url, scheme));
     if !web {
-        return Err(FieldError::new(name, "must be an http, https or data address"));
+        return Err(FieldError::new(name, "must be an http, https or data URL"));
     }
     json::check_single_line(url, MAX_URL_BYTES).map_err(|fault| fault.with_parent_path(name))?;
     Ok(MediaSource::Url { value: url.to_owned(), mime_type })
@@ -184,7 +184,7 @@ fn starts_with_ignoring_case(text: &str, prefix: &str) -> bool {
 
 /// Parses a `data:` address (RFC 2397), with Base64 only: `data:image/png;base64,…`.
 fn data_url(url: &str) -> Result<MediaSource, FieldError> {
-    let wrong = || FieldError::new("", "must be a Base64 data address with a media type");
+    let wrong = || FieldError::new("", "must be a Base64 data URL with a media type");
     let (head, value) = url["data:".len()..].split_once(',').ok_or_else(wrong)?;
     let mime_type = head.strip_suffix(";base64").ok_or_else(wrong)?;
     check_mime_type(mime_type).map_err(|_| wrong())?;

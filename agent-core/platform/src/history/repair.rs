@@ -14,7 +14,7 @@ use super::MAX_ID_BYTES;
 use agent_core::message::{Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
-pub const MISSING_TOOL_RESULT: &str = "no result: the call was interrupted";
+pub const MISSING_TOOL_RESULT: &str = "no result: the tool call was interrupted";
 
 /// Pairs every tool call with exactly one result, directly after the calling message, in the order of the calls.
 ///

@@ -89,7 +89,7 @@ fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {
     body.read_list("tools", |value| {
         let tool = read_tool(value)?;
         if !names.insert(tool.name.clone()) {
-            return Err(FieldError::new("name", "is that of an earlier tool"));
+            return Err(FieldError::new("name", "is the name of an earlier tool: tool names must be unique"));
         }
         Ok(Some(tool))
     })
@@ -143,7 +143,7 @@ fn read_context(body: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> 
     if text.trim().is_empty() {
         return Ok(ExecutionContext::default());
     }
-    let wrong = || FieldError::new("context", "must be an object, or a string that holds one");
+    let wrong = || FieldError::new("context", "must be an object, or a string with the JSON of one");
     let value: Value<'_> = serde_json::from_str(text).map_err(|_| wrong())?;
     let fields = ObjectFields::from_value(&value).map_err(|_| wrong())?;
     read_identity(fields).map_err(below)

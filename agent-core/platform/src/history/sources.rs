@@ -85,7 +85,7 @@ impl<'t> FieldSources<'t> {
         let mut found: Option<String> = None;
         for id in [self.body.id(name)?, forwarded, query].into_iter().flatten() {
             if found.as_ref().is_some_and(|found| *found != id) {
-                return Err(FieldError::new(name, "is given twice and differs"));
+                return Err(FieldError::new(name, "is given in more than one place with different values"));
             }
             found = Some(id);
         }

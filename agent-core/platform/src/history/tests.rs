@@ -189,8 +189,8 @@ fn ai_sdk_messages() {
         tool(c2) "no list"
         assistant "Trying on."
         assistant "" c3=getDoc{"id":8} c5=getDoc{}
-        tool(c3) "no result: the call was interrupted"
-        tool(c5) "the person did not allow the call"
+        tool(c3) "no result: the tool call was interrupted"
+        tool(c5) "the user denied the tool call"
         user "And?"
     "#]]
     .assert_eq(&shape(&chat.turn.messages));
@@ -349,7 +349,7 @@ fn faults_name_the_field_and_not_the_value() {
     check_faults(&[
         (json!([]), "the body must be an object"),
         (json!("sk-1"), "the body must be an object"),
-        (json!({}), "message is missing, and so is messages"),
+        (json!({}), "message or messages is required"),
         (json!({"messages": []}), "messages is empty"),
         (json!({"message": ""}), "message is empty"),
         (json!({"message": 7}), "message must be text or a user message"),
@@ -379,7 +379,7 @@ fn faults_name_the_field_and_not_the_value() {
         (call(json!("sk-1")), "messages[1].toolCalls[0] must be an object"),
         (call(json!({})), "messages[1].toolCalls[0].id is missing"),
         (call(json!({"id": long})), "messages[1].toolCalls[0].id is longer than 128 bytes"),
-        (call(json!({"id": "a\nb"})), "messages[1].toolCalls[0].id holds control characters"),
+        (call(json!({"id": "a\nb"})), "messages[1].toolCalls[0].id contains control characters"),
         (call(json!({"id": "c"})), "messages[1].toolCalls[0].function is missing"),
         (call(json!({"id": "c", "function": {}})), "messages[1].toolCalls[0].function.name is missing"),
         (
@@ -412,11 +412,11 @@ fn faults_name_the_field_and_not_the_value() {
         ),
         (
             said(json!({"type": "image_url", "image_url": {"url": "file:///sk-1"}})),
-            "messages[0].content[0].image_url.url must be an http, https or data address",
+            "messages[0].content[0].image_url.url must be an http, https or data URL",
         ),
         (
             said(json!({"type": "image_url", "image_url": "data:sk-1"})),
-            "messages[0].content[0].image_url must be a Base64 data address with a media type",
+            "messages[0].content[0].image_url must be a Base64 data URL with a media type",
         ),
         (
             said(json!({"type": "input_audio", "input_audio": {"data": "A", "format": "sk-1"}})),
@@ -428,7 +428,7 @@ fn faults_name_the_field_and_not_the_value() {
         ),
         (
             said(json!({"type": "file", "mediaType": "image/png"})),
-            "messages[0].content[0].url is missing, and so is data",
+            "messages[0].content[0].url or data is required",
         ),
         (ui(json!({})), "messages[0].parts[0].type is missing"),
         (ui(json!({"type": "text"})), "messages[0].parts[0].text is missing"),
@@ -450,7 +450,7 @@ fn faults_name_the_field_and_not_the_value() {
         (json!({"message": "x", "forwardedProps": {"tabId": 1}}), "forwardedProps.tabId must be a string"),
         (
             json!({"message": "x", "agentId": "a", "forwardedProps": {"agentId": "b"}}),
-            "agentId is given twice and differs",
+            "agentId is given in more than one place with different values",
         ),
     ]);
 }
@@ -513,7 +513,7 @@ fn bounds() {
     assert!(JsonBody::parse(deep(64).as_bytes(), 64).is_ok());
     assert_eq!(
         JsonBody::parse(deep(65).as_bytes(), 64).unwrap_err().to_string(),
-        "the body nests deeper than 64 levels"
+        "the body is nested deeper than 64 levels"
     );
     for broken in ["", "{", "{\"a\":}", "{} x", "\u{feff}{}"] {
         let error = JsonBody::parse(broken.as_bytes(), 64).unwrap_err();
@@ -534,12 +534,15 @@ fn the_query_names_identifiers() {
         read(&body, [("agentId", "a"), ("threadId", "t"), ("tabId", ""), ("token", "x"), ("token", "y")])
             .unwrap();
     assert_eq!((&*chat.turn.agent_id, &*chat.turn.thread_id, chat.turn.tab_id), ("a", "t", None));
-    assert_eq!(problem(&[("agentId", "b")]), Err("agentId is given twice and differs".to_owned()));
+    assert_eq!(
+        problem(&[("agentId", "b")]),
+        Err("agentId is given in more than one place with different values".to_owned())
+    );
     assert_eq!(
         problem(&[("runId", "1"), ("runId", "1")]),
         Err("runId is in the query more than once".to_owned())
     );
-    assert_eq!(problem(&[("runId", "a\rb")]), Err("runId holds control characters".to_owned()));
+    assert_eq!(problem(&[("runId", "a\rb")]), Err("runId contains control characters".to_owned()));
     assert_eq!(problem(&[("runId", &"x".repeat(129))]), Err("runId is longer than 128 bytes".to_owned()));
     // Chat messages must not appear in access logs, so only a preview takes its message from the query.
     let query = [("message", "hi"), ("agentId", "a")];
@@ -627,8 +630,8 @@ fn runtime_context_in_a_string() {
     assert_eq!(minimal(json!("")).unwrap().context, Default::default());
     assert_eq!(minimal(Value::Null).unwrap().context, Default::default());
     for (context, expected) in [
-        (json!("sk-1"), "context must be an object, or a string that holds one"),
-        (json!("[]"), "context must be an object, or a string that holds one"),
+        (json!("sk-1"), "context must be an object, or a string with the JSON of one"),
+        (json!("[]"), "context must be an object, or a string with the JSON of one"),
         (json!(7), "context must be an object"),
         (json!({"userId": 7}), "context.userId must be a string"),
         (json!("{\"userId\": 7}"), "context.userId must be a string"),
@@ -651,12 +654,16 @@ fn runtime_faults() {
         ("systemPrompt", json!(1), "systemPrompt must be a string"),
         ("enableThinking", json!("sk-1"), "enableThinking must be true or false"),
         ("apiKey", json!(1), "apiKey must be a string"),
-        ("apiKey", json!("sk-1\n"), "apiKey holds control characters"),
+        ("apiKey", json!("sk-1\n"), "apiKey contains control characters"),
         ("baseUrl", json!([]), "baseUrl must be a string"),
         ("tools", json!({}), "tools must be a list"),
         ("tools", json!(["sk-1"]), "tools[0] must be an object"),
         ("tools", json!([{"name": "a"}, {}]), "tools[1].name is missing"),
-        ("tools", json!([{"name": "a"}, {"name": "a"}]), "tools[1].name is that of an earlier tool"),
+        (
+            "tools",
+            json!([{"name": "a"}, {"name": "a"}]),
+            "tools[1].name is the name of an earlier tool: tool names must be unique",
+        ),
         ("tools", json!([{"name": "a", "parameters": []}]), "tools[0].parameters must be an object"),
         ("tools", json!([{"name": "a", "inputSchema": 1}]), "tools[0].inputSchema must be an object"),
         ("tools", json!([{"function": {"name": 1}}]), "tools[0].function.name must be a string"),

@@ -101,7 +101,7 @@ fn read_result(state: &str, part: ObjectFields<'_>) -> Result<Option<String>, Fi
         "output-available" => Ok(Some(as_text(part.get("output")))),
         "result" => Ok(Some(as_text(part.get("result")))),
         "output-error" => Ok(Some(part.text("errorText")?.unwrap_or("the tool failed").to_owned())),
-        "output-denied" => Ok(Some("the person did not allow the call".to_owned())),
+        "output-denied" => Ok(Some("the user denied the tool call".to_owned())),
         _ => Ok(None),
     }
 }

@@ -36,7 +36,7 @@ impl DocumentsLayer {
             found => found?,
         };
         let Some(document) = document else {
-            tracing::warn!(document = ?id, "the role names a document that the company does not have");
+            tracing::warn!(document = ?id, "the role references a document that does not exist in the company");
             return Ok(None);
         };
         let text = document.value.text.trim();

@@ -119,7 +119,7 @@ fn check_key_part(what: &str, text: &str, limit: usize) -> Result<(), StoreError
     let fault = if text.is_empty() {
         "is empty".to_owned()
     } else if text.len() > limit {
-        format!("has {} bytes, and at most {limit} are taken", text.len())
+        format!("has {} bytes; the limit is {limit}", text.len())
     } else if !is_plain(text) && text.chars().any(char::is_control) {
         "has a control character".to_owned()
     } else {
@@ -153,7 +153,7 @@ mod tests {
             ("c", "", "1", "the collection is empty"),
             ("c", "docs", "", "the id is empty"),
             ("c", "docs", "a\0b", "the id has a control character"),
-            ("c", "docs", long.as_str(), "the id has 257 bytes, and at most 256 are taken"),
+            ("c", "docs", long.as_str(), "the id has 257 bytes; the limit is 256"),
         ] {
             let error = Key::new(company, collection, id).expect_err(fault);
             assert_eq!(error.to_string(), fault);

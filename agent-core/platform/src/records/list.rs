@@ -70,7 +70,7 @@ fn encode_cursor(id: &str) -> String {
 }
 
 fn decode_cursor(cursor: &str) -> Result<String, StoreError> {
-    let invalid = || StoreError::Invalid("the cursor is not one that a list gave".to_owned());
+    let invalid = || StoreError::Invalid("the cursor is invalid".to_owned());
     if cursor.is_empty() || cursor.len() > 2 * MAX_KEY_ID_BYTES || !cursor.len().is_multiple_of(2) {
         return Err(invalid());
     }

@@ -100,7 +100,7 @@ impl RoleKeys {
 /// Returns the key of the role itself, or [`StoreError::Invalid`] for an invalid agent id.
 fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
     if agent_id.len() > MAX_ID_BYTES {
-        let fault = format!("the id has {} bytes, and at most {MAX_ID_BYTES} are taken", agent_id.len());
+        let fault = format!("the id has {} bytes; the limit is {MAX_ID_BYTES}", agent_id.len());
         return Err(StoreError::Invalid(fault));
     }
     Key::new(company_id, ROLES, agent_id)

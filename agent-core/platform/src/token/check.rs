@@ -19,7 +19,7 @@ pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
     check_token_line("agentId", &new.agent_id, MAX_ID_BYTES)?;
     check_optional_token_line("label", new.label.as_deref(), MAX_LABEL_BYTES)?;
     if new.ttl == Some(Duration::ZERO) {
-        return Err(TokenMintError::invalid("ttl", "is no time at all"));
+        return Err(TokenMintError::invalid("ttl", "must be greater than zero"));
     }
     match &new.grant {
         Grant::Widget(WidgetGrant { origins, caps: _ }) => {

@@ -29,7 +29,7 @@ struct DayCount {
 #[non_exhaustive]
 pub enum DailyCapError {
     /// The daily cap is reached.
-    #[error("the day's runs have been had")]
+    #[error("the daily limit of runs is reached")]
     Reached {
         /// Time until a run may be tried again.
         retry_after: Duration,

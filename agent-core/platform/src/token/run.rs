@@ -153,7 +153,7 @@ impl RunTokens for Tokens {
                 TokenMintError::TooManyRunTokens => AgentErrorKind::RateLimited,
                 _ => AgentErrorKind::Internal,
             };
-            AgentError::new(kind, "the run can have no token for its tools").with_source(error)
+            AgentError::new(kind, "the run token cannot be issued").with_source(error)
         })?;
         Ok(Arc::new(token))
     }

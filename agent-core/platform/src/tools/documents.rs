@@ -28,15 +28,15 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "getDoc",
-            "Reads a document. A long one comes in several pages: go on with nextCursor as cursor.",
+            "Reads a document. A long document is returned in pages: pass nextCursor as cursor for the next one.",
             READ_ONLY,
             get_doc,
         ))
-        .with_tool(tool(stores, "createDoc", "Makes a new document and gives its id.", ADDITIVE, create_doc))
+        .with_tool(tool(stores, "createDoc", "Creates a document and returns its id.", ADDITIVE, create_doc))
         .with_tool(tool(
             stores,
             "appendDoc",
-            "Adds text on a new line at the end of a document.",
+            "Appends text to a document on a new line.",
             ADDITIVE,
             append_doc,
         ))
@@ -173,7 +173,7 @@ async fn create_doc(
     new: CreateDoc,
 ) -> Result<ChangedDoc, ToolError> {
     if context.caller == Caller::Widget {
-        return Err(ToolError::Unavailable("visitors cannot make documents".to_owned()));
+        return Err(ToolError::Unavailable("visitors cannot create documents".to_owned()));
     }
     let CreateDoc { title, text } = new;
     let company = context.company_id.as_str();

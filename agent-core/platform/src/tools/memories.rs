@@ -15,13 +15,7 @@ use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
         .with_tool(tool(stores, "remember", "Saves a text for later conversations.", ADDITIVE, remember))
-        .with_tool(tool(
-            stores,
-            "recall",
-            "Searches saved texts for words that occur in them.",
-            READ_ONLY,
-            recall,
-        ))
+        .with_tool(tool(stores, "recall", "Searches the saved texts by words.", READ_ONLY, recall))
 }
 
 /// Returns the role whose memory folder is used; an error for widget visitors.

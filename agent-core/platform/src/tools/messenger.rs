@@ -42,7 +42,7 @@ struct SendMessage {
 }
 
 #[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(untagged, expecting = "must be a whole number or a text")]
+#[serde(untagged, expecting = "must be an integer or a string")]
 enum ChatId {
     Number(i64),
     Name(#[schemars(length(min = 1, max = MAX_CHAT_CHARS))] String),
@@ -114,7 +114,7 @@ fn params(send: SendMessage) -> Result<Value, ToolError> {
     }
     let chars = text.chars().count();
     if chars > MAX_MESSAGE_CHARS {
-        return invalid(format!("text has {chars} characters, and at most {MAX_MESSAGE_CHARS} are taken"));
+        return invalid(format!("text has {chars} characters; the limit is {MAX_MESSAGE_CHARS}"));
     }
     let params = Params { chat_id, text, parse_mode, disable_notification };
     serde_json::to_value(params).map_err(ToolError::internal)
@@ -143,28 +143,28 @@ fn into_tool_error(error: MessengerError) -> ToolError {
 fn rate_limited(after: Duration) -> ToolError {
     let seconds = after.as_secs().max(1);
     ToolError::Unavailable(format!(
-        "the message was not sent: the messenger takes the next one in {seconds} seconds"
+        "the message was not sent: the messenger is rate limiting; retry in {seconds} seconds"
     ))
 }
 
 /// Returns the error for a missing response, after which the message may or may not have been sent.
 fn unknown_outcome(failure: &AgentError) -> ToolError {
-    ToolError::Unavailable(format!("it is not known whether the message was sent: {failure}"))
+    ToolError::Unavailable(format!("the message may or may not have been sent: {failure}"))
 }
 
 /// Known error descriptions of the API, by a substring, with the explanation for the model.
 const KNOWN_API_ERRORS: [(&str, &str); 11] = [
-    ("chat not found", "there is no such chat, or the bot is not in it"),
-    ("blocked by the user", "the person has blocked the bot"),
-    ("user is deactivated", "the person's account is closed"),
-    ("initiate conversation", "the person must write to the bot first"),
+    ("chat not found", "the chat does not exist, or the bot is not a member"),
+    ("blocked by the user", "the user has blocked the bot"),
+    ("user is deactivated", "the user's account is deactivated"),
+    ("initiate conversation", "the user must write to the bot first"),
     ("bot was kicked", "the bot was removed from the chat"),
     ("not a member", "the bot is not in the chat"),
-    ("rights to send", "the bot may not write in this chat"),
-    ("upgraded to a supergroup", "the group has become another one, with another chat id"),
-    ("can't parse entities", "the text's markup is broken: mend it, or leave parseMode out"),
+    ("rights to send", "the bot has no permission to write in this chat"),
+    ("upgraded to a supergroup", "the group was upgraded to a supergroup with another chat id"),
+    ("can't parse entities", "the text's markup is invalid: correct it, or omit parseMode"),
     ("message is too long", "the text is too long"),
-    ("text is empty", "the text is empty but for its markup"),
+    ("text is empty", "the text is empty apart from its markup"),
 ];
 
 fn rejection_text(status: u16, description: &str) -> String {
@@ -173,11 +173,11 @@ fn rejection_text(status: u16, description: &str) -> String {
         (Some((_, ours)), _) => (*ours).to_owned(),
         // The API answers 401 for an unknown token and 404 for a malformed one.
         (None, 401 | 404) => {
-            "the messenger does not know the bot: the agent's messengerToken is wrong".to_owned()
+            "the messenger does not know the bot: the agent's messengerToken is invalid".to_owned()
         }
-        (None, 429) => "the messenger asks for patience".to_owned(),
-        (None, 500..) => format!("the messenger has failed ({status})"),
-        (None, _) => format!("the messenger refused it ({status})"),
+        (None, 429) => "the messenger is rate limiting requests (HTTP 429)".to_owned(),
+        (None, 500..) => format!("the messenger's API failed (HTTP {status})"),
+        (None, _) => format!("the messenger's API rejected the call (HTTP {status})"),
     };
     format!("the message was not sent: {why}")
 }

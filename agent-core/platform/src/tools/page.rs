@@ -37,7 +37,7 @@ pub(super) fn parse_offset(cursor: Option<&str>) -> Result<usize, WorkspaceError
 }
 
 fn bad_cursor() -> WorkspaceError {
-    let fault = "is not a nextCursor of this tool's".to_owned();
+    let fault = "is not a nextCursor returned by this tool".to_owned();
     WorkspaceError::Invalid { field: "cursor", fault }
 }
 
@@ -56,7 +56,10 @@ mod tests {
         assert_eq!(cut(Some(2), Some("4")), Ok((vec![4], None)));
         assert_eq!(cut(Some(2), Some("99999999999999")), Ok((vec![], None)));
         for cursor in ["", "-1", "x", "99999999999999999999999"] {
-            assert_eq!(cut(None, Some(cursor)), Err("cursor: is not a nextCursor of this tool's".to_owned()));
+            assert_eq!(
+                cut(None, Some(cursor)),
+                Err("cursor: is not a nextCursor returned by this tool".to_owned())
+            );
         }
         for limit in [0, MAX_PAGE_RECORDS + 1] {
             assert_eq!(cut(Some(limit), None), Err("limit: must be between 1 and 200".to_owned()));

@@ -83,7 +83,10 @@ async fn schedule_tool(
     let pulse = scheduler(stores, context)?;
     let role = stores.role(context).await?;
     if !can_schedule(&role, &wish.tool) || !context.has_grant(&wish.tool) {
-        return Err(ToolError::NotFound(format!("you have no tool named {:?} to schedule", wish.tool)));
+        return Err(ToolError::NotFound(format!(
+            "there is no tool named {:?} that you can schedule",
+            wish.tool
+        )));
     }
     let timezone = wish.timezone.or_else(|| context.timezone.clone());
     let schedule = ScheduleSpec {
@@ -116,7 +119,7 @@ async fn schedule_tool(
 /// Returns the scheduler; an error for widget visitors, who are gone when the job runs.
 fn scheduler<'a>(stores: &'a Stores, context: &ExecutionContext) -> Result<&'a dyn Pulse, ToolError> {
     if context.caller == Caller::Widget {
-        return Err(ToolError::Unavailable("visitors cannot have tools called later".to_owned()));
+        return Err(ToolError::Unavailable("visitors cannot schedule tool calls".to_owned()));
     }
     Ok(stores.reach.pulse.as_deref().ok_or(PulseError::NotConfigured)?)
 }
@@ -143,7 +146,7 @@ async fn check_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<(), Tool
         return Ok(());
     }
     Err(ToolError::Unavailable(format!(
-        "the user has {MAX_OPEN_JOBS} jobs already, which is the most: cancel one first"
+        "the user has reached the limit of {MAX_OPEN_JOBS} open jobs: cancel one first"
     )))
 }
 

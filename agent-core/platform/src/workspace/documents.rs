@@ -152,9 +152,8 @@ pub async fn append_document(
         document.text.push_str(text);
         let bytes = document.text.len();
         if bytes > MAX_DOCUMENT_BYTES {
-            let fault = format!(
-                "would make the document {bytes} bytes long, and at most {MAX_DOCUMENT_BYTES} are taken"
-            );
+            let fault =
+                format!("would make the document {bytes} bytes long; the limit is {MAX_DOCUMENT_BYTES}");
             return Err(text::invalid_field("text")(fault));
         }
         Ok(document)
@@ -239,7 +238,7 @@ mod tests {
                 "x",
                 Some(version),
                 format!(
-                    "the document {:?} has changed since it was read; it is now at version {newer}: read it again",
+                    "the document {:?} has changed since it was read and is now at version {newer}: read it again",
                     made.id
                 ),
             ),
@@ -249,7 +248,7 @@ mod tests {
                 &long,
                 None,
                 format!(
-                    "text: would make the document {} bytes long, and at most {MAX_DOCUMENT_BYTES} are taken",
+                    "text: would make the document {} bytes long; the limit is {MAX_DOCUMENT_BYTES}",
                     MAX_DOCUMENT_BYTES + 1
                 ),
             ),

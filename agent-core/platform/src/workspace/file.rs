@@ -84,14 +84,14 @@ impl WorkspaceFile {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > MAX_FILE_BYTES {
             return Err(WorkspaceFileError::for_whole_file(format!(
-                "the file has {} bytes, and at most {MAX_FILE_BYTES} are taken",
+                "the file has {} bytes; the limit is {MAX_FILE_BYTES}",
                 text.len()
             )));
         }
         // serde accepts a list in place of an object, with the fields in order.
         if text.trim_start().starts_with('[') {
             return Err(WorkspaceFileError::for_whole_file(
-                "the file is a list, and an object is expected".to_owned(),
+                "the file is a JSON array; an object is expected".to_owned(),
             ));
         }
         let reader = &mut serde_json::Deserializer::from_str(text);

@@ -230,6 +230,6 @@ mod tests {
         assert_eq!(remember(None, "z"), Err("the memory folder is full: it has 1000 entries".to_owned()));
         assert_eq!(remember(Some("other"), "z"), Ok(()));
         let long = "x".repeat(MAX_MEMORY_TEXT_BYTES + 1);
-        assert_eq!(remember(None, &long), Err("text: has 4097 bytes, and at most 4096 are taken".to_owned()));
+        assert_eq!(remember(None, &long), Err("text: has 4097 bytes; the limit is 4096".to_owned()));
     }
 }

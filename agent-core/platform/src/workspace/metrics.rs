@@ -203,7 +203,7 @@ mod tests {
         let long = "x".repeat(MAX_METRIC_NAME_BYTES + 1);
         for (metric, expected) in [
             (NewMetric { name: " ".into(), ..good.clone() }, "name: is blank"),
-            (NewMetric { name: long, ..good.clone() }, "name: has 201 bytes, and at most 200 are taken"),
+            (NewMetric { name: long, ..good.clone() }, "name: has 201 bytes; the limit is 200"),
             (NewMetric { value: f64::NAN, ..good.clone() }, "value: is not a finite number"),
             (
                 NewMetric { unit: Some("a\nb".into()), ..good },

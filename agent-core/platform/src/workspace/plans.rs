@@ -202,7 +202,7 @@ mod tests {
             assert_eq!(read(&records, "l"), Some(again.clone()));
             let lost = write(None, Some(found.version)).expect_err("changed").to_string();
             let expected = format!(
-                "the plan {id:?} has changed since it was read; it is now at version {}: read it again",
+                "the plan {id:?} has changed since it was read and is now at version {}: read it again",
                 again.version
             );
             assert_eq!(lost, expected);

@@ -29,7 +29,7 @@ fn check_size(text: &str, max_bytes: usize) -> Result<&str, String> {
     if text.is_empty() {
         Err("is blank".to_owned())
     } else if text.len() > max_bytes {
-        Err(format!("has {} bytes, and at most {max_bytes} are taken", text.len()))
+        Err(format!("has {} bytes; the limit is {max_bytes}", text.len()))
     } else {
         Ok(text)
     }
@@ -55,11 +55,7 @@ mod tests {
                 Err("has a control character other than a line break or a tab"),
             ),
             (" \n ", Err("is blank"), Err("is blank")),
-            (
-                "1234567",
-                Err("has 7 bytes, and at most 6 are taken"),
-                Err("has 7 bytes, and at most 6 are taken"),
-            ),
+            ("1234567", Err("has 7 bytes; the limit is 6"), Err("has 7 bytes; the limit is 6")),
         ] {
             assert_eq!(checked_line(text, 6), line.map_err(str::to_owned), "{text:?}");
             assert_eq!(checked_text(text, 6), whole.map_err(str::to_owned), "{text:?}");

@@ -99,7 +99,7 @@ pub async fn update_todo(
     let title =
         change.title.as_deref().map(checked_title).transpose().map_err(text::invalid_field("title"))?;
     if title.is_none() && change.done.is_none() {
-        let fault = "is missing, and so is done: one of them must be given".to_owned();
+        let fault = "or done is required".to_owned();
         return Err(WorkspaceError::Invalid { field: "title", fault });
     }
     let change = |list: &mut TodoList| {
@@ -291,7 +291,7 @@ mod tests {
         for lost in [update(&id, renamed.clone(), Some(first.version)), delete(&id, Some(first.version))] {
             let told = lost.expect_err("somebody else has changed it").to_string();
             let expected = format!(
-                "the todo list \"l\" has changed since it was read; it is now at version {version}: read it again"
+                "the todo list \"l\" has changed since it was read and is now at version {version}: read it again"
             );
             assert_eq!(told, expected);
         }
@@ -304,6 +304,6 @@ mod tests {
             assert!(matches!(gone, Err(WorkspaceError::NotFound { what: "todo", .. })), "{gone:?}");
         }
         let nothing = update("t", TodoChange::default(), None).expect_err("nothing to change").to_string();
-        assert_eq!(nothing, "title: is missing, and so is done: one of them must be given");
+        assert_eq!(nothing, "title: or done is required");
     }
 }

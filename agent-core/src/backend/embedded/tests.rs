@@ -58,7 +58,7 @@ fn a_turn_runs_in_the_loop_with_the_tools_and_bounds_at_hand() {
     assert_eq!(sent[0].bytes(), payload.bytes(), "what was prepared is what was sent");
     assert_eq!(model.sent_requests()[0]["toolChoice"], "Required");
     assert_eq!(model.sent_requests()[0]["thinking"], true);
-    assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "a\n[cut off: 13 bytes in all]");
+    assert_eq!(model.sent_requests()[1]["messages"][2]["content"], "a\n[truncated: 13 bytes in total]");
     assert_eq!(tools.calls()[0].context.user_id, "ada");
 }
 

@@ -56,7 +56,7 @@ impl Address {
         let url = format!("{base}?{}", others.join("&"));
         let mut config: Config = url.parse().map_err(|_| MALFORMED_URL)?;
         if config.get_hosts().is_empty() {
-            return Err(PostgresOpenError::Address("it names no host"));
+            return Err(PostgresOpenError::Address("it has no host"));
         }
         let mode = if encryption.is_required { SslMode::Require } else { SslMode::Disable };
         config.ssl_mode(mode);
@@ -97,8 +97,7 @@ impl TlsOptions {
             "require" | "verify-ca" | "verify-full" => true,
             _ => {
                 return Err(PostgresOpenError::Address(
-                    "its sslmode must be disable, require or verify-full; what may or may not be encrypted is \
-                     not offered",
+                    "its sslmode must be disable, require or verify-full; modes with optional encryption are not supported",
                 ));
             }
         };
@@ -135,7 +134,7 @@ fn load_root_certificates(path: &Path, roots: &mut RootCertStore) -> Result<(), 
         let certificate = certificate.map_err(|error| error.to_string())?;
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
-    if roots.is_empty() { Err("there is no certificate in it".to_owned()) } else { Ok(()) }
+    if roots.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -78,14 +78,14 @@ impl fmt::Display for PostgresError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             PostgresErrorKind::Unreachable => "the database server cannot be reached",
-            PostgresErrorKind::Busy => "no connection to the database server is free",
-            PostgresErrorKind::TimedOut => "the database server did not answer in time",
-            PostgresErrorKind::Locked => "others hold the rows locked",
-            PostgresErrorKind::Full => "the database server has no room",
-            PostgresErrorKind::ReadOnly => "the database takes no writes",
-            PostgresErrorKind::Denied => "the database server does not permit it",
-            PostgresErrorKind::Damaged => "the database is damaged",
-            PostgresErrorKind::Failed => "the database failed",
+            PostgresErrorKind::Busy => "the connection pool is exhausted",
+            PostgresErrorKind::TimedOut => "the database server did not respond in time",
+            PostgresErrorKind::Locked => "the rows are locked by concurrent transactions",
+            PostgresErrorKind::Full => "the database server is out of disk space or connections",
+            PostgresErrorKind::ReadOnly => "the database is read-only",
+            PostgresErrorKind::Denied => "the database server denied permission",
+            PostgresErrorKind::Damaged => "the database is corrupt",
+            PostgresErrorKind::Failed => "the database reported an error",
         })
     }
 }

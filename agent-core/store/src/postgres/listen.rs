@@ -42,9 +42,9 @@ impl Listener {
         let listen = async move {
             loop {
                 let why = line.forward_notifications(&own, &signal).await;
-                tracing::warn!(why = why.display_with_source(), "the connection that waits for jobs is lost");
+                tracing::warn!(why = why.display_with_source(), "the LISTEN connection was lost");
                 line = ListenConnection::reconnect(&address, limit).await;
-                tracing::info!("the connection that waits for jobs is there again");
+                tracing::info!("the LISTEN connection was restored");
                 signal.notify();
             }
         };
@@ -91,7 +91,7 @@ impl ListenConnection {
             match Self::open(address, limit).await {
                 Ok(line) => return line,
                 Err(why) => {
-                    tracing::debug!(why = why.display_with_source(), "no connection to wait for jobs")
+                    tracing::debug!(why = why.display_with_source(), "the LISTEN connection cannot be opened")
                 }
             }
             pause = (pause * 2).min(MAX_RECONNECT_DELAY);

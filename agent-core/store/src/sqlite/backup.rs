@@ -17,10 +17,10 @@ const MAX_FINDINGS: u32 = 100;
 #[non_exhaustive]
 pub enum BackupError {
     /// The target exists; it is not overwritten.
-    #[error("{} is there already", .0.display())]
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// The target folder does not exist.
-    #[error("there is no folder {}", .0.display())]
+    #[error("the directory {} does not exist", .0.display())]
     NoFolder(PathBuf),
     /// Any other error, given by the source.
     #[error("{} cannot be written", .path.display())]

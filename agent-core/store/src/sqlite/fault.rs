@@ -47,11 +47,11 @@ impl fmt::Display for SqliteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
             SqliteErrorKind::Full => "the disk is full, or the file has reached its limit",
-            SqliteErrorKind::Locked => "another process holds the database locked",
+            SqliteErrorKind::Locked => "the database is locked by another process",
             SqliteErrorKind::ReadOnly => "the database cannot be written",
-            SqliteErrorKind::Damaged => "the database is damaged",
-            SqliteErrorKind::Closed => "the store is closed, or a thread of it has ended",
-            SqliteErrorKind::Failed => "the database failed",
+            SqliteErrorKind::Damaged => "the database is corrupt",
+            SqliteErrorKind::Closed => "the store is closed, or one of its threads has ended",
+            SqliteErrorKind::Failed => "the database reported an error",
         })
     }
 }

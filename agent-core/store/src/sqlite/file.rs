@@ -38,7 +38,7 @@ pub enum SqliteOpenError {
         found: &'static str,
     },
     /// The folder of the file does not exist.
-    #[error("there is no folder {}", .0.display())]
+    #[error("the directory {} does not exist", .0.display())]
     NoFolder(PathBuf),
     /// The path exists but is not a file.
     #[error("{} is not a file", .0.display())]
@@ -50,7 +50,7 @@ pub enum SqliteOpenError {
     #[error("{} is not an SQLite database", .0.display())]
     NotADatabase(PathBuf),
     /// The database belongs to another program.
-    #[error("{} is a database of another program", .0.display())]
+    #[error("{} is a database of another application", .0.display())]
     OtherProgram(PathBuf),
     /// The file was written by a newer version of this program.
     #[error("{} has schema version {found}, and this program knows versions up to {known}", .path.display())]
@@ -66,7 +66,7 @@ pub enum SqliteOpenError {
     #[error("{} is locked by another process", .0.display())]
     Locked(PathBuf),
     /// The disk is full.
-    #[error("there is no room for {}", .0.display())]
+    #[error("there is not enough disk space for {}", .0.display())]
     Full(PathBuf),
     /// Any other error, given by the source.
     #[error("{} cannot be opened", .path.display())]

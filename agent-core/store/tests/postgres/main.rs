@@ -81,6 +81,6 @@ fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> PostgresError {
         Err(StoreError::Unavailable(source)) => {
             source.downcast_ref::<PostgresError>().expect("a fault").clone()
         }
-        other => panic!("the store is not available, and not {other:?}"),
+        other => panic!("the store is unavailable, and not {other:?}"),
     }
 }

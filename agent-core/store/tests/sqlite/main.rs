@@ -72,6 +72,6 @@ fn fault<T: std::fmt::Debug>(result: Result<T, StoreError>) -> SqliteError {
         Err(StoreError::Unavailable(source)) => {
             source.downcast_ref::<SqliteError>().expect("a fault").clone()
         }
-        other => panic!("the store is not available, and not {other:?}"),
+        other => panic!("the store is unavailable, and not {other:?}"),
     }
 }

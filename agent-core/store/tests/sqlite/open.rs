@@ -18,7 +18,7 @@ fn a_missing_folder_is_named() {
     let path = place.file().join("app.db");
     let error = refused(&path);
     assert!(matches!(&error, SqliteOpenError::NoFolder(folder) if *folder == place.file()), "{error:?}");
-    assert_eq!(error.to_string(), format!("there is no folder {}", place.file().display()));
+    assert_eq!(error.to_string(), format!("the directory {} does not exist", place.file().display()));
 }
 
 #[test]

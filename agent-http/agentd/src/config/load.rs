@@ -22,8 +22,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         faults.push(SettingError {
             name: "DATABASE_URL".to_owned(),
             source: resolved.get("DATABASE_URL").map(|(_, source)| source.clone()),
-            message: "must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"
-                .to_owned(),
+            message: "must be sqlite:// and a path: only the scheduler supports PostgreSQL".to_owned(),
         });
     }
     into_result(faults)?;
@@ -66,7 +65,8 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
         faults.push(SettingError {
             name: "RUNTIME_SECRET".to_owned(),
             source: None,
-            message: "is missing, and HOST is not loopback: anybody could use the runtime".to_owned(),
+            message: "is required when HOST is not loopback, since the runtime would be open to the network"
+                .to_owned(),
         });
     }
     into_result(faults)?;

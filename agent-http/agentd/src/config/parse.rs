@@ -76,15 +76,15 @@ fn parse_duration(text: &str, min: u64, max: u64) -> Result<Duration, String> {
 
 /// Parses an HTTP base URL. Errors omit the value, since an invalid URL may contain a password.
 fn parse_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| format!("must be an address: {error}"))?;
+    let url = Url::parse(text).map_err(|error| format!("must be a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err("must be an http or https address".to_owned());
+        return Err("must be an http or https URL".to_owned());
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err("must not hold a user name or password".to_owned());
+        return Err("must not contain a user name or password".to_owned());
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err("must be a base address, without query and fragment".to_owned());
+        return Err("must be a base URL, without query and fragment".to_owned());
     }
     Ok(url)
 }
@@ -117,7 +117,7 @@ fn parse_allow(text: &str) -> Result<AllowList, String> {
     AllowList::parse(text).map_err(|error| {
         // An entry with `@` may contain a password, which must not be logged.
         let shown = if error.entry.contains('@') { "…" } else { &error.entry };
-        format!("has the entry `{shown}`, which is no host, host:port or CIDR: {}", error.reason)
+        format!("has the entry `{shown}`, which is not a host, host:port or CIDR: {}", error.reason)
     })
 }
 

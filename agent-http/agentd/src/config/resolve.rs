@@ -162,7 +162,7 @@ impl ResolvedSettings {
         let file_name = format!("{}_FILE", setting.name);
         let Some(path) = read(&file_name) else { return value.map(|value| (value, source.clone())) };
         let secret = if value.is_some() {
-            Err(format!("is set beside {file_name}; one of the two must go"))
+            Err(format!("conflicts with {file_name}: set only one of the two"))
         } else {
             read_secret(Path::new(&path)).map_err(|problem| format!("names a file that {problem}"))
         };
@@ -204,14 +204,14 @@ fn read_toml(path: &Path, faults: &mut Vec<SettingError>) -> Result<BTreeMap<Str
             message: problem.to_owned(),
         };
         let Some(name) = setting_name(&key) else {
-            faults.push(fault("is no setting"));
+            faults.push(fault("is not a known setting"));
             continue;
         };
         match toml_value_text(value) {
             None => faults.push(fault("must be text, a number, or a list of texts")),
             Some(text) => {
                 if values.insert(name, text).is_some() {
-                    faults.push(fault("is there twice, in different spellings"));
+                    faults.push(fault("is set twice, in different spellings"));
                 }
             }
         }

@@ -204,17 +204,17 @@ fn all_faults_are_reported_at_once() {
     expect![[r#"
         HOST (environment) must be an IP address or localhost
         PORT (environment) must be a whole number from 0 to 65535
-        PUBLIC_URL (environment) must be an http or https address
-        RUNTIME_URL (environment) must not hold a user name or password
+        PUBLIC_URL (environment) must be an http or https URL
+        RUNTIME_URL (environment) must not contain a user name or password
         SESSION_SECRET (environment) must have at least 16 bytes
         INTERNAL_SECRET (environment) must be printable ASCII without blanks
         CORS_ORIGIN (environment) must list exact origins; `*` would let any page use a visitor's session
-        OPENAI_BASE_URL (environment) must be a base address, without query and fragment
-        OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is no host, host:port or CIDR: a CIDR is an address, a slash and a prefix length
+        OPENAI_BASE_URL (environment) must be a base URL, without query and fragment
+        OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is not a host, host:port or CIDR: expected a CIDR: an address, a slash and a prefix length
         JSON_DEPTH (environment) must be a whole number from 8 to 100
         DRAIN_MS (environment) must be a whole number from 0 to 86400000
         LOG_FORMAT (environment) must be one of text, json
-        DATABASE_URL (environment) must be sqlite:// and a path: only the scheduler keeps its data in PostgreSQL"#]]
+        DATABASE_URL (environment) must be sqlite:// and a path: only the scheduler supports PostgreSQL"#]]
     .assert_eq(&error.to_string());
 }
 
@@ -235,7 +235,7 @@ fn a_runtime_that_others_reach_asks_for_a_secret() {
         if let Err(error) = loaded {
             assert_eq!(
                 error.to_string(),
-                "RUNTIME_SECRET is missing, and HOST is not loopback: anybody could use the runtime"
+                "RUNTIME_SECRET is required when HOST is not loopback, since the runtime would be open to the network"
             );
         }
     }
@@ -284,13 +284,13 @@ fn faults_of_files() {
     check(
         "prot = 1\n[app]\nport = 1",
         expect![[r#"
-        app (file) is no setting
-        prot (file) is no setting"#]],
+        app (file) is not a known setting
+        prot (file) is not a known setting"#]],
     );
-    check("port = 1\nPORT = 2", expect!["port (file) is there twice, in different spellings"]);
+    check("port = 1\nPORT = 2", expect!["port (file) is set twice, in different spellings"]);
     check("port = true", expect!["port (file) must be text, a number, or a list of texts"]);
     check("cors_origin = [1]", expect!["cors_origin (file) must be text, a number, or a list of texts"]);
-    check("port_file = \"x\"", expect!["port_file (file) is no setting"]);
+    check("port_file = \"x\"", expect!["port_file (file) is not a known setting"]);
     check("session_secret = \"sk-1\"", expect!["SESSION_SECRET (file) must have at least 16 bytes"]);
     let broken = from_file("port = 1\nsession_secret = sk-1", &[]).unwrap_err().to_string();
     assert!(broken.ends_with("(file) is not valid TOML at line 2"), "{broken}");
@@ -317,7 +317,7 @@ fn secrets_from_files() {
     let error = app(&both).unwrap_err().to_string();
     assert_eq!(
         error,
-        "SESSION_SECRET (environment) is set beside SESSION_SECRET_FILE; one of the two must go"
+        "SESSION_SECRET (environment) conflicts with SESSION_SECRET_FILE: set only one of the two"
     );
     // A source of higher precedence replaces a lower one, whether the value is given directly or by `_FILE`.
     let lower = format!("session_secret_file = '{}'", file.path());
@@ -377,7 +377,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
     expect![[r##"
         HOST = "127.0.0.1" # default
         PORT = "4000" # environment
-        # RUNTIME_URL (environment) must not hold a user name or password
+        # RUNTIME_URL (environment) must not contain a user name or password
         SESSION_SECRET = "***" # environment
         # INTERNAL_SECRET is not set
         LOG = 'info,"x"=debug' # environment"##]]
@@ -385,7 +385,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
     let file = TempFile::new("prot = 1");
     let flags = Flags { config: Some(file.0.clone()), ..Flags::default() };
     let faulty = ResolvedSettings::new(Service::App, &flags, &env).unwrap().print();
-    assert!(faulty.ends_with("# prot (file) is no setting\n"), "{faulty}");
+    assert!(faulty.ends_with("# prot (file) is not a known setting\n"), "{faulty}");
     // The output is a valid configuration file, except for the masked secrets.
     assert!(printed.parse::<toml::Table>().is_ok());
 }

@@ -71,9 +71,9 @@ async fn said(
 async fn a_file_goes_in_and_comes_out_again() {
     let desk = ImportFixture::new(FILE);
     let first = desk.import().await.expect("imported");
-    assert!(first.ends_with(": 4 new, 0 changed, 0 as they were.\n"), "{first}");
+    assert!(first.ends_with(": 4 created, 0 changed, 0 unchanged.\n"), "{first}");
     let again = desk.import().await.expect("imported");
-    assert!(again.ends_with(": 0 new, 0 changed, 4 as they were.\n"), "{again}");
+    assert!(again.ends_with(": 0 created, 0 changed, 4 unchanged.\n"), "{again}");
     let exported = desk.export().await.expect("exported");
     assert!(!exported.contains("canary") && exported.contains("Text."), "{exported}");
 
@@ -129,7 +129,7 @@ async fn a_backup_holds_everything_and_overwrites_nothing() {
     let (config, to) = (desk.config(), desk.path("copy.db"));
     said(async |out| backup(&to, &config, out).await).await.expect("a backup");
     let refused = said(async |out| backup(&to, &config, out).await).await.expect_err("it is there");
-    assert!(refused.contains("is there already"), "{refused}");
+    assert!(refused.contains("already exists"), "{refused}");
     let original = desk.export().await.expect("exported");
     desk.env.insert("DATABASE_URL", format!("sqlite://{}", to.display()));
     assert_eq!(desk.export().await.expect("exported"), original);
@@ -152,11 +152,11 @@ async fn secrets_move_to_a_new_key() {
     desk.env.insert("DATA_SECRET_PREVIOUS", old);
     assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
     let moved = rotated(&desk).await.expect("rotated");
-    assert_eq!(moved, "1 agents: 1 secrets sealed anew, 0 were under DATA_SECRET already.\n");
+    assert_eq!(moved, "1 agents: 1 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
     desk.env.remove("DATA_SECRET_PREVIOUS");
     assert_eq!(desk.messenger_token().await.expect("opened").as_deref(), Some("token-canary"));
     let again = rotated(&desk).await.expect("rotated");
-    assert_eq!(again, "1 agents: 0 secrets sealed anew, 1 were under DATA_SECRET already.\n");
+    assert_eq!(again, "1 agents: 0 secrets re-encrypted, 1 already encrypted with DATA_SECRET.\n");
     desk.env.remove("DATA_SECRET");
     assert_eq!(
         rotated(&desk).await.expect_err("no key"),

@@ -30,21 +30,21 @@ pub async fn detect_ollama(config: &mut AppConfig) -> Result<Option<String>, Sta
     let shown = base.as_str().trim_end_matches('/').to_owned();
     let Ok(models) = list_models(&outbound, &base, UrlTrust::Operator, MODEL_LIST_TIMEOUT).await else {
         let expected = ollama.base_url.is_some();
-        return Ok(expected.then(|| format!("No Ollama answers at {shown} (OLLAMA_BASE_URL).")));
+        return Ok(expected.then(|| format!("Ollama is not reachable at {shown} (OLLAMA_BASE_URL).")));
     };
     ollama.base_url = Some(base);
     let chosen = ollama.model.clone().or_else(|| choose_chat_model(&models).map(|model| model.name.clone()));
     let Some(chosen) = chosen else {
         return Ok(Some(format!(
-            "The Ollama at {shown} has no model of its own that can chat; `ollama pull llama3.2` brings one."
+            "The Ollama server at {shown} has no local chat model; run `ollama pull llama3.2`."
         )));
     };
     ollama.preferred = true;
     ollama.model = Some(chosen.clone());
-    let mut words = format!("Agents are answered by {chosen} of the Ollama at {shown}.");
+    let mut words = format!("Agents use {chosen} of the Ollama server at {shown}.");
     let latest = format!("{chosen}:latest");
     if !models.iter().any(|model| model.name == chosen || model.name == latest) {
-        words += &format!(" It does not have that model yet: `ollama pull {chosen}` brings it.");
+        words += &format!(" The server does not have that model: run `ollama pull {chosen}`.");
     }
     Ok(Some(words))
 }

@@ -119,7 +119,7 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
     )?;
     for trimmed in &preview.trimmed {
         let (messages, tokens, why) = (trimmed.messages, trimmed.tokens, wire_name(&trimmed.reason));
-        let line = format_args!("left out: {messages} messages of {tokens} tokens ({why})");
+        let line = format_args!("omitted: {messages} messages of {tokens} tokens ({why})");
         writeln!(out, "  {}", styled(styles.warning, line))?;
     }
     writeln!(

@@ -91,8 +91,8 @@ async fn a_program_reads_what_the_route_answers() {
 #[tokio::test]
 async fn what_cannot_be_shown_is_said() {
     let cases = [
-        ("unknown", "there is no agent \"unknown\" here; see --agent and DATABASE_URL"),
-        ("nobody's", "the agent has no owner; say with --user for whom it should answer"),
+        ("unknown", "there is no agent \"unknown\" in the database; see --agent and DATABASE_URL"),
+        ("nobody's", "the agent has no owner; give a user with --user"),
         ("mute", "the prompt cannot be shown: no backend is configured for this agent"),
     ];
     for (agent, expected) in cases {

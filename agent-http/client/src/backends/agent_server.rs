@@ -138,14 +138,16 @@ async fn refusal(response: OutboundResponse) -> AgentError {
             "the agent runtime has not implemented this provider yet"
         }
         Some(AgentErrorKind::UnknownProvider) => "the agent runtime does not know this provider",
-        Some(AgentErrorKind::UnsupportedContent) => "this agent's model takes text only, no images or files",
-        Some(AgentErrorKind::Blocked) => "the agent runtime's address policy refuses the model's address",
-        Some(AgentErrorKind::Timeout) => "the agent runtime's model did not answer in time",
+        Some(AgentErrorKind::UnsupportedContent) => {
+            "this agent's model supports text input only, no images or files"
+        }
+        Some(AgentErrorKind::Blocked) => "the agent runtime's address policy blocks the model's address",
+        Some(AgentErrorKind::Timeout) => "the agent runtime's model did not respond in time",
         Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
         _ => return by_status,
     };
     let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
-    AgentError::new(kind, message).with_source(format!("the runtime answered {code}"))
+    AgentError::new(kind, message).with_source(format!("the agent runtime returned {code}"))
 }
 
 /// Stream of events decoded from a runtime's response.

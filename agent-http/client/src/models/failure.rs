@@ -10,25 +10,28 @@ pub(super) fn reported_error() -> AgentError {
 /// A response that cannot be parsed. Serde's message is left out because it would quote the response.
 pub(super) fn malformed_response(error: &serde_json::Error) -> AgentError {
     let fault = format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column());
-    AgentError::new(AgentErrorKind::Failed, "the model's server sent something unreadable").with_source(fault)
+    AgentError::new(AgentErrorKind::Failed, "the model's server sent an invalid response").with_source(fault)
 }
 
 /// A response that ended before it was complete.
 pub(super) fn truncated_answer() -> AgentError {
-    AgentError::new(AgentErrorKind::Truncated, "the model's answer ended before it was complete")
+    AgentError::new(AgentErrorKind::Truncated, "the model's response ended before it was complete")
 }
 
 /// A complete response without content.
 pub(super) fn empty_answer() -> AgentError {
-    AgentError::new(AgentErrorKind::Truncated, "the model gave an empty answer")
+    AgentError::new(AgentErrorKind::Truncated, "the model returned an empty response")
 }
 
 /// A JSON object that is neither an answer nor an error.
 pub(super) fn unknown_response() -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, "the model's server gave no answer but an object")
+    AgentError::new(
+        AgentErrorKind::Failed,
+        "the model's server returned a JSON object that is not a completion",
+    )
 }
 
 /// An HTML page, typically from a proxy between this program and the server.
 pub(super) fn web_page() -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, "the model's server answered with a web page")
+    AgentError::new(AgentErrorKind::Failed, "the model's server returned an HTML page")
 }

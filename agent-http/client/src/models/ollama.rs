@@ -86,7 +86,7 @@ impl Model for Ollama {
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         if !can_encode(request, Dialect::Ollama) {
-            let message = "the model takes inline images, and nothing else of what was sent";
+            let message = "the model supports inline images only, not the other content that was sent";
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let tools = offered_tools(request);
@@ -169,8 +169,11 @@ async fn error_response(response: OutboundResponse) -> AgentError {
     };
     let words = String::from_utf8_lossy(&body);
     let known = [
-        ("does not support tools", "the model at Ollama takes no tools, and the agent has some"),
-        ("does not support thinking", "the model at Ollama cannot think aloud, and was asked to"),
+        ("does not support tools", "the Ollama model does not support tools, but the agent has tools"),
+        (
+            "does not support thinking",
+            "the Ollama model does not support thinking, but the request enables it",
+        ),
     ];
     match known.into_iter().find(|(theirs, _)| words.contains(theirs)) {
         Some((_, ours)) => AgentError::new(AgentErrorKind::Failed, ours),

@@ -64,7 +64,7 @@ impl Model for OpenAi {
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
         if !can_encode(request, Dialect::ChatCompletions) {
-            let message = "the model takes images, WAV and MP3 audio and inline files, and nothing else of what was sent";
+            let message = "the model supports images, WAV and MP3 audio and inline files only, not the other content that was sent";
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);

@@ -257,6 +257,6 @@ fn an_unknown_provider_is_told_the_choices() {
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(
         failure.message(),
-        "EmbeddedAI.provider \"abacus\" is not known; it is one of auto, local, openai, ollama"
+        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, local, openai, ollama"
     );
 }

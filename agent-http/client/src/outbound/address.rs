@@ -27,7 +27,7 @@ pub struct AllowList {
 
 /// Error for an allow-list entry that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{entry}` is no host, host:port or CIDR: {reason}")]
+#[error("`{entry}` is not a host, host:port or CIDR: {reason}")]
 pub struct AllowListError {
     /// The entry as it was written.
     pub entry: String,
@@ -43,13 +43,13 @@ pub enum AddressError {
     #[error("the scheme {0} is neither http nor https")]
     Scheme(String),
     /// The URL contains a user name or a password, which belong in a header.
-    #[error("the URL holds a user name or password")]
+    #[error("the URL contains a user name or password")]
     UserInfo,
     /// The URL names no host.
-    #[error("the URL names no host")]
+    #[error("the URL has no host")]
     NoHost,
     /// The URL names port 0, which is not connectable.
-    #[error("the URL names port 0")]
+    #[error("the URL has port 0")]
     NoPort,
     /// The address is neither public nor on the allow list.
     #[error("{host} is the address {address}, which is neither public nor allowed")]
@@ -179,7 +179,8 @@ impl FromStr for AllowList {
 }
 
 fn parse_network(entry: &str) -> Result<IpNet, &'static str> {
-    let network = IpNet::from_str(entry).map_err(|_| "a CIDR is an address, a slash and a prefix length")?;
+    let network =
+        IpNet::from_str(entry).map_err(|_| "expected a CIDR: an address, a slash and a prefix length")?;
     if network.addr() != network.network() {
         return Err("the address has bits set beyond the prefix length");
     }
@@ -192,7 +193,7 @@ fn parse_network(entry: &str) -> Result<IpNet, &'static str> {
 /// Parses `host` or `host:port`, with the host as the URL standard parses it, so that entries and URLs compare equal.
 fn parse_target(entry: &str) -> Result<(Host, Option<u16>), &'static str> {
     if entry.contains(|c: char| c.is_whitespace() || matches!(c, '@' | '*' | '?' | '#' | '\\')) {
-        return Err("a host is a plain name or an IP address");
+        return Err("expected a host name or an IP address");
     }
     let (host, port) = match entry.rsplit_once(':') {
         // The colon is inside the brackets of an IPv6 address without a port.
@@ -200,7 +201,7 @@ fn parse_target(entry: &str) -> Result<(Host, Option<u16>), &'static str> {
         Some((host, port)) => (host, Some(parse_port(port)?)),
         None => (entry, None),
     };
-    let host = Host::parse(host).map_err(|_| "the host cannot be read")?;
+    let host = Host::parse(host).map_err(|_| "the host is invalid")?;
     let host = normalize_host(host).ok_or("the host is empty")?;
     Ok((host, port))
 }
@@ -209,7 +210,7 @@ fn parse_port(port: &str) -> Result<u16, &'static str> {
     let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     match port.parse() {
         Ok(port) if digits && port != 0 => Ok(port),
-        _ => Err("a port is a number from 1 to 65535"),
+        _ => Err("expected a port from 1 to 65535"),
     }
 }
 

@@ -33,7 +33,7 @@ impl<T: Read + Write + Send + Unpin> IoStream for T {}
 
 /// Error while establishing a connection: resolution, address policy, TCP, TLS or timeout.
 #[derive(Debug, thiserror::Error)]
-#[error("the connection cannot be made")]
+#[error("the connection failed")]
 pub(super) struct ConnectError(#[source] Box<dyn Error + Send + Sync>);
 
 /// Opens connections and pools the idle ones. Clones share the pool.

@@ -20,19 +20,21 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Meant for statuses other than success; the message names the status and contains nothing of the body.
 pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let (kind, what) = match status {
-        StatusCode::TOO_MANY_REQUESTS => (AgentErrorKind::RateLimited, "asks for patience"),
+        StatusCode::TOO_MANY_REQUESTS => (AgentErrorKind::RateLimited, "is rate limiting requests"),
         StatusCode::REQUEST_TIMEOUT | StatusCode::GATEWAY_TIMEOUT => {
-            (AgentErrorKind::Timeout, "reports a time-out")
+            (AgentErrorKind::Timeout, "reported a timeout")
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            (AgentErrorKind::Failed, "does not accept the credentials")
+            (AgentErrorKind::Failed, "rejected the credentials")
         }
-        status if status.is_redirection() => (AgentErrorKind::Failed, "redirects, which is not followed"),
-        status if status.is_client_error() => (AgentErrorKind::Failed, "rejects the request"),
-        status if status.is_server_error() => (AgentErrorKind::Failed, "has failed"),
-        _ => (AgentErrorKind::Failed, "gave an answer that is not expected"),
+        status if status.is_redirection() => {
+            (AgentErrorKind::Failed, "returned a redirect, which is not followed")
+        }
+        status if status.is_client_error() => (AgentErrorKind::Failed, "rejected the request"),
+        status if status.is_server_error() => (AgentErrorKind::Failed, "failed"),
+        _ => (AgentErrorKind::Failed, "returned an unexpected status"),
     };
-    let failure = AgentError::new(kind, format!("the other side {what} (HTTP {})", status.as_u16()));
+    let failure = AgentError::new(kind, format!("the upstream service {what} (HTTP {})", status.as_u16()));
     match retry_after(headers, SystemTime::now()) {
         Some(after) => failure.with_retry_after(after.min(MAX_RETRY_AFTER)),
         None => failure,
@@ -50,16 +52,16 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 }
 
 pub(super) fn blocked(error: AddressError) -> AgentError {
-    AgentError::new(AgentErrorKind::Blocked, "the address policy refuses this address").with_source(error)
+    AgentError::new(AgentErrorKind::Blocked, "the address policy blocks this address").with_source(error)
 }
 
 pub(super) fn head_timeout() -> AgentError {
-    AgentError::new(AgentErrorKind::Timeout, "the other side did not answer in time")
+    AgentError::new(AgentErrorKind::Timeout, "the upstream service did not respond in time")
 }
 
 /// Failure for a URL or header that HTTP cannot carry; the source does not repeat it.
 pub(super) fn unsendable(error: impl Error + Send + Sync + 'static) -> AgentError {
-    AgentError::new(AgentErrorKind::InvalidRequest, "the request cannot be sent as it stands")
+    AgentError::new(AgentErrorKind::InvalidRequest, "the request has an invalid URL or header")
         .with_source(error)
 }
 
@@ -71,7 +73,7 @@ pub(super) fn from_connect_error(error: ConnectError) -> AgentError {
     if is_timeout(&error) {
         return head_timeout().with_source(error);
     }
-    AgentError::new(AgentErrorKind::Unreachable, "the other side cannot be reached").with_source(error)
+    AgentError::new(AgentErrorKind::Unreachable, "the upstream service is unreachable").with_source(error)
 }
 
 /// Maps an error from sending a request, before its response head.
@@ -80,9 +82,9 @@ pub(super) fn from_send_error(error: hyper::Error) -> AgentError {
         return head_timeout().with_source(error);
     }
     let (kind, message) = if error.is_parse() {
-        (AgentErrorKind::Failed, "the other side does not speak HTTP")
+        (AgentErrorKind::Failed, "the upstream service sent an invalid HTTP response")
     } else {
-        (AgentErrorKind::Unreachable, "the other side closed the connection without an answer")
+        (AgentErrorKind::Unreachable, "the upstream service closed the connection without a response")
     };
     AgentError::new(kind, message).with_source(error)
 }
@@ -90,11 +92,11 @@ pub(super) fn from_send_error(error: hyper::Error) -> AgentError {
 /// Maps an error from reading a response body.
 pub(super) fn from_body_error(error: hyper::Error) -> AgentError {
     let (kind, message) = if is_timeout(&error) {
-        (AgentErrorKind::Timeout, "the other side fell silent")
+        (AgentErrorKind::Timeout, "the upstream service stopped sending the response")
     } else if is_truncated(&error) {
-        (AgentErrorKind::Truncated, "the answer stopped before it was complete")
+        (AgentErrorKind::Truncated, "the upstream response ended before it was complete")
     } else {
-        (AgentErrorKind::Failed, "the connection failed during the answer")
+        (AgentErrorKind::Failed, "the connection failed during the response")
     };
     AgentError::new(kind, message).with_source(error)
 }

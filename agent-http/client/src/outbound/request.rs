@@ -61,10 +61,10 @@ impl OutboundRequest {
     /// `InvalidRequest` if name or value is not valid in a header, or if the name is one of the headers that frame and
     /// route HTTP/1.1 messages, which only this client sets.
     pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, AgentError> {
-        let name =
-            HeaderName::try_from(name).ok().filter(|name| !RESERVED_HEADERS.contains(name)).ok_or_else(
-                || AgentError::new(AgentErrorKind::InvalidRequest, "the header's name cannot be used"),
-            )?;
+        let name = HeaderName::try_from(name)
+            .ok()
+            .filter(|name| !RESERVED_HEADERS.contains(name))
+            .ok_or_else(|| AgentError::new(AgentErrorKind::InvalidRequest, "the header name is invalid"))?;
         let value = secret_value(value)?;
         Ok(self.header(name, value))
     }
@@ -126,7 +126,10 @@ const RESERVED_HEADERS: [HeaderName; 9] = [
 
 fn secret_value(secret: &Secret) -> Result<HeaderValue, AgentError> {
     let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
-        AgentError::new(AgentErrorKind::InvalidRequest, "the credential has characters that no header takes")
+        AgentError::new(
+            AgentErrorKind::InvalidRequest,
+            "the credential has characters that are not allowed in a header",
+        )
     })?;
     value.set_sensitive(true);
     Ok(value)

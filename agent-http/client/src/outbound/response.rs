@@ -85,7 +85,7 @@ impl BodyStream {
     pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, AgentError> {
         match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
             Ok(read) => read,
-            Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the answer took too long to arrive")),
+            Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the response did not arrive in time")),
         }
     }
 
@@ -139,5 +139,5 @@ impl Drop for BodyStream {
 }
 
 fn too_large(max_bytes: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("the answer is larger than {max_bytes} bytes"))
+    AgentError::new(AgentErrorKind::Failed, format!("the response exceeds {max_bytes} bytes"))
 }

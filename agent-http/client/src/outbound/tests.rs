@@ -157,7 +157,10 @@ async fn follows_no_redirect() {
     .await;
     let failure = send(&url).await.unwrap_err();
     assert_eq!(failure.kind(), AgentErrorKind::Failed);
-    assert_eq!(failure.to_string(), "the other side redirects, which is not followed (HTTP 307)");
+    assert_eq!(
+        failure.to_string(),
+        "the upstream service returned a redirect, which is not followed (HTTP 307)"
+    );
 }
 
 #[tokio::test]

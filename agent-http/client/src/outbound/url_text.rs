@@ -14,7 +14,10 @@ pub fn join_path(base: &Url, segments: &[&str]) -> Result<Url, AgentError> {
             path.pop_if_empty().extend(segments);
         }
         Err(()) => {
-            return Err(AgentError::new(AgentErrorKind::InvalidRequest, "the backend's address has no path"));
+            return Err(AgentError::new(
+                AgentErrorKind::InvalidRequest,
+                "the backend's URL cannot be a base URL",
+            ));
         }
     }
     Ok(url)
@@ -26,6 +29,6 @@ pub fn join_path(base: &Url, segments: &[&str]) -> Result<Url, AgentError> {
 /// `InvalidRequest`, naming the field and not the URL.
 pub fn parse_supplied_url(field: &'static str, text: &str) -> Result<Url, AgentError> {
     Url::parse(text.trim()).map_err(|error| {
-        AgentError::new(AgentErrorKind::InvalidRequest, format!("{field} is not an address: {error}"))
+        AgentError::new(AgentErrorKind::InvalidRequest, format!("{field} is not a URL: {error}"))
     })
 }

@@ -219,7 +219,7 @@ impl Features for AgentFeatures {
     ) -> Result<GetPromptResponse, ErrorData> {
         let blocks = prompts::visible_prompts(self.role(who).await?.as_deref(), who.context.caller);
         let block = blocks.into_iter().find(|block| block.name == get.name);
-        let block = block.ok_or_else(|| ErrorData::invalid_params("there is no such prompt", None))?;
+        let block = block.ok_or_else(|| ErrorData::invalid_params("prompt not found", None))?;
         Ok(block.result().into())
     }
 }
@@ -234,9 +234,7 @@ fn page<'a, T>(
         None => 0,
         Some(cursor) => {
             let place = all.iter().position(|element| name(element) == cursor);
-            place.ok_or_else(|| {
-                ErrorData::invalid_params("the cursor is none that this list has given", None)
-            })? + 1
+            place.ok_or_else(|| ErrorData::invalid_params("the cursor is invalid", None))? + 1
         }
     };
     let end = all.len().min(begin + DEFAULT_PAGE_RECORDS);

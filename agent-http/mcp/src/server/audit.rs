@@ -167,7 +167,7 @@ impl AuditLog {
             }
         };
         if time::timeout(FLUSH_TIMEOUT, written).await.is_err() {
-            tracing::warn!("the last tool calls are not noted");
+            tracing::warn!("the last tool calls were not written to the audit log");
         }
     }
 
@@ -234,7 +234,7 @@ impl Inner {
         let mut notes = self.lock();
         let dropped = std::mem::take(&mut notes.dropped);
         if dropped > 0 {
-            tracing::warn!(dropped, "the oldest tool calls could not be noted in time");
+            tracing::warn!(dropped, "the oldest tool calls were dropped from the audit log");
         }
         let count = notes.max_pending_entries.len().min(2 * self.limits.max_calls_per_sheet);
         let mut batch: HashMap<AgentKey, Vec<CallRecord>> = HashMap::new();
@@ -289,7 +289,7 @@ impl Inner {
                 // The store would refuse these calls at every attempt, so they are dropped.
                 Err(error) => {
                     open.remove(&agent);
-                    tracing::warn!(%error, count = calls.len(), "tool calls could not be noted");
+                    tracing::warn!(%error, count = calls.len(), "tool calls could not be written to the audit log");
                 }
             }
         }
@@ -332,7 +332,7 @@ async fn run_writer(log: Weak<Inner>) {
             Ok(()) => None,
             Err(error) => {
                 let next = pause.map_or(INITIAL_BACKOFF, |pause| MAX_BACKOFF.min(2 * pause));
-                tracing::warn!(%error, again_in = ?next, "tool calls cannot be noted, and wait");
+                tracing::warn!(%error, again_in = ?next, "the audit log cannot be written; tool calls are queued");
                 Some(next)
             }
         };

@@ -90,15 +90,17 @@ impl AgentLimiter {
     /// Counts a message against the rate limit.
     pub(super) fn check_rate(&self, identity: &Identity) -> Result<(), LimitExceededError> {
         self.agent(identity).rate.check().map_err(|until| LimitExceededError {
-            why: "this agent's tools are asked too often",
+            why: "this agent's limit of requests per minute is reached",
             retry_after: Some(until.wait_time_from(self.clock.now())),
         })
     }
 
     /// Waits for a permit to process a request.
     pub(super) async fn acquire(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
-        let busy =
-            LimitExceededError { why: "too many requests for this agent are under way", retry_after: None };
+        let busy = LimitExceededError {
+            why: "this agent's limit of concurrent requests is reached",
+            retry_after: None,
+        };
         let agent = self.agent(identity);
         let queued = agent.queue.clone().try_acquire_owned().map_err(|_| busy.clone())?;
         let place = match agent.places.clone().try_acquire_owned() {
@@ -115,7 +117,7 @@ impl AgentLimiter {
     pub(super) fn acquire_subscription(&self, identity: &Identity) -> Result<Permit, LimitExceededError> {
         let place = self.agent(identity).subscriptions.clone().try_acquire_owned();
         let busy = |_| LimitExceededError {
-            why: "too many subscriptions for this agent are open",
+            why: "this agent's limit of open subscriptions is reached",
             retry_after: None,
         };
         place.map(|place| Permit([Some(place), None])).map_err(busy)

@@ -99,7 +99,7 @@ impl From<RequestError> for ErrorData {
             // Never sent: a cancelled request gets no answer.
             RequestError::Cancelled => Self::internal_error("the request was cancelled", None),
             RequestError::TimedOut(limit) => {
-                Self::internal_error(format!("there was no result within {} ms", limit.as_millis()), None)
+                Self::internal_error(format!("the request timed out after {} ms", limit.as_millis()), None)
             }
             RequestError::Refused(error) => error,
         }
@@ -162,7 +162,7 @@ impl ServerHandler for McpHandler {
             // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
             // less.
             Err(RequestError::TimedOut(limit)) => {
-                let words = format!("the tool gave no result within {} ms", limit.as_millis());
+                let words = format!("the tool call timed out after {} ms", limit.as_millis());
                 Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
             }
             called => called.map_err(ErrorData::from),
@@ -204,15 +204,15 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let Some(watch) = self.watch.get() else {
-            return Err(ErrorData::invalid_request("a subscription needs a session", None));
+            return Err(ErrorData::invalid_request("a subscription requires a session", None));
         };
         if !self.run_bounded(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
-            return Err(ErrorData::resource_not_found("there is no such resource", None));
+            return Err(ErrorData::resource_not_found("resource not found", None));
         }
         let followed = watch.subscribe(subscribe.uri);
-        followed
-            .then_some(())
-            .ok_or_else(|| ErrorData::invalid_request("the session has too many subscriptions", None))
+        followed.then_some(()).ok_or_else(|| {
+            ErrorData::invalid_request("the session's limit of subscriptions is reached", None)
+        })
     }
 
     async fn unsubscribe(
@@ -278,8 +278,8 @@ impl ServerHandler for McpHandler {
         let has_sessions =
             context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
         if METHODS.contains(&method) || (has_sessions && SESSION_METHODS.contains(&method)) {
-            return Err(ErrorData::invalid_params("the parameters do not fit the method", None));
+            return Err(ErrorData::invalid_params("the parameters are invalid for the method", None));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found", None))
     }
 }

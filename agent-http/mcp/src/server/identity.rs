@@ -134,7 +134,7 @@ impl McpAuthenticator {
         };
         let identity = self.identities.resolve_token(token).await.map_err(AdmissionError::Store)?;
         let identity =
-            identity.ok_or_else(|| AdmissionError::Unauthenticated("a valid MCP token is needed"))?;
+            identity.ok_or_else(|| AdmissionError::Unauthenticated("a valid MCP token is required"))?;
         named.check(&identity.context)?;
         let standing = RevocableToken { identities: self.identities.clone(), token: Secret::new(token) };
         Ok(AuthenticatedIdentity { identity, standing: Some(standing) })
@@ -144,9 +144,9 @@ impl McpAuthenticator {
         let Some(legacy) = &self.legacy else {
             let named_only = named.user.is_some() || named.agent.is_some();
             return Err(AdmissionError::Unauthenticated(if named_only {
-                "a valid MCP token is needed; userId and agentId alone are taken only where MCP_LEGACY_QUERY is on"
+                "a valid MCP token is required; userId and agentId alone are accepted only if MCP_LEGACY_QUERY is on"
             } else {
-                "a valid MCP token is needed"
+                "a valid MCP token is required"
             }));
         };
         let found = match legacy.find(named).await {
@@ -155,7 +155,7 @@ impl McpAuthenticator {
             found => found.map_err(AdmissionError::Store)?,
         };
         found.ok_or_else(|| {
-            AdmissionError::Unauthenticated("a valid MCP token, or userId and agentId, is needed")
+            AdmissionError::Unauthenticated("a valid MCP token, or userId and agentId, is required")
         })
     }
 }

@@ -52,7 +52,9 @@ impl MessageKind {
         }
         if body.trim_ascii_start().first() == Some(&b'[') {
             return Err(match serde_json::from_slice::<IgnoredAny>(body) {
-                Ok(_) => invalid(None, "batches are not part of this protocol version: send one message"),
+                Ok(_) => {
+                    invalid(None, "batches are not supported by this protocol version: send one message")
+                }
                 Err(error) => malformed(&error),
             });
         }

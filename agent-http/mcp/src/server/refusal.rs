@@ -44,13 +44,13 @@ impl RpcErrorResponse {
     /// initialize a new session then.
     pub(super) fn no_session(id: Option<RequestId>) -> Self {
         // The error code that the reference server uses.
-        let error = ErrorData::new(ErrorCode(-32001), "there is no such session: initialize a new one", None);
+        let error = ErrorData::new(ErrorCode(-32001), "session not found: initialize a new one", None);
         Self::new(StatusCode::NOT_FOUND, id, error)
     }
 
     /// 400, for a request whose id is already in flight.
     pub(super) fn duplicate(id: RequestId) -> Self {
-        let error = ErrorData::invalid_request("a request of this id is under way", None);
+        let error = ErrorData::invalid_request("a request with this id is in progress", None);
         Self::bad_request(Some(id), error)
     }
 

@@ -21,7 +21,7 @@ pub(super) fn report_result(answer: &Result<CallToolResponse, ErrorData>) -> (St
             let output = output::to_tool_output(result.clone());
             (output.text, output.is_error)
         }
-        Ok(_) => ("the tool asks for more before it answers".to_owned(), false),
+        Ok(_) => ("the tool requires additional input, which is not supported".to_owned(), false),
         Err(error) => (error.message.to_string(), true),
     }
 }

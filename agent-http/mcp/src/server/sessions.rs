@@ -138,7 +138,7 @@ pub(super) enum SessionError {
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => f.write_str("there are too many sessions"),
+            Self::Full => f.write_str("the limit of sessions is reached"),
             Self::Local(error) => error.fmt(f),
         }
     }

@@ -17,7 +17,7 @@ impl TokenResolver for Tokens {
             }
             Err(TokenError::Store(error)) => Err(error),
             Err(reason) => {
-                tracing::debug!(%reason, "an MCP token was refused");
+                tracing::debug!(%reason, "MCP token rejected");
                 Ok(None)
             }
         }

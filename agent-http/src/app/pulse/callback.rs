@@ -60,12 +60,12 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
     let side = &app.pulse;
     let bytes = body.read_json_bytes(&head.headers).await?;
     let id = webhook::verify(&side.secrets, &head.headers, &bytes, side.clock.now()).map_err(|error| {
-        tracing::warn!(%error, "a callback's signature does not hold");
+        tracing::warn!(%error, "a callback's signature is invalid");
         AuthError::Unauthenticated
     })?;
     let delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
     if id != delivery.occurrence_key() {
-        return Err(HttpError::invalid("webhook-id", "is not that of the occurrence"));
+        return Err(HttpError::invalid("webhook-id", "differs from the occurrence's key"));
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
     let worked = run_occurrence(&app, delivery, true).await?;
@@ -100,7 +100,7 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
         ClaimOutcome::Done => return Ok(Completion::AlreadyCompleted),
         ClaimOutcome::Busy(left) => {
             let wait = left.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
-            return Err(HttpError::conflict("this occurrence is being worked on").with_retry_after(wait));
+            return Err(HttpError::conflict("this occurrence is already in progress").with_retry_after(wait));
         }
         ClaimOutcome::Claimed(claim, OccurrenceWork::FollowUp(request)) => {
             schedule_follow_up(app, claim, *request).await?
@@ -111,7 +111,7 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
         let whose = (&*payload.company_id, &**id);
         let noted = assignment::record_run(&*app.records, whose, which, by_scheduler, side.now()).await;
         if let Err(error) = noted {
-            tracing::warn!(%error, "which occurrence is next is not remembered");
+            tracing::warn!(%error, "the state of the job's occurrences cannot be stored");
         }
     }
     Ok(Completion::Completed)
@@ -122,7 +122,7 @@ async fn run_effect(app: &App, mut claim: OccurrenceClaim, delivery: &Delivery) 
     let effect = match time::timeout(side.deadline, run::run_job(app, delivery)).await {
         Ok(effect) => effect,
         Err(_) => {
-            let detail = format!("the run did not end within {} ms", side.deadline.as_millis());
+            let detail = format!("the run timed out after {} ms", side.deadline.as_millis());
             Err(HttpError::new(Code::BackendTimeout, detail))
         }
     };
@@ -142,7 +142,7 @@ async fn run_effect(app: &App, mut claim: OccurrenceClaim, delivery: &Delivery) 
             if let Err(fault) =
                 claim.record_state(&*app.records, &OccurrenceState::Failed { at: side.now() }).await
             {
-                tracing::warn!(error = %fault, "that an occurrence has failed is not noted");
+                tracing::warn!(error = %fault, "the failure of an occurrence cannot be stored");
             }
             Err(error)
         }
@@ -159,7 +159,7 @@ async fn commit_done(app: &App, claim: &OccurrenceClaim, mut writes: Vec<Write>)
     match app.records.commit(writes).await {
         Ok(_) => Ok(()),
         Err(error @ StoreError::Conflict { .. }) => {
-            let taken = "the occurrence was taken over by somebody else, for it took too long";
+            let taken = "the claim of the occurrence expired and another attempt took it over";
             Err(HttpError::conflict(taken).with_retry_after(MAX_BUSY_RETRY_AFTER).with_source(error))
         }
         Err(error) => Err(error.into()),
@@ -179,7 +179,7 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
     };
     let resolved = schedule.resolve(app.pulse.now()).map_err(|error| error.to_string());
     if let Err(error) = resolved.and(payload.validate().map_err(|error| error.to_string())) {
-        tracing::warn!(error, tool = payload.tool_id, "a tool asks for a follow-up that cannot be");
+        tracing::warn!(error, tool = payload.tool_id, "a tool requested an invalid follow-up job");
         return None;
     }
     // Equal for all attempts at the occurrence, so that it gets one follow-up only.
@@ -197,7 +197,7 @@ async fn schedule_follow_up(
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}
         Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
-            tracing::warn!(%error, "the scheduler does not take a follow-up");
+            tracing::warn!(%error, "the scheduler rejected a follow-up job");
         }
         Err(error) => {
             let mark = OccurrenceState::FollowUp { until: app.pulse.now(), request: Box::new(request) };
@@ -219,13 +219,14 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
             "attempt": {"type": "integer"}}});
     let done = json!({"type": "object", "required": ["status", "jobId", "occurrence"], "properties": {
         "status": text(), "jobId": text(), "occurrence": {"type": "integer"}}});
-    let operation = Operation::new("pulseCallback", TAG, "The scheduler says that an occurrence is due.")
-        .describe("The bearer and the signature of Standard Webhooks are both needed.");
+    let operation =
+        Operation::new("pulseCallback", TAG, "Runs a due occurrence of a job; called by the scheduler.")
+            .describe("Requires both the bearer token and the signature of Standard Webhooks.");
     ["webhook-id", "webhook-timestamp", "webhook-signature"]
         .into_iter()
         .fold(operation, |operation, name| operation.parameter("header", name, "Standard Webhooks.", text()))
         .body(body)
-        .json_response(200, "It is done, now or before.", done)
+        .json_response(200, "The occurrence is done, by this or an earlier call.", done)
         .problems(&[
             Code::Conflict,
             Code::Gone,

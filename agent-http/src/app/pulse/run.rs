@@ -60,7 +60,7 @@ async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpErr
         Err(StoreError::Invalid(_)) => None,
         role => role?,
     };
-    role.ok_or_else(|| gone("the agent is gone"))
+    role.ok_or_else(|| gone("the agent no longer exists"))
 }
 
 /// Returns 410 for an assignment that was deleted or disabled, in case the scheduler has not cancelled its job yet.
@@ -71,7 +71,7 @@ async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpErr
     let stands = found.is_some_and(|found| {
         found.schedule.enabled && found.user_id == payload.user_id && found.agent_id == payload.agent_id
     });
-    if stands { Ok(()) } else { Err(gone("the assignment is gone or switched off")) }
+    if stands { Ok(()) } else { Err(gone("the assignment no longer exists or is disabled")) }
 }
 
 async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<ExecutionContext, HttpError> {
@@ -109,7 +109,7 @@ async fn call_tool(
     let arguments = Value::Object(payload.arguments.clone().unwrap_or_default());
     match tools.call(context, name, arguments, &NoProgress).await {
         Ok(ToolOutput { is_error: true, .. }) => {
-            Err(HttpError::new(Code::BackendFailed, "the tool says that it has failed"))
+            Err(HttpError::new(Code::BackendFailed, "the tool reported an error"))
         }
         Ok(output) => Ok(output),
         Err(error) => Err(tool_error_response(error)),
@@ -144,7 +144,7 @@ async fn run_agent_turn(
         ..TurnRequest::new(&*payload.agent_id, vec![message])
     };
     let events = run_turn(&app.platform, &principal, turn).await.map_err(|error| match error {
-        TurnError::AgentNotFound => gone("the agent is gone"),
+        TurnError::AgentNotFound => gone("the agent no longer exists"),
         error => error.into(),
     })?;
     let answer = stream::collect(events, MAX_RUN_BYTES).await?.output;

@@ -25,7 +25,7 @@ pub async fn run_maintenance(app: Arc<App>) {
     let mut walk = MaintenanceCursor::default();
     loop {
         if let Err(error) = run_pass(&app, &mut walk).await {
-            tracing::warn!(%error, "upkeep of jobs was interrupted");
+            tracing::warn!(%error, "maintenance of jobs failed");
         }
         tokio::time::sleep(MAINTENANCE_INTERVAL).await;
     }
@@ -135,7 +135,7 @@ async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Ve
             (Ok(saved), Ok(link)) if assignment::is_in_sync(saved.as_ref(), link.as_ref()) => {}
             (Ok(_), Ok(_)) => out.push(id),
             // An assignment in a format of an older version is left to its owner.
-            (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "an assignment cannot be read"),
+            (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "invalid assignment record"),
         }
     }
     Ok(out)
@@ -147,7 +147,7 @@ async fn sync(app: &App, company: &str, id: &str) -> bool {
     match assignment::sync_assignment(&*app.records, pulse, (company, id), app.pulse.now()).await {
         Ok(()) | Err(SyncError::Busy) => true,
         Err(error) => {
-            tracing::warn!(%error, id, "an assignment stays out of step with the scheduler");
+            tracing::warn!(%error, id, "an assignment could not be synchronized with the scheduler");
             !matches!(error, SyncError::Pulse(PulseError::Unavailable(_) | PulseError::Refused(_)))
         }
     }

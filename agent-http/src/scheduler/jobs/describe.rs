@@ -12,33 +12,33 @@ const TAG: &str = "scheduler";
 
 pub(in crate::scheduler) fn describe_post(schemas: &mut Schemas) -> Operation {
     let spec = schemas.schema_for::<ScheduleSpec>();
-    let same = "The same was asked before, under the same idempotencyKey.";
-    Operation::new("createJob", TAG, "Makes a job.")
+    let same = "The job that an earlier request with the same idempotencyKey created.";
+    Operation::new("createJob", TAG, "Creates a job.")
         .body(json!({"allOf": [schemas.schema_for::<CreateJobRequest>(), spec]}))
-        .json_response(201, "It is stored.", schemas.schema_for::<ScheduledJob>())
+        .json_response(201, "The job was created.", schemas.schema_for::<ScheduledJob>())
         .json_response(200, same, schemas.schema_for::<ScheduledJob>())
         .problems(&[Code::Conflict])
 }
 
 pub(in crate::scheduler) fn describe_list(schemas: &mut Schemas) -> Operation {
-    let state = "Jobs in this state. `discarded` also means periodic jobs with dead letters.";
+    let state = "Only jobs in this state. `discarded` includes periodic jobs with dead letters.";
     let states = json!({"type": "string", "enum": JobState::ALL.map(JobState::as_str)});
-    filtered(Operation::new("listJobs", TAG, "Jobs, in the order of their making."))
+    filtered(Operation::new("listJobs", TAG, "Lists jobs in the order of their creation."))
         .parameter("query", "state", state, states)
         .paged()
-        .json_response(200, "One page.", schemas.schema_for::<JobList>())
+        .json_response(200, "One page of jobs.", schemas.schema_for::<JobList>())
 }
 
 pub(in crate::scheduler) fn describe_cancel_all(schemas: &mut Schemas) -> Operation {
-    let summary = "Cancels all jobs of a user's tool or assignment, as one act.";
+    let summary = "Cancels all jobs of a user's tool or assignment atomically.";
     filtered(Operation::new("cancelJobs", TAG, summary))
-        .describe("`userId` and `companyId` are needed, and `toolId` or `assignmentId`.")
-        .json_response(200, "They are cancelled.", schemas.schema_for::<CancelledJobs>())
+        .describe("Requires `userId` and `companyId`, and `toolId` or `assignmentId`.")
+        .json_response(200, "The number of cancelled jobs.", schemas.schema_for::<CancelledJobs>())
         .problems(&[Code::InvalidRequest])
 }
 
 pub(in crate::scheduler) fn describe_get(schemas: &mut Schemas) -> Operation {
-    of_one_job("getJob", "A job with its last attempts and its dead letters.").json_response(
+    of_one_job("getJob", "Returns a job with its latest attempts and its dead letters.").json_response(
         200,
         "The job.",
         schemas.schema_for::<JobDetails>(),
@@ -46,35 +46,35 @@ pub(in crate::scheduler) fn describe_get(schemas: &mut Schemas) -> Operation {
 }
 
 pub(in crate::scheduler) fn describe_cancel(schemas: &mut Schemas) -> Operation {
-    of_one_job("cancelJob", "Cancels a job; one that is final stays as it is.").json_response(
+    of_one_job("cancelJob", "Cancels a job. A job in a final state is not changed.").json_response(
         200,
-        "Where it stands.",
+        "The job's state.",
         schemas.schema_for::<JobStatus>(),
     )
 }
 
 pub(in crate::scheduler) fn describe_reschedule(schemas: &mut Schemas) -> Operation {
-    of_one_job("rescheduleJob", "Gives a job another schedule.")
+    of_one_job("rescheduleJob", "Replaces the schedule of a job.")
         .body(schemas.schema_for::<ScheduleSpec>())
-        .json_response(200, "When it is due.", schemas.schema_for::<JobStatus>())
+        .json_response(200, "The job's state with its new due time.", schemas.schema_for::<JobStatus>())
         .problems(&[Code::Conflict])
 }
 
 pub(in crate::scheduler) fn describe_pause(schemas: &mut Schemas) -> Operation {
-    step(schemas, "pauseJob", "Lets nothing of a job begin until it is resumed.")
+    step(schemas, "pauseJob", "Pauses a job: no delivery begins until it is resumed.")
 }
 
 pub(in crate::scheduler) fn describe_resume(schemas: &mut Schemas) -> Operation {
-    step(schemas, "resumeJob", "Lets a job go on where it was.")
+    step(schemas, "resumeJob", "Resumes a paused job.")
 }
 
 pub(in crate::scheduler) fn describe_redrive(schemas: &mut Schemas) -> Operation {
-    step(schemas, "redriveJob", "Runs the occurrence again that was discarded last.")
+    step(schemas, "redriveJob", "Redrives the occurrence that was discarded last.")
 }
 
 fn step(schemas: &mut Schemas, id: &str, summary: &str) -> Operation {
     of_one_job(id, summary)
-        .json_response(200, "Where it stands.", schemas.schema_for::<JobStatus>())
+        .json_response(200, "The job's state.", schemas.schema_for::<JobStatus>())
         .problems(&[Code::Conflict])
 }
 
@@ -83,13 +83,13 @@ fn of_one_job(id: &str, summary: &str) -> Operation {
 }
 
 fn scoped(operation: Operation) -> Operation {
-    [("userId", "This user's jobs alone."), ("companyId", "This company's jobs alone.")]
+    [("userId", "Only jobs of this user."), ("companyId", "Only jobs of this company.")]
         .into_iter()
         .fold(operation, |operation, (name, text)| operation.parameter("query", name, text, parameter()))
 }
 
 fn filtered(operation: Operation) -> Operation {
-    [("toolId", "Jobs that call this tool."), ("assignmentId", "Jobs of this assignment.")]
+    [("toolId", "Only jobs that call this tool."), ("assignmentId", "Only jobs of this assignment.")]
         .into_iter()
         .fold(scoped(operation), |operation, (name, text)| {
             operation.parameter("query", name, text, parameter())

@@ -40,7 +40,7 @@ impl Worker {
         while !self.stopping.is_cancelled() {
             let look = self.poll_store(&mut share).await.unwrap_or_else(|error| {
                 self.metrics.record_store_error();
-                tracing::warn!(%error, "jobs cannot be claimed");
+                tracing::warn!(%error, "failed to claim jobs");
                 PollOutcome::StoreFailed
             });
             let wait = match look {

@@ -34,7 +34,7 @@ impl Worker {
         let before = self.now().checked_sub(kept).unwrap_or(Timestamp::MIN);
         self.jobs.purge(before, MAX_PURGED_PER_CALL).await.unwrap_or_else(|error| {
             self.metrics.record_store_error();
-            tracing::warn!(%error, "old jobs cannot be removed");
+            tracing::warn!(%error, "failed to delete expired jobs");
             0
         })
     }

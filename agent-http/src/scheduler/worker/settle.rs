@@ -38,7 +38,10 @@ impl Worker {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
                         if let StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound = stepped {
-                            tracing::debug!(job = settlement.key.id, "an outcome came too late to count");
+                            tracing::debug!(
+                                job = settlement.key.id,
+                                "an outcome was reported after its lease had expired"
+                            );
                             self.metrics.record_outcome("stale");
                         }
                     }
@@ -46,7 +49,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.metrics.record_store_error();
-                    tracing::warn!(%error, outcomes = batch.len(), "outcomes cannot be stored; trying again");
+                    tracing::warn!(%error, outcomes = batch.len(), "failed to store outcomes; retrying");
                 }
             }
             self.clock.sleep(pause).await;

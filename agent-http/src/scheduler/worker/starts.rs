@@ -45,7 +45,7 @@ impl Worker {
         let delivered = tokio::select! {
             biased;
             () = lost.cancelled() => {
-                tracing::info!(job = job.id, "a claim is lost, and its delivery given up");
+                tracing::info!(job = job.id, "a claim was lost; its delivery is aborted");
                 self.metrics.record_outcome("lost");
                 return;
             }
@@ -79,7 +79,7 @@ impl Worker {
                     took_ms,
                     outcome,
                     error,
-                    "not delivered"
+                    "delivery failed"
                 );
             }
         }
@@ -87,7 +87,7 @@ impl Worker {
 }
 
 fn aborted_result() -> DeliveryResult {
-    let error = "the scheduler stopped before the receiver had answered".to_owned();
+    let error = "the scheduler stopped before the receiver responded".to_owned();
     DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
 }
 

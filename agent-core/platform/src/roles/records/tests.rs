@@ -176,7 +176,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
         let error = outcome(roles().role("c", "a")).expect_err("it cannot be opened");
         assert_eq!(
             error.to_string(),
-            "the secret content.messengerToken of \"a\" cannot be opened",
+            "the secret content.messengerToken of \"a\" cannot be decrypted",
             "{text}"
         );
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");

@@ -128,7 +128,7 @@ fn what_cannot_be_opened_is_counted_and_stays() {
     assert_eq!(counts(&rotated), [31, 0, 2, 60]);
     assert_eq!(rotated.errors.len(), MAX_REPORTED_ERRORS);
     let first = rotated.errors[0].to_string();
-    assert_eq!(first, "the secret content.agentServerApiKey of \"agent-000\" cannot be opened");
+    assert_eq!(first, "the secret content.agentServerApiKey of \"agent-000\" cannot be decrypted");
     let lost = roles(&records, "a secret that is lost", None);
     assert!(ready(lost.role("company-0", "agent-000")).is_some());
 

@@ -146,17 +146,14 @@ fn what_cannot_be_sent_is_not_sent() {
         (json!({"chatId": 5}), "missing field `text`"),
         (json!({"chatId": 5, "text": ""}), "text must not be empty"),
         (json!({"chatId": 5, "text": " \n "}), "text must not be empty"),
-        (
-            json!({"chatId": 5, "text": "x".repeat(4097)}),
-            "text has 4097 characters, and at most 4096 are taken",
-        ),
+        (json!({"chatId": 5, "text": "x".repeat(4097)}), "text has 4097 characters; the limit is 4096"),
         (json!({"chatId": 5, "text": 5}), "text: invalid type: integer `5`, expected a string"),
         (json!({"chatId": "", "text": "hi"}), "chatId must have 1 to 128 characters"),
         (json!({"chatId": "x".repeat(129), "text": "hi"}), "chatId must have 1 to 128 characters"),
-        (json!({"chatId": 1.5, "text": "hi"}), "chatId: must be a whole number or a text"),
-        (json!({"chatId": [5], "text": "hi"}), "chatId: must be a whole number or a text"),
-        (json!({"chatId": null, "text": "hi"}), "chatId: must be a whole number or a text"),
-        (json!({"chatId": u64::MAX, "text": "hi"}), "chatId: must be a whole number or a text"),
+        (json!({"chatId": 1.5, "text": "hi"}), "chatId: must be an integer or a string"),
+        (json!({"chatId": [5], "text": "hi"}), "chatId: must be an integer or a string"),
+        (json!({"chatId": null, "text": "hi"}), "chatId: must be an integer or a string"),
+        (json!({"chatId": u64::MAX, "text": "hi"}), "chatId: must be an integer or a string"),
         (
             json!({"chatId": 5, "text": "hi", "parseMode": "html"}),
             "parseMode: unknown variant `html`, expected one of `HTML`, `MarkdownV2`, `Markdown`",
@@ -205,7 +202,7 @@ fn what_went_wrong_is_told_in_our_words() {
     let failed = |kind, words: &'static str| AgentError::new(kind, words).with_source("source-canary");
     let patient = failed(AgentErrorKind::RateLimited, "x").with_retry_after(Duration::from_secs(9));
     let not_sent = "the message was not sent: ";
-    let unknown = "it is not known whether the message was sent: ";
+    let unknown = "the message may or may not have been sent: ";
     for (error, told) in [
         (
             MessengerError::NotConfigured("MESSENGER_API_URL"),
@@ -213,31 +210,37 @@ fn what_went_wrong_is_told_in_our_words() {
         ),
         (
             refused(429, "Too Many Requests: retry after 30", Some(30)),
-            format!("{not_sent}the messenger takes the next one in 30 seconds"),
+            format!("{not_sent}the messenger is rate limiting; retry in 30 seconds"),
         ),
-        (refused(429, "Too Many Requests", None), format!("{not_sent}the messenger asks for patience")),
+        (
+            refused(429, "Too Many Requests", None),
+            format!("{not_sent}the messenger is rate limiting requests (HTTP 429)"),
+        ),
         (
             refused(400, "Bad Request: chat not found", None),
-            format!("{not_sent}there is no such chat, or the bot is not in it"),
+            format!("{not_sent}the chat does not exist, or the bot is not a member"),
         ),
         (
             refused(403, "Forbidden: bot was blocked by the user", None),
-            format!("{not_sent}the person has blocked the bot"),
+            format!("{not_sent}the user has blocked the bot"),
         ),
         (
             refused(400, "Bad Request: can't parse entities: Unclosed", None),
-            format!("{not_sent}the text's markup is broken: mend it, or leave parseMode out"),
+            format!("{not_sent}the text's markup is invalid: correct it, or omit parseMode"),
         ),
         (
             refused(400, "Bad Request: something new", None),
-            format!("{not_sent}the messenger refused it (400)"),
+            format!("{not_sent}the messenger's API rejected the call (HTTP 400)"),
         ),
         (
             refused(401, "Unauthorized", None),
-            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is wrong"),
+            format!("{not_sent}the messenger does not know the bot: the agent's messengerToken is invalid"),
         ),
-        (refused(500, "Internal Server Error", None), format!("{not_sent}the messenger has failed (500)")),
-        (patient.into(), format!("{not_sent}the messenger takes the next one in 9 seconds")),
+        (
+            refused(500, "Internal Server Error", None),
+            format!("{not_sent}the messenger's API failed (HTTP 500)"),
+        ),
+        (patient.into(), format!("{not_sent}the messenger is rate limiting; retry in 9 seconds")),
         (failed(AgentErrorKind::Timeout, "nothing came").into(), format!("{unknown}nothing came")),
     ] {
         world.messenger.answers(Err(error));

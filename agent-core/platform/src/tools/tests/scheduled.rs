@@ -130,7 +130,7 @@ fn a_tool_is_scheduled_for_the_user_with_the_users_zone() {
 }
 
 #[test]
-fn what_cannot_be_scheduled_is_told() {
+fn invalid_schedules_and_tools_are_rejected() {
     let world = world();
     let (later, soon) = (json!({"delayMs": 60_000}), |wish: Value| wish);
     let with = |tool: &str, more: &Value| {
@@ -139,8 +139,8 @@ fn what_cannot_be_scheduled_is_told() {
         wish
     };
     for (wish, expected) in [
-        (with("deleteTodo", &later), "you have no tool named \"deleteTodo\" to schedule"),
-        (with("scheduleTool", &later), "you have no tool named \"scheduleTool\" to schedule"),
+        (with("deleteTodo", &later), "there is no tool named \"deleteTodo\" that you can schedule"),
+        (with("scheduleTool", &later), "there is no tool named \"scheduleTool\" that you can schedule"),
         (with("createTodo", &soon(json!({}))), "invalid arguments: "),
         (with("createTodo", &soon(json!({"cron": "0 0 31 2 *"}))), "invalid arguments: "),
         (with("createTodo", &soon(json!({"delayMs": 1, "everyMs": 1000}))), "invalid arguments: "),
@@ -152,41 +152,43 @@ fn what_cannot_be_scheduled_is_told() {
     let cut = ExecutionContext { granted_tools: Some(vec!["scheduleTool".to_owned()]), ..ada() };
     let told = world.call(&cut, "scheduleTool", with("createTodo", &later)).expect_err("refused");
     assert_eq!(
-        told, "you have no tool named \"createTodo\" to schedule",
+        told, "there is no tool named \"createTodo\" that you can schedule",
         "a credential reaches no further later"
     );
     assert!(world.pulse.payloads().is_empty());
 }
 
 #[test]
-fn a_person_has_so_many_jobs_and_no_more() {
+fn the_number_of_open_jobs_per_user_is_limited() {
     let world = world();
     let wish = || json!({"tool": "createTodo", "arguments": {"title": "x"}, "everyMs": 60_000});
     for _ in 0..MAX_OPEN_JOBS {
         world.call_ok(&ada(), "scheduleTool", wish());
     }
     let told = world.call(&ada(), "scheduleTool", wish()).expect_err("full");
-    assert_eq!(told, "the user has 100 jobs already, which is the most: cancel one first");
+    assert_eq!(told, "the user has reached the limit of 100 open jobs: cancel one first");
     let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
     assert_eq!(cancelled, json!({"cancelled": 100, "running": 0}));
     world.call_ok(&ada(), "scheduleTool", wish());
 }
 
 #[test]
-fn cancelling_by_tool_reads_all_pages_of_jobs() {
+fn cancelling_by_tool_reads_all_pages_of_jobs_up_to_its_limit() {
     let world = world();
-    let count = 2 * MAX_JOBS_PER_PAGE + 1;
-    for n in 0..count {
+    let limit = 2 * MAX_JOBS_PER_PAGE;
+    for n in 0..=limit {
         world.pulse.plant(&format!("own-{n:04}"), ("c", "ada", "a"));
         world.pulse.plant(&format!("other-{n:04}"), ("c", "ada", "b"));
     }
-    let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
-    assert_eq!(cancelled, json!({"cancelled": count, "running": 0}));
+    for count in [limit, 1, 0] {
+        let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
+        assert_eq!(cancelled, json!({"cancelled": count, "running": 0}));
+    }
     assert!(world.pulse.take_touched().iter().all(|payload| payload.agent_id == "a"));
 }
 
 #[test]
-fn jobs_of_others_are_as_absent_as_none() {
+fn jobs_of_other_users_and_agents_are_reported_as_missing() {
     let world = world();
     for (id, owner) in [("1", ("c", "bob", "a")), ("2", ("c", "ada", "b")), ("3", ("d", "ada", "a"))] {
         world.pulse.plant(id, owner);
@@ -202,7 +204,7 @@ fn jobs_of_others_are_as_absent_as_none() {
 }
 
 #[test]
-fn without_a_scheduler_the_tools_say_so() {
+fn without_a_scheduler_the_tools_are_unavailable() {
     let (records, roles) = (Arc::new(MemoryRecords::default()), Arc::new(RecordRoleStore::in_memory()));
     let tools = builtin_tools(records, roles, ToolServices::default());
     for (name, wish) in [

@@ -40,8 +40,7 @@ impl FileChecker<'_> {
         let writes = super::import::max_writes(self.file);
         if writes > MAX_WRITES {
             let fault = format!(
-                "the file takes {writes} writes, three for each agent and one for everything else, and at most \
-                 {MAX_WRITES} are done at once: it must be cut into several"
+                "the import needs {writes} writes (three for each agent, one for each other item); the limit is {MAX_WRITES}: split the file"
             );
             self.fault(JsonPath::default(), fault);
         }
@@ -107,7 +106,7 @@ impl FileChecker<'_> {
             self.id(owner.clone(), &list.owner_id);
             self.same_company(owner, "user", &list.owner_id, &list.company_id, &users);
             if list.todos.len() > MAX_TODOS {
-                let fault = format!("has {} todos, and at most {MAX_TODOS} are taken", list.todos.len());
+                let fault = format!("has {} todos; the limit is {MAX_TODOS}", list.todos.len());
                 self.fault(at.clone().field("todos"), fault);
             }
             let mut seen = HashSet::new();
@@ -184,7 +183,7 @@ impl FileChecker<'_> {
         if id.is_empty() {
             self.fault(at, "is empty".to_owned());
         } else if id.len() > MAX_ID_BYTES {
-            self.fault(at, format!("has {} bytes, and at most {MAX_ID_BYTES} are taken", id.len()));
+            self.fault(at, format!("has {} bytes; the limit is {MAX_ID_BYTES}", id.len()));
         } else if id.chars().any(char::is_control) {
             self.fault(at, "has a control character".to_owned());
         }
@@ -192,21 +191,21 @@ impl FileChecker<'_> {
 
     fn unique<T: Eq + Hash>(&mut self, seen: &mut HashSet<T>, id: T, at: &JsonPath) {
         if !seen.insert(id) {
-            self.fault(at.clone().field("id"), "is in the file twice".to_owned());
+            self.fault(at.clone().field("id"), "occurs twice in the file".to_owned());
         }
     }
 
     /// Checks that a referenced item belongs to the same company, if the file contains it.
     fn same_company(&mut self, at: JsonPath, what: &str, id: &str, company: &str, known: &Companies<'_>) {
         if known.get(id).is_some_and(|companies| !companies.contains(company)) {
-            self.fault(at, format!("the {what} {id:?} is of another company"));
+            self.fault(at, format!("the {what} {id:?} belongs to another company"));
         }
     }
 
     fn fits(&mut self, at: JsonPath, value: &impl Serialize) {
         let bytes = serde_json::to_vec(value).map_or(0, |json| json.len());
         if bytes > MAX_VALUE_BYTES {
-            self.fault(at, format!("has {bytes} bytes as JSON, and at most {MAX_VALUE_BYTES} are taken"));
+            self.fault(at, format!("has {bytes} bytes of JSON; the limit is {MAX_VALUE_BYTES}"));
         }
     }
 
@@ -219,9 +218,8 @@ impl FileChecker<'_> {
             .filter_map(|place| Some(place.secret.as_ref()?.expose().len()));
         let bytes: usize = secrets.map(|bytes| bytes.div_ceil(3) * 4 + 256).sum();
         if bytes > MAX_VALUE_BYTES {
-            let fault = format!(
-                "has secrets of {bytes} bytes when they are sealed, and at most {MAX_VALUE_BYTES} are taken"
-            );
+            let fault =
+                format!("has secrets of {bytes} bytes after encryption; the limit is {MAX_VALUE_BYTES}");
             self.fault(at, fault);
         }
     }

@@ -12,7 +12,7 @@ use crate::workspace::collection;
 #[non_exhaustive]
 pub enum ExportError {
     /// The content exceeds the limits of one file, so it could not be imported.
-    #[error("the workspace is more than one file holds, which could be one of a single company: {0}")]
+    #[error("the workspace does not fit in one file; export one company at a time: {0}")]
     TooMuch(WorkspaceFileError),
     /// The store failed.
     #[error("the store could not be read")]
@@ -108,9 +108,9 @@ impl Exporter<'_> {
     fn check(&self) -> Result<(), ExportError> {
         let writes = super::import::max_writes(&self.file);
         let fault = if self.bytes > MAX_FILE_BYTES {
-            format!("it has more than {} bytes, and at most {MAX_FILE_BYTES} are taken", self.bytes)
+            format!("it has more than {} bytes; the limit is {MAX_FILE_BYTES}", self.bytes)
         } else if writes > MAX_WRITES {
-            format!("it takes more than {writes} writes, and at most {MAX_WRITES} are done at once")
+            format!("an import would need more than {writes} writes; the limit is {MAX_WRITES}")
         } else {
             return Ok(());
         };

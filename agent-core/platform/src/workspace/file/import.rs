@@ -173,7 +173,7 @@ fn merge_todos(list: &TodoList, key: &Key, found: &Option<Record>) -> Result<Opt
     merged.todos.extend(kept.filter(|todo| list.todos.iter().all(|own| own.id != todo.id)));
     if merged.todos.len() > MAX_TODOS {
         return Err(StoreError::Invalid(format!(
-            "the todo list {:?} would have {} todos with those that are there, and at most {MAX_TODOS} are taken",
+            "the todo list {:?} would have {} todos with the existing ones; the limit is {MAX_TODOS}",
             list.id,
             merged.todos.len()
         )));

@@ -110,7 +110,7 @@ pub(super) fn syntax_fault(error: &serde_json::Error) -> FileFault {
         line: error.line(),
         column: error.column().max(1),
         path: String::new(),
-        message: format!("this is not JSON: {}", message_of(error)),
+        message: format!("invalid JSON: {}", message_of(error)),
     }
 }
 

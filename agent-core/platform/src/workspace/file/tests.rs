@@ -265,7 +265,7 @@ fn what_no_import_would_take_is_not_exported() {
         ready(records.put_as(&key, &document, Precondition::Any));
     }
     let error = WorkspaceFile::export(&records, None).now_or_never().expect("no wait").expect_err("too much");
-    assert!(error.to_string().contains("more than one file holds"), "{error}");
+    assert!(error.to_string().contains("does not fit in one file"), "{error}");
     assert!(WorkspaceFile::export(&records, Some("c1")).now_or_never().expect("no wait").is_ok());
 
     let odd = WorkspaceFile {
@@ -292,17 +292,17 @@ fn more_than_is_done_at_once_is_refused() {
     assert!(WorkspaceFile::parse(&json!({"agents": agents, "users": users(room)}).to_string()).is_ok());
     let error = WorkspaceFile::parse(&json!({"agents": agents, "users": users(room + 1)}).to_string());
     let error = error.expect_err("too many").to_string();
-    assert!(error.starts_with("line 1, column 1: the file takes 100001 writes"), "{error}");
+    assert!(error.starts_with("line 1, column 1: the import needs 100001 writes"), "{error}");
 }
 
 #[test]
 fn a_fault_is_told_with_its_place() {
     let long = "x".repeat(129);
     for (text, expected) in [
-        ("", "line 1, column 1: this is not JSON: EOF while parsing a value"),
-        ("[]", "line 1, column 1: the file is a list, and an object is expected"),
-        ("{}\n{}", "line 2, column 1: this is not JSON: trailing characters"),
-        ("{\n \"users\": [}", "line 2, column 12: this is not JSON: expected value"),
+        ("", "line 1, column 1: invalid JSON: EOF while parsing a value"),
+        ("[]", "line 1, column 1: the file is a JSON array; an object is expected"),
+        ("{}\n{}", "line 2, column 1: invalid JSON: trailing characters"),
+        ("{\n \"users\": [}", "line 2, column 12: invalid JSON: expected value"),
         (
             "{\"users\": [\n  {\"id\": \"ä\", \"companyId\": 7}]}",
             "line 2, column 28: users[0].companyId: invalid type: integer `7`, expected a string",
@@ -327,24 +327,24 @@ fn a_fault_is_told_with_its_place() {
         ),
         (
             &format!("{{\"plans\": [{{\"id\": \"{long}\", \"companyId\": \"a\\u0000\"}}]}}"),
-            "line 1, column 19: plans[0].id: has 129 bytes, and at most 128 are taken\n\
+            "line 1, column 19: plans[0].id: has 129 bytes; the limit is 128\n\
              line 1, column 165: plans[0].companyId: has a control character",
         ),
         (
             "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\"}, {\"id\": \"a\", \"companyId\": \"d\"}]}",
-            "line 1, column 51: agents[1].id: is in the file twice",
+            "line 1, column 51: agents[1].id: occurs twice in the file",
         ),
         (
             "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\", \"content\": {\"documentIds\": [\"e\", \"d\"]}}],\n\
              \"documents\": [{\"id\": \"d\", \"companyId\": \"other\"}]}",
-            "line 1, column 76: agents[0].content.documentIds[1]: the document \"d\" is of another company",
+            "line 1, column 76: agents[0].content.documentIds[1]: the document \"d\" belongs to another company",
         ),
         (
             "{\"todoLists\": [{\"id\": \"l\", \"ownerId\": \"ada\", \"companyId\": \"c\",\n\
              \"todos\": [{\"id\": \"t\", \"title\": \"x\"}, {\"id\": \"t\", \"title\": \" \"}]}],\n\
              \"users\": [{\"id\": \"ada\", \"companyId\": \"other\"}]}",
-            "line 1, column 39: todoLists[0].ownerId: the user \"ada\" is of another company\n\
-             line 2, column 45: todoLists[0].todos[1].id: is in the file twice\n\
+            "line 1, column 39: todoLists[0].ownerId: the user \"ada\" belongs to another company\n\
+             line 2, column 45: todoLists[0].todos[1].id: occurs twice in the file\n\
              line 2, column 59: todoLists[0].todos[1].title: is blank",
         ),
         (

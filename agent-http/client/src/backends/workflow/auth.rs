@@ -55,7 +55,7 @@ pub(super) fn authorize(
             let name = required_part("name", Some(name.as_str()))?;
             let value = required_part("value", value.as_ref().map(Secret::expose))?;
             if [CONTENT_TYPE, CONTENT_ENCODING].iter().any(|ours| name.eq_ignore_ascii_case(ours.as_str())) {
-                return Err(invalid("the header's name cannot be used"));
+                return Err(invalid("the header name is invalid"));
             }
             request.secret_header(name, &Secret::new(value))
         }
@@ -71,7 +71,7 @@ fn basic_credentials(user: &str, password: &str) -> Result<Secret, AgentError> {
     let both = format!("{user}:{password}");
     if user.contains(':') || both.chars().any(char::is_control) {
         return Err(invalid(
-            "the webhook's user or password has characters that basic authentication refuses",
+            "the webhook's user or password has characters that basic authentication does not allow",
         ));
     }
     Ok(Secret::new(format!("Basic {}", STANDARD.encode(both))))

@@ -10,12 +10,11 @@ use crate::outbound::status_failure;
 pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> AgentError {
     let message = match status {
         StatusCode::NOT_FOUND => {
-            "no workflow listens at the webhook's address (HTTP 404): the workflow must be active, and \
-             webhookUrl its production address"
+            "no workflow is registered for the webhook (HTTP 404): the workflow must be active, and webhookUrl its production URL"
         }
-        StatusCode::INTERNAL_SERVER_ERROR => "the workflow has failed (HTTP 500)",
+        StatusCode::INTERNAL_SERVER_ERROR => "the workflow failed (HTTP 500)",
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            "the workflow's webhook does not accept the connector's credentials"
+            "the workflow's webhook rejected the connector's credentials"
         }
         _ => return status_failure(status, headers),
     };
@@ -25,16 +24,14 @@ pub(super) fn refused(status: StatusCode, headers: &HeaderMap) -> AgentError {
 /// The workflow was started, and its output goes elsewhere.
 pub(super) fn started() -> AgentError {
     failed(
-        "the workflow was started, and its answer does not come back: its trigger must respond by streaming, \
-         when the last node finishes, or by a node that responds",
+        "the workflow was started but returned no response: its trigger must respond by streaming, when the last node finishes, or with a response node",
     )
 }
 
 /// An answer without content.
 pub(super) fn empty() -> AgentError {
     failed(
-        "the workflow's answer is empty: its last node must give an output, or where its trigger streams, a node \
-         must stream",
+        "the workflow's response is empty: its last node must return an output or, if its trigger streams, a node must stream",
     )
 }
 
@@ -45,33 +42,33 @@ pub(super) fn reported() -> AgentError {
 
 /// JSON without any of the fields that can contain an answer.
 pub(super) fn no_answer() -> AgentError {
-    failed("the workflow's answer has none of the fields output, text, response and message")
+    failed("the workflow's response has none of the fields output, text, response and message")
 }
 
 /// An HTML page, typically from a proxy between this program and the workflow.
 pub(super) fn web_page() -> AgentError {
-    failed("a web page came in place of the workflow's answer")
+    failed("the webhook returned an HTML page instead of the workflow's response")
 }
 
 /// An answer above the size limit.
 pub(super) fn too_large(max_bytes: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("the workflow's answer is larger than {max_bytes} bytes"))
+    AgentError::new(AgentErrorKind::Failed, format!("the workflow's response exceeds {max_bytes} bytes"))
 }
 
 /// A model call that was begun and not ended.
 pub(super) fn cut_off() -> AgentError {
-    AgentError::new(AgentErrorKind::Truncated, "the workflow's answer ended before it was complete")
+    AgentError::new(AgentErrorKind::Truncated, "the workflow's response ended before it was complete")
 }
 
 /// Content that is not part of any known form of answer.
 pub(super) fn unreadable(what: &'static str) -> AgentError {
-    failed("the workflow's answer cannot be read").with_source(what)
+    failed("the workflow's response cannot be parsed").with_source(what)
 }
 
 /// Malformed JSON. Serde's message is left out because it would quote the answer.
 pub(super) fn bad_json(error: &serde_json::Error) -> AgentError {
     let fault = format!("{:?} fault at line {} column {}", error.classify(), error.line(), error.column());
-    failed("the workflow's answer cannot be read").with_source(fault)
+    failed("the workflow's response cannot be parsed").with_source(fault)
 }
 
 fn failed(message: &'static str) -> AgentError {

@@ -128,7 +128,7 @@ impl<'a> StreamLine<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, AgentError> {
         // Serde would also accept an array, whose elements are the members in order.
         if line.first() != Some(&b'{') {
-            return Err(failure::unreadable("a line is no object"));
+            return Err(failure::unreadable("a line is not a JSON object"));
         }
         let members: LineFields<'a> =
             serde_json::from_slice(line).map_err(|error| failure::bad_json(&error))?;
@@ -156,7 +156,7 @@ fn text(content: Content<'_>) -> Result<Cow<'_, str>, AgentError> {
     match content {
         Content::Text(text) => Ok(unwrap_output(text)),
         Content::Nothing => Ok(Cow::Borrowed("")),
-        Content::NoText => Err(failure::unreadable("an item's content is no text")),
+        Content::NoText => Err(failure::unreadable("an item's content is not a string")),
     }
 }
 

@@ -442,7 +442,7 @@ async fn a_refusal_has_our_words() {
         "hint": "canary", "stacktrace": "WebhookNotFoundError: canary"});
     let cases = [
         ("404 Not Found", Failed, "no workflow listens"),
-        ("500 Internal Server Error", Failed, "the workflow has failed"),
+        ("500 Internal Server Error", Failed, "the workflow failed"),
         ("401 Unauthorized", Failed, "credentials"),
         ("403 Forbidden", Failed, "credentials"),
         ("413 Payload Too Large", Failed, "HTTP 413"),

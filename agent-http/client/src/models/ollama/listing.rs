@@ -44,7 +44,7 @@ pub async fn list_models(
         }
         response.read_limited(MAX_LIST_BYTES, timeout).await
     };
-    let late = |_| AgentError::new(AgentErrorKind::Timeout, "the list of models took too long to arrive");
+    let late = |_| AgentError::new(AgentErrorKind::Timeout, "the list of models did not arrive in time");
     let body = tokio::time::timeout(timeout, reading).await.map_err(late)??;
     let list: TagsResponse = serde_json::from_slice(&body).map_err(|error| malformed_response(&error))?;
     Ok(list.models.into_iter().map(ListedModel::from).collect())

@@ -190,7 +190,7 @@ impl AnswerDecoder {
         let (estimated, num_ctx) = (self.expected.tokens? as u64, self.expected.num_ctx as u64);
         let read = line.prompt_eval_count?;
         let notice = window::truncation_notice(estimated, read, num_ctx)?;
-        warn!(estimated, read, num_ctx, "Ollama has left out part of a prompt that is too long for it");
+        warn!(estimated, read, num_ctx, "Ollama truncated a prompt that exceeds its context window");
         Some(notice)
     }
 }

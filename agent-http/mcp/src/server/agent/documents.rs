@@ -67,7 +67,7 @@ fn document_id(uri: &str) -> Option<String> {
 }
 
 fn not_found() -> ErrorData {
-    ErrorData::resource_not_found("there is no such resource", None)
+    ErrorData::resource_not_found("resource not found", None)
 }
 
 /// Calls a tool and deserializes its structured result.
@@ -134,7 +134,7 @@ pub(super) async fn read(
             return Ok(ReadResourceResult::new(vec![contents]));
         }
     }
-    Err(ErrorData::internal_error("the document is being written; try again", None))
+    Err(ErrorData::internal_error("concurrent modification of the document; retry", None))
 }
 
 /// Reads the whole text; returns `None` if the document changed between two pages.
@@ -154,7 +154,7 @@ async fn read_text(
         let Some(cursor) = got.next_cursor else { return Ok(Some(text)) };
         arguments = json!({"id": id, "cursor": cursor});
     }
-    Err(failed(&std::io::Error::other("a document has more pages than it can have")))
+    Err(failed(&std::io::Error::other("the document exceeds the maximum number of pages")))
 }
 
 pub(super) async fn exists(

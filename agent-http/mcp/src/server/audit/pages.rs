@@ -27,7 +27,7 @@ pub struct CallPage {
 #[non_exhaustive]
 pub enum AuditError {
     /// The cursor is not one of this list's.
-    #[error("cursor is none that this list has given")]
+    #[error("cursor is invalid")]
     InvalidCursor,
     /// The store failed.
     #[error("the audit log cannot be read")]
