@@ -5,7 +5,7 @@
 use agent_core::prelude::*;
 
 /// Adds the user's subscription plan to the prompt.
-struct Plan;
+pub(crate) struct Plan;
 
 #[async_trait]
 impl ContextLayer for Plan {

@@ -8,7 +8,7 @@ use agent_core::prelude::*;
 use serde_json::{Value, json};
 
 /// A weather tool with a fixed forecast.
-struct Weather;
+pub(crate) struct Weather;
 
 static SPEC: LazyLock<Arc<ToolSpec>> = LazyLock::new(|| {
     let spec = json!({

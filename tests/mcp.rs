@@ -10,4 +10,5 @@ mod identity;
 mod limits;
 mod matrix;
 mod protocol;
+mod registry;
 mod world;

@@ -3,6 +3,7 @@
 
 mod assignments;
 mod callback;
+mod client;
 mod cron;
 mod routes;
 mod runs;

@@ -21,23 +21,29 @@
 //! # }
 //! ```
 
+use std::fmt::Debug;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures_timer::Delay;
 use futures_util::future::{Either, select};
 
 mod backend;
+mod context_layer;
 mod model;
+mod tool_registry;
 
 pub use backend::{BackendSubject, backend};
+pub use context_layer::{ContextLayerSubject, context_layer};
 pub use model::{ModelSubject, model};
+pub use tool_registry::{SampleCall, TenantProbe, ToolRegistrySubject, tool_registry};
 
 /// Timeout of a suite for an event that must happen.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval of polling a condition that has no notification.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Behaviour of the remote end of a model or a backend. A factory returns `None` for a scenario that it cannot provide;
+/// Behaviour of the remote end of a subject: a model's vendor, a tool's work, a layer's data source. A factory returns `None` for a scenario that it cannot provide;
 /// for example, a model within the process has no connection that could break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -55,6 +61,9 @@ pub enum Scenario {
 /// Counts the work in progress below a subject: open connections, busy threads, open streams.
 pub type OpenWorkCounter = Box<dyn Fn() -> usize + Send + Sync>;
 
+/// Counts the effects of calls so far: records written, messages sent.
+pub type EffectCounter = Box<dyn Fn() -> usize + Send + Sync>;
+
 /// Awaits a future that must complete. For suites, also those of other crates.
 ///
 /// # Panics
@@ -66,14 +75,44 @@ pub async fn with_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until no work is in progress.
-async fn wait_until_idle(what: &str, open: &OpenWorkCounter) {
+/// Waits until no work is in progress. For suites, also those of other crates.
+///
+/// # Panics
+/// If work is in progress for ten seconds; the message begins with `what`.
+pub async fn wait_until_idle(what: &str, open: &OpenWorkCounter) {
     with_timeout(what, async {
         while open() > 0 {
             Delay::new(POLL_INTERVAL).await;
         }
     })
     .await;
+}
+
+/// Polls a future that hangs until its work is in progress, drops it, and waits until no work is in progress. Without
+/// a counter, the future is polled for a moment. For suites, also those of other crates.
+///
+/// # Panics
+/// If the future completes, or if the work does not begin or end within ten seconds; the message begins with `what`.
+pub async fn drop_in_progress<T: Debug>(
+    what: &str,
+    future: impl Future<Output = T>,
+    open: Option<&OpenWorkCounter>,
+) {
+    {
+        let begun = async {
+            let Some(open) = open else { return Delay::new(POLL_INTERVAL).await };
+            while open() == 0 {
+                Delay::new(POLL_INTERVAL).await;
+            }
+        };
+        let (future, begun, beginning) = (pin!(future), pin!(begun), format!("{what}: its beginning"));
+        if let Either::Left((result, _)) = with_timeout(&beginning, select(future, begun)).await {
+            panic!("{what}: it hangs and has no result: {result:?}");
+        }
+    }
+    if let Some(open) = open {
+        wait_until_idle(what, open).await;
+    }
 }
 
 #[cfg(test)]

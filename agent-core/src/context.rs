@@ -32,7 +32,7 @@ pub use execution::ExecutionLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
 
-/// A source of prompt fragments, queried once per turn.
+/// A source of prompt fragments, queried once per turn. The contract is the test suite `conformance::context_layer`.
 #[async_trait]
 pub trait ContextLayer: Send + Sync + 'static {
     /// Returns the layer's name in `kebab-case`, as the manifest shows it.

@@ -134,13 +134,17 @@ pub trait Tool: Send + Sync + 'static {
     ) -> Result<ToolOutput, ToolError>;
 }
 
-/// The tools available to a run.
+/// The tools available to a run. The contract is the test suite `conformance::tool_registry`.
 #[async_trait]
 pub trait ToolRegistry: Send + Sync + 'static {
     /// Returns the definitions of the tools that may be offered in this context, sorted by name.
     async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError>;
 
-    /// Calls a tool. The registry checks again that it is allowed in this context.
+    /// Calls a tool. The registry checks again that it is allowed in this context. Dropping the future cancels the call.
+    ///
+    /// # Errors
+    /// [`ToolError::Unknown`] for a tool that does not exist or is not allowed; an error or an error result that names
+    /// the path for arguments that do not conform to the tool's input schema.
     async fn call(
         &self,
         context: &ExecutionContext,
@@ -263,6 +267,14 @@ impl From<StoreError> for ToolError {
     }
 }
 
+/// Refuses arguments that are not a JSON object. Null is accepted as no arguments.
+pub(crate) fn check_is_object(arguments: &Value) -> Result<(), ToolError> {
+    match arguments {
+        Value::Object(_) | Value::Null => Ok(()),
+        _ => Err(ToolError::InvalidArguments("they must be a JSON object".to_owned())),
+    }
+}
+
 /// A registry of tools in this process.
 #[derive(Default, Clone)]
 pub struct LocalToolRegistry {
@@ -296,6 +308,7 @@ impl ToolRegistry for LocalToolRegistry {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let tool = self.tools.get(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))?;
+        check_is_object(&arguments)?;
         tool.call(context, arguments, progress).await
     }
 }

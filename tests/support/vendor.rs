@@ -72,6 +72,8 @@ impl ReceivedRequest {
 struct VendorState {
     received: Vec<ReceivedRequest>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
+    /// Response to requests without a script.
+    fallback: Option<Vec<Step>>,
     connections: usize,
     acted: HashMap<String, Instant>,
 }
@@ -130,6 +132,11 @@ impl Vendor {
         self
     }
 
+    /// Sets the response to all requests that [`on`](Self::on) does not cover.
+    pub fn on_all(&self, answer: Vec<Step>) {
+        self.seen.lock().expect("unpoisoned").fallback = Some(answer);
+    }
+
     /// Returns the requests received.
     pub fn received(&self) -> Vec<ReceivedRequest> {
         self.seen.lock().expect("unpoisoned").received.clone()
@@ -161,6 +168,18 @@ impl Vendor {
     /// Returns the number of clients that disconnected during a response.
     pub fn disconnect_count(&self) -> usize {
         *self.left.borrow()
+    }
+
+    /// Returns a counter of the requests received, which outlives borrows of the vendor.
+    pub fn request_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let came = self.came.clone();
+        move || *came.borrow()
+    }
+
+    /// Returns a counter of the clients that disconnected during a response.
+    pub fn disconnect_counter(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let left = self.left.clone();
+        move || *left.borrow()
     }
 
     /// Waits until `count` clients have disconnected during a response.
@@ -196,7 +215,7 @@ async fn serve(
             match seen.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),
-                None => default(&["hello ", "world"]),
+                None => seen.fallback.clone().unwrap_or_else(|| default(&["hello ", "world"])),
             }
         };
         comer.send_modify(|came| *came += 1);

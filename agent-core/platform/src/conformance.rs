@@ -12,9 +12,11 @@
 //! # }
 //! ```
 
+mod pulse;
 mod records;
 mod role_store;
 
+pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use role_store::role_store;
 

@@ -17,6 +17,8 @@ pub mod pulse;
 pub mod records;
 pub mod roles;
 pub mod seal;
+#[cfg(feature = "conformance")]
+pub mod testing;
 pub mod token;
 pub mod tools;
 pub mod users;

@@ -116,7 +116,7 @@ pub enum PulseError {
 }
 
 /// Scheduler client. Calls that create, move or cancel a job may be retried if their outcome is unknown: creation is
-/// idempotent by its key, the others by themselves.
+/// idempotent by its key, the others by themselves. The contract is the test suite `conformance::pulse`.
 #[async_trait]
 pub trait Pulse: Send + Sync + 'static {
     /// Creates a job, or returns the job already created with the same idempotency key.
@@ -157,7 +157,7 @@ pub trait Pulse: Send + Sync + 'static {
     async fn cancel_jobs_for_assignment(&self, scope: &JobScope, assignment: &str)
     -> Result<u64, PulseError>;
 
-    /// Returns one page of at most `limit` jobs.
+    /// Returns one page of at most `limit` jobs, ordered by id.
     async fn list_jobs(
         &self,
         filter: &JobFilter,

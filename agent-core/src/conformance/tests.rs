@@ -1,5 +1,8 @@
 //! Runs the suites against the core's own implementations, and against defective ones, which they must detect.
 
+mod context_layer;
+mod tool_registry;
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 

@@ -12,7 +12,9 @@ use serde_json::value::RawValue;
 
 use super::OpenCount;
 use crate::message::SharedJson;
-use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use crate::tool::{
+    ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec, check_is_object,
+};
 
 type Behaviour = Box<dyn Fn(Value) -> BoxFuture<'static, Result<ToolOutput, ToolError>> + Send + Sync>;
 
@@ -123,6 +125,7 @@ impl ToolRegistry for FakeTools {
             ToolCallRecord { name: name.to_owned(), arguments: arguments.clone(), context: context.clone() };
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
         let (_, behaviour) = self.tools.get(name).ok_or_else(|| ToolError::Unknown(name.to_owned()))?;
+        check_is_object(&arguments)?;
         let _running = self.running.enter();
         self.most_running.fetch_max(self.running.get(), Ordering::SeqCst);
         let result = behaviour(arguments).await;

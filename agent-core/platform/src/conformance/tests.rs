@@ -1,5 +1,8 @@
 //! The suites on this crate's own implementations, and on broken ones, which they must find out.
 
+mod core_traits;
+mod pulse;
+
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};

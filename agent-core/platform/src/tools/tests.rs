@@ -12,6 +12,7 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::roles::RecordRoleStore;
 use crate::seal::Sealer;
+use crate::testing::MemoryPulse;
 use crate::workspace::WorkspaceFile;
 use agent_core::testing::ManualClock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolRegistry};
@@ -31,7 +32,7 @@ struct ToolFixture {
     records: Arc<MemoryRecords>,
     messenger: Arc<FakeMessenger>,
     tools: LocalToolRegistry,
-    pulse: Arc<scheduled::FakePulse>,
+    pulse: Arc<MemoryPulse>,
     schemas: BTreeMap<String, (Validator, Validator)>,
 }
 
@@ -43,7 +44,7 @@ impl ToolFixture {
         let file = WorkspaceFile::parse(&workspace.to_string()).expect("a good file");
         ready(file.apply(&roles)).expect("the store in memory takes it");
         let messenger = Arc::new(FakeMessenger::default());
-        let pulse = Arc::new(scheduled::FakePulse::default());
+        let pulse = Arc::new(MemoryPulse::new(Arc::new(clock.clone())));
         let reach = ToolServices { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()) };
         let tools = build_tools(Stores::new(records.clone(), roles, reach).with_clock(clock));
         let validator = |schema: &str| {

@@ -192,7 +192,7 @@ fn plant() -> (ToolFixture, Vec<SeededRecord>) {
     file["agents"] = [("a", "c"), ("b", "c"), ("x", "d"), ("y", "d")].map(role).as_slice().into();
     let world = ToolFixture::new(&file);
     for (victim, id) in VICTIMS.iter().zip(world_jobs()) {
-        world.pulse.plant(&id, (victim.company, victim.user, victim.agent));
+        scheduled::plant(&world.pulse, &id, (victim.company, victim.user, victim.agent));
     }
     for (caller, user, company) in PRINCIPALS {
         let own = Collection::new(company, collection::NOTIFICATIONS).and_then(|all| all.within(user));
@@ -303,7 +303,7 @@ impl Cell<'_> {
             self.spoke.insert(bot);
         }
         assert!(!shown.contains("bot-of:"), "{} and saw a token: {shown}", case());
-        for payload in self.world.pulse.take_touched() {
+        for payload in self.world.pulse.take_changed() {
             let of = [&payload.company_id, &payload.user_id, &payload.agent_id];
             let own = [&self.context.company_id, &self.context.user_id, &self.context.agent_id];
             assert_eq!(of, own, "{}", case());

@@ -1,109 +1,31 @@
 //! Tests of scheduled tool calls, with an in-memory scheduler.
 
-use std::ops::Bound;
-use std::sync::Mutex;
-
-use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::*;
-use crate::pulse::{CancelResult, JobRequest, JobViewPage, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob};
-use agent_jobs::job::{
-    Job, JobFilter, JobKind, JobPayload, JobScope, JobView, MAX_JOBS_PER_PAGE, NewJob, Step,
-};
+use crate::pulse::MAX_OPEN_JOBS;
+use crate::testing::MemoryPulse;
+use agent_jobs::job::{Job, JobFilter, JobKind, JobPayload, JobStore, MAX_JOBS_PER_PAGE, NewJob};
 use agent_jobs::schedule::ScheduleSpec;
 
 fn now() -> Timestamp {
     Timestamp::try_from(UNIX_EPOCH + NOW).expect("a time")
 }
 
-/// Scheduler double that applies the rules of jobs but runs none.
-#[derive(Default)]
-pub(super) struct FakePulse {
-    jobs: Mutex<BTreeMap<String, Job>>,
-    /// Payloads of the jobs created or cancelled since they were last taken.
-    touched: Mutex<Vec<JobPayload>>,
+/// Stores a job of any identity.
+pub(super) fn plant(pulse: &MemoryPulse, id: &str, (company, user, agent): (&str, &str, &str)) {
+    let payload = json!({"kind": "tool", "companyId": company, "userId": user, "agentId": agent,
+        "toolId": "createTodo"});
+    let payload: JobPayload = serde_json::from_value(payload).expect("a payload");
+    let schedule = ScheduleSpec { delay_ms: Some(1_000), ..ScheduleSpec::default() };
+    let job = Job::new(NewJob::new(payload, schedule.resolve(now()).expect("a schedule")), now());
+    ready(pulse.jobs().insert(vec![Job { id: id.into(), ..job }])).expect("stored");
 }
 
-impl FakePulse {
-    /// Stores a job of any identity.
-    pub(super) fn plant(&self, id: &str, (company, user, agent): (&str, &str, &str)) {
-        let payload = json!({"kind": "tool", "companyId": company, "userId": user, "agentId": agent,
-            "toolId": "createTodo"});
-        let payload: JobPayload = serde_json::from_value(payload).expect("a payload");
-        let schedule = ScheduleSpec { delay_ms: Some(1_000), ..ScheduleSpec::default() };
-        let job = Job::new(NewJob::new(payload, schedule.resolve(now()).expect("a schedule")), now());
-        self.jobs.lock().expect("unpoisoned").insert(id.to_owned(), Job { id: id.to_owned(), ..job });
-    }
-
-    pub(super) fn take_touched(&self) -> Vec<JobPayload> {
-        std::mem::take(&mut self.touched.lock().expect("unpoisoned"))
-    }
-
-    fn payloads(&self) -> Vec<JobPayload> {
-        self.jobs.lock().expect("unpoisoned").values().map(|job| JobPayload::clone(&job.payload)).collect()
-    }
-}
-
-#[async_trait]
-impl Pulse for FakePulse {
-    async fn schedule_job(&self, request: &JobRequest) -> Result<ScheduledJob, PulseError> {
-        let schedule =
-            request.schedule.resolve(now()).map_err(|error| PulseError::Invalid(error.to_string()))?;
-        let job = Job::new(NewJob::new(request.payload.clone(), schedule), now());
-        self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
-        let scheduled = ScheduledJob { job_id: job.id.clone(), execute_at: job.due };
-        self.jobs.lock().expect("unpoisoned").insert(job.id.clone(), job);
-        Ok(scheduled)
-    }
-
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
-        let jobs = self.jobs.lock().expect("unpoisoned");
-        jobs.get(id).filter(|job| scope.contains(job)).map(JobView::from).ok_or(PulseError::NotFound)
-    }
-
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
-        let mut jobs = self.jobs.lock().expect("unpoisoned");
-        let job = jobs.get_mut(id).filter(|job| scope.contains(job)).ok_or(PulseError::NotFound)?;
-        *job = job.clone().step(Step::Cancel, now()).expect("it can").job;
-        self.touched.lock().expect("unpoisoned").push(JobPayload::clone(&job.payload));
-        Ok(CancelResult::default())
-    }
-
-    async fn reschedule_job(
-        &self,
-        _: &JobScope,
-        _: &str,
-        _: &ScheduleSpec,
-    ) -> Result<ScheduledJob, PulseError> {
-        Err(PulseError::NotFound)
-    }
-
-    async fn cancel_jobs_for_tool(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
-        Ok(0)
-    }
-
-    async fn cancel_jobs_for_assignment(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
-        Ok(0)
-    }
-
-    async fn list_jobs(
-        &self,
-        filter: &JobFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<JobViewPage, PulseError> {
-        let stored = self.jobs.lock().expect("unpoisoned");
-        let after = (cursor.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let mut rest = stored.range::<str, _>(after).map(|(_, job)| job).filter(|job| filter.matches(job));
-        let jobs: Vec<_> = rest.by_ref().take(limit).map(JobView::from).collect();
-        let next_cursor = rest.next().and_then(|_| jobs.last().map(|job| job.job_id.clone()));
-        Ok(JobViewPage { jobs, next_cursor })
-    }
-
-    async fn check_health(&self) -> Result<(), PulseError> {
-        Ok(())
-    }
+/// Returns the payloads of all jobs.
+fn payloads(pulse: &MemoryPulse) -> Vec<Arc<JobPayload>> {
+    let jobs = ready(pulse.jobs().list(&JobFilter::default(), None, usize::MAX)).expect("listed").jobs;
+    jobs.into_iter().map(|job| job.payload).collect()
 }
 
 fn world() -> ToolFixture {
@@ -119,7 +41,7 @@ fn a_tool_is_scheduled_for_the_user_with_the_users_zone() {
         json!({"tool": "createTodo", "arguments": {"title": "Call"}, "executeAt": "2026-11-22T09:00:00"});
     let made = world.call_ok(&ada(), "scheduleTool", wish);
     assert_eq!(made["executeAt"], "2026-11-22T08:00:00.000Z");
-    let payload = &world.pulse.payloads()[0];
+    let payload = &payloads(&world.pulse)[0];
     assert_eq!(payload.kind, JobKind::Tool);
     assert_eq!((&*payload.user_id, &*payload.company_id, &*payload.agent_id), ("ada", "c", "a"));
     assert_eq!(payload.tool_id.as_deref(), Some("createTodo"));
@@ -155,7 +77,7 @@ fn invalid_schedules_and_tools_are_rejected() {
         told, "there is no tool named \"createTodo\" that you can schedule",
         "a credential reaches no further later"
     );
-    assert!(world.pulse.payloads().is_empty());
+    assert!(payloads(&world.pulse).is_empty());
 }
 
 #[test]
@@ -177,8 +99,8 @@ fn cancelling_by_tool_reads_all_pages_of_jobs_up_to_its_limit() {
     let world = world();
     let limit = 2 * MAX_JOBS_PER_PAGE;
     for n in 0..=limit {
-        world.pulse.plant(&format!("own-{n:04}"), ("c", "ada", "a"));
-        world.pulse.plant(&format!("other-{n:04}"), ("c", "ada", "b"));
+        plant(&world.pulse, &format!("own-{n:04}"), ("c", "ada", "a"));
+        plant(&world.pulse, &format!("other-{n:04}"), ("c", "ada", "b"));
     }
     for count in [limit, 1, 0] {
         let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
@@ -191,7 +113,7 @@ fn cancelling_by_tool_reads_all_pages_of_jobs_up_to_its_limit() {
 fn jobs_of_other_users_and_agents_are_reported_as_missing() {
     let world = world();
     for (id, owner) in [("1", ("c", "bob", "a")), ("2", ("c", "ada", "b")), ("3", ("d", "ada", "a"))] {
-        world.pulse.plant(id, owner);
+        plant(&world.pulse, id, owner);
         let told = world.call(&ada(), "cancelScheduledTool", json!({"jobId": id})).expect_err("not hers");
         assert_eq!(told, format!("there is no job {id:?}"));
     }

@@ -1,0 +1,5 @@
+//! Test doubles of this crate's traits.
+
+mod pulse;
+
+pub use pulse::MemoryPulse;
