@@ -76,6 +76,20 @@ fn one_prompt(table: &mut Table) {
     table.row("assembly into its text, counts cached", assembly, copy, Some(2.5));
     table.row("the same, with its input cloned before and dropped after", turn, copy, None);
 
+    let by_content = PartCache::by_content(256 << 20);
+    let assembled = |cache| {
+        let (fragments, history) = (case.fragments.clone(), case.history.clone());
+        timed(|| {
+            let prompt = case.assemble_with(cache, fragments, history);
+            (prompt_text(&prompt), prompt)
+        })
+    };
+    // Assembled once, to fill the cache.
+    assembled(&by_content);
+    let [by_address, by_content] = medians([&mut || assembled(&case.cache), &mut || assembled(&by_content)]);
+    table.head("assembly into text, segments found by address", text.len(), "address", by_address);
+    table.row("the same, segments found by content", by_content, by_address, None);
+
     let [copy, write, fresh] =
         medians([&mut || timed(|| copied(body.bytes())), &mut || timed(|| case.body(&prompt)), &mut || {
             let (fragments, history) = case.next_turn();

@@ -30,13 +30,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use agent_client::relay::RelayOptions;
 use tokio::net::TcpListener;
 
 use crate::service::HttpService;
 
 pub use workers::Workers;
 
-/// Limits of a server. Every limit is finite; [`Default`] has the documented values.
+/// Limits and optimizations of a server. Every limit is finite; [`Default`] has the documented values.
 #[derive(Clone, Debug)]
 pub struct ServeLimits {
     /// Maximum number of open connections; 10,000. Further clients wait in the kernel's backlog.
@@ -50,6 +51,8 @@ pub struct ServeLimits {
     pub write_stall: Duration,
     /// Time that running exchanges have to finish after the shutdown signal; 10 s. They are then dropped.
     pub drain: Duration,
+    /// Optimizations of responses that stream; those of the build.
+    pub relay: RelayOptions,
 }
 
 impl Default for ServeLimits {
@@ -60,6 +63,7 @@ impl Default for ServeLimits {
             head_bytes: 64 * 1024,
             write_stall: Duration::from_secs(30),
             drain: Duration::from_secs(10),
+            relay: RelayOptions::default(),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use agent_client::relay::{EventWriter, RelayOptions};
 use agent_core::error::AgentError;
 use agent_core::event::EventStream;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
@@ -37,7 +38,7 @@ pub use negotiate::{Framing, NegotiationError, negotiate};
 use encode::Encoder;
 use watch::TimeoutStream;
 
-/// Limits of a streamed response.
+/// Limits and optimizations of a streamed response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Maximum time without an event; 120 s.
@@ -46,6 +47,8 @@ pub struct StreamLimits {
     pub run_timeout: Duration,
     /// Maximum bytes of text, arguments and results that [`Framing::Json`] collects; 8 MiB.
     pub max_collected_bytes: usize,
+    /// Optimizations of encoding and writing; those of the build.
+    pub relay: RelayOptions,
 }
 
 impl Default for StreamLimits {
@@ -54,6 +57,7 @@ impl Default for StreamLimits {
             idle_timeout: Duration::from_secs(120),
             run_timeout: Duration::from_secs(30 * 60),
             max_collected_bytes: 8 * 1024 * 1024,
+            relay: RelayOptions::default(),
         }
     }
 }
@@ -71,16 +75,17 @@ pub async fn into_response(
     limits: &StreamLimits,
 ) -> Result<Response<StreamBody>, AgentError> {
     let events = TimeoutStream::new(events, limits);
+    let writer = EventWriter::new(limits.relay.event_prefix);
     let encoder = match framing {
-        Framing::Ndjson => Encoder::ndjson(),
-        Framing::Sse => Encoder::sse(),
+        Framing::Ndjson => Encoder::ndjson(writer),
+        Framing::Sse => Encoder::sse(writer),
         Framing::UiMessage => Encoder::ui_message(),
         Framing::Json => {
             let collected = collect(events, limits.max_collected_bytes).await?;
             return Ok(build_response(framing, StreamBody::complete(collected.to_json())));
         }
     };
-    Ok(build_response(framing, StreamBody::new(events, encoder)))
+    Ok(build_response(framing, StreamBody::new(events, encoder, &limits.relay)))
 }
 
 /// Creates the response for a run with the body type that handlers return; see [`into_response`].
@@ -90,7 +95,9 @@ pub async fn into_response(
 pub async fn run_response(framing: Framing, events: EventStream, limits: &StreamLimits) -> HandlerResult {
     let response = into_response(framing, events, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
-    response.extensions_mut().insert(EntersSpan);
+    if limits.relay.lazy_span {
+        response.extensions_mut().insert(EntersSpan);
+    }
     Ok(response)
 }
 

@@ -16,6 +16,7 @@
 //! | [`process`] | child processes: start, CPU time, resident memory, kill on drop |
 //! | [`subjects`] | the subjects and their configuration: the place to add a subject |
 //! | [`measure`] | the measurements and the sizes of their runs |
+//! | [`tricks`] | the variants of the program, each without one optimization of the token path |
 //! | [`table`] | medians, limits and the result table |
 
 pub mod answer;
@@ -26,5 +27,6 @@ pub mod measure;
 pub mod process;
 pub mod subjects;
 pub mod table;
+pub mod tricks;
 pub mod upstream;
 pub mod wire;

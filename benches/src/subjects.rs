@@ -157,7 +157,12 @@ impl Bench {
     /// Returns a command that runs `agentd` with `arguments` and an empty environment, in a new directory, since the
     /// default store's path is relative to the working directory.
     fn agentd(&self, arguments: &[&str]) -> Result<Command> {
-        let mut command = Command::new(self.programs.agentd.as_ref().context("no agentd to measure")?);
+        self.command(self.programs.agentd.as_ref().context("no agentd to measure")?, arguments)
+    }
+
+    /// Returns a command like [`agentd`](Self::agentd) that runs another program.
+    fn command(&self, program: &Path, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(program);
         let folder = tempfile::tempdir_in(self.scratch.path())?.keep();
         command.args(arguments).env_clear().current_dir(folder);
         command.env("TOKIO_WORKER_THREADS", WORKER_THREADS).env("SESSION_SECRET", SESSION_SECRET);
@@ -178,6 +183,15 @@ impl Bench {
 
     fn start_runtime(&self) -> Result<(Process, SocketAddr)> {
         self.service(self.agentd(&["runtime"])?, &[self.upstream])
+    }
+
+    /// Starts the runtime with another program than `agentd`, which must read the same settings.
+    ///
+    /// # Errors
+    /// The runtime could not be started.
+    pub fn start_runtime_with(&self, program: &Path, arguments: &[&str]) -> Result<RunningSubject> {
+        let (process, address) = self.service(self.command(program, arguments)?, &[self.upstream])?;
+        Ok(RunningSubject { processes: vec![process], address, exchange: runtime_exchange(self) })
     }
 
     /// Starts the application with `agents` in its workspace, and creates a session token of their owner.
@@ -296,8 +310,12 @@ fn vendor_alone(bench: &Bench) -> Result<RunningSubject> {
 /// Starts the runtime, measured by `POST /chat` with the ten fields of its contract.
 fn runtime(bench: &Bench) -> Result<RunningSubject> {
     let (process, address) = bench.start_runtime()?;
+    Ok(RunningSubject { processes: vec![process], address, exchange: runtime_exchange(bench) })
+}
+
+fn runtime_exchange(bench: &Bench) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
     let (vendor, mcp) = (bench.vendor_url(), format!("http://{}/mcp", bench.upstream));
-    let exchange = move |behaviour: Behaviour| {
+    Box::new(move |behaviour: Behaviour| {
         let body = json!({
             "messages": [{"role": "user", "content": MESSAGE}],
             "systemPrompt": "You are an assistant.",
@@ -313,8 +331,7 @@ fn runtime(bench: &Bench) -> Result<RunningSubject> {
             "apiKey": API_KEY,
         });
         vec![event_step("/chat", None, &body, behaviour)]
-    };
-    Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(exchange) })
+    })
 }
 
 /// Starts the application, measured by `POST /api/agent/chat` with an embedded backend.

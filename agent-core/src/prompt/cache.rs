@@ -7,7 +7,9 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use self::keys::{MessageKey, MessageLookup, SegmentKey, SegmentLookup, TextKey, ToolSetKey, ToolSetLookup};
+use self::keys::{
+    MessageKey, MessageLookup, PartIdentity, SegmentKey, SegmentLookup, TextKey, ToolSetKey, ToolSetLookup,
+};
 use super::message::{PromptMessage, content_len};
 use super::part::Part;
 use super::segment::Segment;
@@ -30,6 +32,7 @@ pub struct PartCache {
     messages: Cache<MessageKey, Arc<PromptMessage>, PartWeighter>,
     segments: Cache<SegmentKey, Arc<Segment>, PartWeighter>,
     tool_sets: Cache<ToolSetKey, Arc<ToolSet>, PartWeighter>,
+    identity: PartIdentity,
 }
 
 /// Creates a cache of 16 MiB: enough for the prompts and conversations of a few hundred agents.
@@ -42,12 +45,23 @@ impl Default for PartCache {
 impl PartCache {
     /// Creates a cache of about `max_bytes` bytes of memory.
     pub fn new(max_bytes: usize) -> Self {
+        Self::with_identity(max_bytes, PartIdentity::Address)
+    }
+
+    /// Creates a cache that finds segments by their whole text, not by their parts' addresses: a benchmark's reference.
+    #[doc(hidden)]
+    pub fn by_content(max_bytes: usize) -> Self {
+        Self::with_identity(max_bytes, PartIdentity::Content)
+    }
+
+    fn with_identity(max_bytes: usize, identity: PartIdentity) -> Self {
         let max = max_bytes as u64;
         Self {
             texts: new_cache(max / 3, 2 << 10),
             messages: new_cache(max / 3, 2 << 10),
             segments: new_cache(max / 4, 256 << 10),
             tool_sets: new_cache(max / 12, 64 << 10),
+            identity,
         }
     }
 
@@ -83,11 +97,11 @@ impl PartCache {
 
     /// Returns the fragments joined into one segment, found by the identity (address) of the fragments' parts.
     pub(super) fn segment(&self, fragments: &[Fragment]) -> Arc<Segment> {
-        if let Some(segment) = self.segments.get(&SegmentLookup(fragments)) {
+        if let Some(segment) = self.segments.get(&SegmentLookup(fragments, self.identity)) {
             return segment;
         }
         let segment = Arc::new(Segment::new(fragments));
-        self.segments.insert(SegmentKey(Arc::clone(&segment)), Arc::clone(&segment));
+        self.segments.insert(SegmentKey(Arc::clone(&segment), self.identity), Arc::clone(&segment));
         segment
     }
 

@@ -653,6 +653,22 @@ fn the_cache_tells_messages_apart_by_all_that_they_hold() {
 }
 
 #[test]
+fn segments_are_found_by_address_or_by_content() {
+    let fragments = |text| [Fragment::new("id", "test", Stability::Role, Part::new(text))];
+    for (cache, finds_equal_text) in
+        [(PartCache::new(1 << 20), false), (PartCache::by_content(1 << 20), true)]
+    {
+        let known = fragments("the same");
+        let segment = cache.segment(&known);
+        assert!(Arc::ptr_eq(&segment, &cache.segment(&known)));
+        let equal = cache.segment(&fragments("the same"));
+        assert_eq!(Arc::ptr_eq(&segment, &equal), finds_equal_text);
+        assert_eq!(equal.joined().text(), segment.joined().text());
+        assert!(!Arc::ptr_eq(&segment, &cache.segment(&fragments("another"))));
+    }
+}
+
+#[test]
 fn the_cache_is_bounded() {
     let cache = PartCache::new(1 << 20);
     let texts = (0..4_000).map(|i| cache.part(format!("{i} {}", "x".repeat(1_000))));

@@ -11,6 +11,7 @@
 //! | `act` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
+//! | `spin` | brief polling of queues before a thread or task sleeps |
 //! | `cache` | in-process cache of reads |
 //! | `freshness` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
@@ -74,12 +75,14 @@ mod jobs;
 mod readers;
 mod rows;
 mod schema;
+mod spin;
 mod writer;
 
 pub use backup::BackupError;
 pub use fault::{SqliteError, SqliteErrorKind};
 pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
+pub use spin::SpinOptions;
 
 /// Configuration of [`SqliteStore`].
 #[derive(Clone)]
@@ -98,6 +101,8 @@ pub struct SqliteOptions {
     /// Maximum size of the file in bytes, rounded down to pages of 4 KiB. Writes beyond it fail as on a full
     /// disk. Default: no limit.
     pub max_file_bytes: Option<u64>,
+    /// Polling of queues before a thread or a task sleeps. Default: all.
+    pub spin: SpinOptions,
     /// Clock for record timestamps and for the age of cache entries.
     pub clock: Arc<dyn Clock>,
 }
@@ -111,6 +116,7 @@ impl Default for SqliteOptions {
             busy_timeout: Duration::from_secs(5),
             max_value_bytes: MAX_VALUE_BYTES,
             max_file_bytes: None,
+            spin: SpinOptions::default(),
             clock: Arc::new(SystemClock),
         }
     }
@@ -125,6 +131,7 @@ impl fmt::Debug for SqliteOptions {
             .field("busy_timeout", &self.busy_timeout)
             .field("max_value_bytes", &self.max_value_bytes)
             .field("max_file_bytes", &self.max_file_bytes)
+            .field("spin", &self.spin)
             .finish_non_exhaustive()
     }
 }

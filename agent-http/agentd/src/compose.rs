@@ -271,6 +271,7 @@ fn stream_limits(server: &ServerConfig) -> StreamLimits {
     StreamLimits {
         idle_timeout: server.stream_idle,
         run_timeout: server.run_timeout,
+        relay: server.serve.relay,
         ..StreamLimits::default()
     }
 }

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use agent_core::model::Model;
-use agent_http::serve::Workers;
+use agent_http::serve::{ServeLimits, Workers};
+use agent_http::service::HttpService;
 use agent_http::{app, runtime, scheduler, serve};
 use agent_jobs::job::JobStore;
 use tokio::net::TcpListener;
@@ -68,12 +69,11 @@ pub async fn serve_app(
         }
     });
     let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
-    let served = start_workers()?
-        .serve(listener, app::service(app.clone()), config.server.serve.clone(), shutdown)
-        .await;
+    let limits = config.server.serve.clone();
+    let served = serve_streams(listener, app::service(app.clone()), limits, shutdown).await;
     upkeep.abort();
     app.tools.server.audit().flush().await;
-    served.map_err(StartError::Serve)
+    served
 }
 
 /// Serves the agent runtime on a listener until `stop`.
@@ -92,10 +92,7 @@ pub async fn serve_runtime(
         let runtime = runtime.clone();
         move || runtime.base.health.start_drain()
     });
-    start_workers()?
-        .serve(listener, runtime::service(runtime), config.server.serve.clone(), shutdown)
-        .await
-        .map_err(StartError::Serve)
+    serve_streams(listener, runtime::service(runtime), config.server.serve.clone(), shutdown).await
 }
 
 /// Serves the scheduler on a listener and delivers jobs until `stop`. `store` is the name of the job store's
@@ -123,9 +120,20 @@ pub async fn serve_scheduler(
     served.map_err(StartError::Serve)
 }
 
-/// Creates the worker threads that serve connections, one per core.
-fn start_workers() -> Result<Workers, StartError> {
-    Workers::one_per_core().map_err(StartError::Serve)
+/// Serves a service whose responses stream: on worker threads, one per core, or plainly on the current runtime.
+async fn serve_streams<S: HttpService>(
+    listener: TcpListener,
+    service: S,
+    limits: ServeLimits,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    let served = if limits.relay.thread_per_core {
+        let workers = Workers::one_per_core().map_err(StartError::Serve)?;
+        workers.serve(listener, service, limits, shutdown).await
+    } else {
+        serve::serve(listener, service, limits, shutdown).await
+    };
+    served.map_err(StartError::Serve)
 }
 
 /// Binds the address to listen on.

@@ -56,6 +56,8 @@ use connect::{Connector, Dialer};
 use pool::Pool;
 use resolve::Resolver;
 
+use crate::relay::RelayOptions;
+
 /// Origin of a URL, which decides whether the address policy applies to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlTrust {
@@ -85,6 +87,8 @@ pub struct OutboundConfig {
     pub extra_roots: Vec<CertificateDer<'static>>,
     /// Name resolution and TCP connect. Default: [`SystemNetwork`].
     pub network: Arc<dyn Network>,
+    /// Optimizations of streams that are passed on. Default: those of the build.
+    pub relay: RelayOptions,
 }
 
 impl Default for OutboundConfig {
@@ -98,6 +102,7 @@ impl Default for OutboundConfig {
             user_agent: concat!("agentd/", env!("CARGO_PKG_VERSION")).to_owned(),
             extra_roots: Vec::new(),
             network: Arc::new(SystemNetwork),
+            relay: RelayOptions::default(),
         }
     }
 }
@@ -143,7 +148,7 @@ impl OutboundClient {
         let connector = |resolver| {
             let dialer = Dialer { resolver, network: network.clone(), timeout };
             let pool = Pool::new(config.max_idle_per_host, config.idle_timeout);
-            Connector::new(dialer, tls.clone(), timeout, pool)
+            Connector::new(dialer, tls.clone(), timeout, pool, config.relay)
         };
         let open = connector(Resolver::unchecked(network.clone()));
         let filtered = connector(Resolver::checked(network.clone(), allow.clone()));

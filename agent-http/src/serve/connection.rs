@@ -67,12 +67,12 @@ impl<S: HttpService> ConnectionSpawner<S> {
             tracing::debug!(%error, "failed to set socket options");
         }
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
-        let (write_stall, draining) = (self.limits.write_stall, self.draining.clone());
+        let (limits, draining) = (self.limits.clone(), self.draining.clone());
         let keep_alive = self.keep_alive.clone();
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
-            let guard = Guard::new(stream, write_stall, unread.clone());
-            let exchanges = ExchangeService::new(service, peer, unread, keep_alive);
+            let guard = Guard::new(stream, &limits, unread.clone());
+            let exchanges = ExchangeService::new(service, peer, unread, keep_alive, &limits.relay);
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));

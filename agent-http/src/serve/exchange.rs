@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use agent_client::keep_alive::KEEP_ALIVE;
+use agent_client::relay::RelayOptions;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
@@ -43,6 +44,7 @@ pub(super) struct ExchangeService<S> {
     unread: Arc<AtomicBool>,
     /// Value of the `Keep-Alive` response header, which announces the idle timeout.
     keep_alive: Option<HeaderValue>,
+    defers_log: bool,
 }
 
 impl<S> ExchangeService<S> {
@@ -51,8 +53,9 @@ impl<S> ExchangeService<S> {
         peer: SocketAddr,
         unread: Arc<AtomicBool>,
         keep_alive: Option<HeaderValue>,
+        relay: &RelayOptions,
     ) -> Self {
-        Self { service, peer, unread, keep_alive }
+        Self { service, peer, unread, keep_alive, defers_log: relay.deferred_access_log }
     }
 }
 
@@ -66,7 +69,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
-        let exchange = exchange(request, S::clone(&self.service), self.peer).map(move |mut response| {
+        let exchange = exchange(request, S::clone(&self.service), self.peer, self.defers_log);
+        let exchange = exchange.map(move |mut response| {
             // hyper closes a connection whose request body was not read to its end, without announcing it. Without
             // `Connection: close` the client would send its next request into the closing connection.
             if unread.load(Ordering::Relaxed) {
@@ -85,6 +89,7 @@ async fn exchange<S: HttpService>(
     mut request: Request<Body>,
     service: S,
     peer: SocketAddr,
+    defers_log: bool,
 ) -> Response<ObservedBody> {
     let id = RequestId::from_headers(request.headers());
     let span = tracing::info_span!("request", id = id.as_str());
@@ -116,7 +121,7 @@ async fn exchange<S: HttpService>(
     access.status = Some(response.status());
     access.in_flight = response.extensions_mut().remove();
     let enters_span = response.extensions_mut().remove::<EntersSpan>().is_some();
-    response.map(|inner| ObservedBody { inner, enters_span, access: Some(access) })
+    response.map(|inner| ObservedBody { inner, enters_span, access: Some(access), defers_log })
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +144,7 @@ pub(super) struct ObservedBody {
     enters_span: bool,
     /// `Some` until drop.
     access: Option<AccessLogEntry>,
+    defers_log: bool,
 }
 
 impl http_body::Body for ObservedBody {
@@ -179,6 +185,9 @@ impl Drop for ObservedBody {
         // hyper does not poll a body to its end if the body already reports `is_end_stream`.
         access.complete |= self.inner.is_end_stream();
         access.in_flight = None;
+        if !self.defers_log {
+            return;
+        }
         // hyper drops a body before it writes the last bytes. Deferring the log line to a task keeps those bytes from
         // waiting for the log. Without a runtime the line is written here.
         if let Ok(runtime) = Handle::try_current() {

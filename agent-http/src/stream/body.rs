@@ -4,34 +4,23 @@ use std::convert::Infallible;
 use std::fmt;
 use std::mem;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use agent_client::relay::CoalescingWaker;
+use agent_client::relay::{FrameBatch, FrameStep, RelayOptions, RelayWaker};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tracing::Span;
 
 use super::{Encoder, TimeoutStream};
 
-/// Initial capacity of the first buffer, in bytes: room for the events up to the first token.
-const FIRST_BUFFER_BYTES: usize = 1024;
-
-/// Initial capacity of later buffers, in bytes: room for one token with its event, which is most frames of a paced
-/// stream. Kept small because allocators do periodic maintenance per allocated bytes.
-const BUFFER_BYTES: usize = 256;
-
-/// Size in bytes at which a buffer is returned although more events are ready.
-const MAX_FRAME_BYTES: usize = 64 * 1024;
-
 /// Body of a response: the stream of a run, or a complete text.
 ///
 /// The buffer is written at the first `Pending` of the source: a source with more ready events, such as an upstream
-/// body that this task drives, yields them before that. The first delta is not delayed by further ready events: it is
-/// written by itself.
+/// body that this task drives, yields them before that. [`FrameBatch`] has the exceptions.
 ///
-/// A run that returned `Pending` is not polled again before it has woken the task, since hyper polls a pending body
-/// repeatedly while it writes earlier frames. The run is polled in the span in which the body was created.
+/// A run that returned `Pending` is not polled again before it has woken the task, as far as [`RelayWaker`] knows, since
+/// hyper polls a pending body repeatedly while it writes earlier frames. The run is polled in the span in which the body
+/// was created.
 ///
 /// It never fails: an error of the run is an event. It holds no buffer while it waits for the run, and does not poll
 /// the run while the connection does not poll for frames.
@@ -44,42 +33,21 @@ pub struct StreamBody {
 struct Run {
     events: TimeoutStream,
     encoder: Encoder,
-    first: FirstChunk,
-    wakes: Arc<CoalescingWaker>,
-    /// Waker that records wake-ups in `wakes`.
-    waker: Waker,
-}
-
-/// Progress of writing the first delta.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum FirstChunk {
-    /// Not encoded yet.
-    Awaited,
-    /// Returned to the connection, which writes it once the body returns `Pending`.
-    HandedOut,
-    /// Written.
-    Written,
+    batch: FrameBatch,
+    waker: RelayWaker,
 }
 
 impl StreamBody {
-    pub(super) fn new(events: TimeoutStream, encoder: Encoder) -> Self {
-        let wakes = Arc::new(CoalescingWaker::default());
-        let waker = wakes.clone().into();
-        let run = Run { events, encoder, first: FirstChunk::Awaited, wakes, waker };
-        Self { run: Some(run), buffer: Vec::new(), span: Span::current() }
+    pub(super) fn new(events: TimeoutStream, encoder: Encoder, relay: &RelayOptions) -> Self {
+        let (batch, waker) = (FrameBatch::new(relay), RelayWaker::new(relay.coalescing_waker));
+        // Otherwise the server enters the span in each poll of the body.
+        let span = if relay.lazy_span { Span::current() } else { Span::none() };
+        Self { run: Some(Run { events, encoder, batch, waker }), buffer: Vec::new(), span }
     }
 
     /// Creates a body with the complete text.
     pub(super) fn complete(text: Vec<u8>) -> Self {
         Self { run: None, buffer: text, span: Span::none() }
-    }
-}
-
-/// Allocates the buffer of the next frame. The first one is small, since it holds the start of the run alone.
-fn reserve_buffer(buffer: &mut Vec<u8>, first: FirstChunk) {
-    if buffer.capacity() == 0 {
-        let is_first = first == FirstChunk::Awaited;
-        buffer.reserve_exact(if is_first { FIRST_BUFFER_BYTES } else { BUFFER_BYTES });
     }
 }
 
@@ -92,30 +60,29 @@ impl Body for StreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let Self { run: under_way, buffer, span } = &mut *self;
-        if under_way.as_ref().is_some_and(|run| run.wakes.is_asleep(cx.waker())) {
+        if under_way.as_ref().is_some_and(|run| run.waker.is_asleep(cx.waker())) {
             return Poll::Pending;
         }
         let _entered = span.enter();
-        while buffer.len() < MAX_FRAME_BYTES {
-            let Some(Run { events, encoder, first, wakes, waker }) = under_way else { break };
-            wakes.begin_poll();
-            let mut own = Context::from_waker(waker);
+        while let Some(Run { events, encoder, batch, waker }) = under_way {
+            if batch.is_full(buffer.len()) {
+                break;
+            }
+            waker.begin_poll();
+            let mut own = Context::from_waker(waker.waker(cx.waker()));
             match events.poll_event(&mut own) {
                 Poll::Ready(Some(event)) => {
-                    reserve_buffer(buffer, *first);
+                    if buffer.capacity() == 0 {
+                        buffer.reserve_exact(batch.buffer_capacity());
+                    }
                     encoder.encode(&event, buffer);
-                    match *first {
-                        FirstChunk::Awaited if event.delta().is_some() => {
-                            *first = FirstChunk::HandedOut;
-                            break;
-                        }
-                        FirstChunk::HandedOut => {
-                            // More events are ready; they follow once the connection has written the first delta.
-                            *first = FirstChunk::Written;
+                    match batch.after_event(event.delta().is_some()) {
+                        FrameStep::Continue => {}
+                        FrameStep::Flush => break,
+                        FrameStep::Yield => {
                             cx.waker().wake_by_ref();
                             return Poll::Pending;
                         }
-                        FirstChunk::Awaited | FirstChunk::Written => {}
                     }
                 }
                 Poll::Ready(None) => {
@@ -123,13 +90,11 @@ impl Body for StreamBody {
                     *under_way = None;
                 }
                 Poll::Pending => {
-                    if *first == FirstChunk::HandedOut {
-                        *first = FirstChunk::Written;
-                    }
+                    batch.after_pending();
                     if events.poll_idle_timeout(&mut own).is_ready() {
                         continue;
                     }
-                    let asleep = wakes.register(cx.waker());
+                    let asleep = waker.register(cx.waker());
                     if !buffer.is_empty() {
                         break;
                     }

@@ -29,6 +29,8 @@ pub(super) struct TimeoutStream {
     timer_deadline: Instant,
     /// Waker registered with the timer. While it stays the same, the timer is not polled before it fires.
     registered_waker: Option<Waker>,
+    /// False for the plain implementation: the timer is polled whenever the source is pending.
+    lazy: bool,
     idle_timeout: Duration,
     run_timeout: Duration,
     deadline: Instant,
@@ -49,6 +51,7 @@ impl TimeoutStream {
             timer: Box::pin(sleep_until(alarm_at)),
             timer_deadline: alarm_at,
             registered_waker: None,
+            lazy: limits.relay.lazy_timer,
             idle_timeout,
             run_timeout,
             deadline,
@@ -108,7 +111,8 @@ impl TimeoutStream {
             self.events_since_idle = 0;
             self.idle_since = now;
         }
-        if now < self.timer_deadline
+        if self.lazy
+            && now < self.timer_deadline
             && self.registered_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()))
         {
             return Poll::Pending;

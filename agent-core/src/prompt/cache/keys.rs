@@ -86,20 +86,28 @@ fn part_hash_key(part: &ContentPart) -> &str {
     }
 }
 
-/// Key of a segment: parts are equal if they are the same objects. The key owns its parts, so that their addresses
-/// cannot be reused while it exists.
-pub(super) struct SegmentKey(pub(super) Arc<Segment>);
-pub(super) struct SegmentLookup<'a>(pub(super) &'a [Fragment]);
+/// Comparison of the parts of segments.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PartIdentity {
+    /// Equal if they are the same objects. The key owns its parts, so that their addresses cannot be reused.
+    Address,
+    /// Equal if they have the same text: the plain comparison, which reads the whole of it.
+    Content,
+}
+
+/// Key of a segment: its parts in order.
+pub(super) struct SegmentKey(pub(super) Arc<Segment>, pub(super) PartIdentity);
+pub(super) struct SegmentLookup<'a>(pub(super) &'a [Fragment], pub(super) PartIdentity);
 
 impl Hash for SegmentKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.parts().iter().for_each(|part| Arc::as_ptr(part).hash(state));
+        self.0.parts().iter().for_each(|part| self.1.hash(part, state));
     }
 }
 
 impl PartialEq for SegmentKey {
     fn eq(&self, other: &Self) -> bool {
-        all_ptr_eq(self.0.parts().iter(), other.0.parts().iter())
+        self.1.all_eq(self.0.parts().iter(), other.0.parts())
     }
 }
 
@@ -107,13 +115,29 @@ impl Eq for SegmentKey {}
 
 impl Hash for SegmentLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.iter().for_each(|fragment| Arc::as_ptr(&fragment.part).hash(state));
+        self.0.iter().for_each(|fragment| self.1.hash(&fragment.part, state));
     }
 }
 
 impl Equivalent<SegmentKey> for SegmentLookup<'_> {
     fn equivalent(&self, key: &SegmentKey) -> bool {
-        all_ptr_eq(self.0.iter().map(|fragment| &fragment.part), key.0.parts().iter())
+        self.1.all_eq(self.0.iter().map(|fragment| &fragment.part), key.0.parts())
+    }
+}
+
+impl PartIdentity {
+    fn hash(self, part: &Arc<Part>, state: &mut impl Hasher) {
+        match self {
+            Self::Address => Arc::as_ptr(part).hash(state),
+            Self::Content => part.text().hash(state),
+        }
+    }
+
+    fn all_eq<'a>(self, a: impl ExactSizeIterator<Item = &'a Arc<Part>>, b: &'a [Arc<Part>]) -> bool {
+        match self {
+            Self::Address => all_ptr_eq(a, b.iter()),
+            Self::Content => a.map(|part| part.text()).eq(b.iter().map(|part| part.text())),
+        }
     }
 }
 

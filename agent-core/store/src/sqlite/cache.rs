@@ -61,15 +61,14 @@ impl ReadCache {
     /// lookup: if all are valid, all records are from that moment.
     pub(super) fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
         let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
-        let right = kept.iter().all(|kept| self.freshness.is_valid(kept.stamp)) && self.freshness.is_recent();
-        right.then(|| kept.into_iter().map(|kept| kept.value).collect())
+        let current = self.freshness.may_serve(kept.iter().map(|kept| kept.stamp));
+        current.then(|| kept.into_iter().map(|kept| kept.value).collect())
     }
 
     /// Returns this page if it is cached and unchanged.
     pub(super) fn page(&self, key: &PageKey) -> Option<Page> {
         let kept = self.pages.get(key)?;
-        let right = self.freshness.is_valid(kept.stamp) && self.freshness.is_recent();
-        right.then(|| Page::clone(&kept.value))
+        self.freshness.may_serve([kept.stamp]).then(|| Page::clone(&kept.value))
     }
 
     /// Returns the stamps of records. Must be called before the records are read.

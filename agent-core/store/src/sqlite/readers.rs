@@ -1,8 +1,6 @@
 //! Reader threads.
 
-use std::future::{Future, poll_fn};
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -16,15 +14,8 @@ use super::fault::{SqliteError, WriteError};
 use super::file::{self, SqliteOpenError};
 use super::freshness::ChangeTracker;
 use super::rows::RecordTable;
+use super::spin::SpinOptions;
 use super::{ActivityCounters, SqliteOptions, schema};
-
-/// Number of times a thread polls the empty queue, yielding in between, before it blocks: some tens of
-/// microseconds. Reads often follow one another, such as of a role and then of its documents, and waking a
-/// thread costs as much as reading many rows.
-const SPIN_ITERATIONS: usize = 400;
-
-/// Number of times a task polls for its result before it waits for the waker.
-const TASK_SPIN_ITERATIONS: usize = 100;
 
 type ReadTask = Box<dyn FnOnce(&Connection) + Send>;
 
@@ -34,6 +25,7 @@ pub(super) struct Readers {
     threads: Vec<JoinHandle<()>>,
     freshness: Arc<ChangeTracker>,
     counts: Arc<ActivityCounters>,
+    spin: SpinOptions,
 }
 
 impl Readers {
@@ -45,15 +37,15 @@ impl Readers {
     ) -> Result<Self, SqliteOpenError> {
         let (queue, jobs) = async_channel::bounded(options.queue.max(1));
         // If a thread cannot be started, dropping this value ends the others.
-        let mut readers =
-            Self { queue, threads: Vec::new(), freshness: Arc::clone(freshness), counts: Arc::clone(counts) };
+        let (freshness, counts, spin) = (Arc::clone(freshness), Arc::clone(counts), options.spin);
+        let mut readers = Self { queue, threads: Vec::new(), freshness, counts, spin };
         for _ in 0..options.readers.max(1) {
             let connection =
                 file::open_reader(path, options).map_err(|error| SqliteOpenError::failed(path, error))?;
             let jobs = jobs.clone();
             let thread = thread::Builder::new()
                 .name("store-reader".to_owned())
-                .spawn(move || run_reader(&connection, &jobs))
+                .spawn(move || run_reader(&connection, &jobs, spin))
                 .map_err(|error| SqliteOpenError::failed(path, error))?;
             readers.threads.push(thread);
         }
@@ -76,27 +68,11 @@ impl Readers {
             let _ = answer.send(read_snapshot(connection, &freshness, query));
         });
         self.queue.send(job).await.map_err(|_| StoreError::unavailable(SqliteError::closed()))?;
-        match poll_then_wait(answered).await {
+        match self.spin.wait(answered).await {
             Ok(outcome) => outcome.map_err(StoreError::from),
             Err(oneshot::Canceled) => Err(StoreError::unavailable(SqliteError::closed())),
         }
     }
-}
-
-/// Waits for a result, polling it some more times before the task sleeps, because a read from memory is
-/// faster than waking a worker thread. Other ready tasks run in between.
-async fn poll_then_wait<T>(answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
-    let mut answered = answered;
-    let mut looks = 0;
-    poll_fn(|cx| {
-        let polled = Pin::new(&mut answered).poll(cx);
-        if polled.is_pending() && looks < TASK_SPIN_ITERATIONS {
-            looks += 1;
-            cx.waker().wake_by_ref();
-        }
-        polled
-    })
-    .await
 }
 
 impl Drop for Readers {
@@ -109,21 +85,10 @@ impl Drop for Readers {
     }
 }
 
-fn run_reader(connection: &Connection, jobs: &Receiver<ReadTask>) {
-    while let Some(job) = spin_receive(jobs).or_else(|| jobs.recv_blocking().ok()) {
+fn run_reader(connection: &Connection, jobs: &Receiver<ReadTask>, spin: SpinOptions) {
+    while let Some(job) = spin.receive(jobs) {
         job(connection);
     }
-}
-
-/// Returns the next read if one arrives while polling.
-fn spin_receive(jobs: &Receiver<ReadTask>) -> Option<ReadTask> {
-    (0..SPIN_ITERATIONS).find_map(|_| {
-        let job = jobs.try_recv().ok();
-        if job.is_none() {
-            thread::yield_now();
-        }
-        job
-    })
 }
 
 /// Runs a query and reads the change counter in one transaction.

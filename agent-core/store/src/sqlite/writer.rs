@@ -24,10 +24,6 @@ const MAX_GROUP_COMMITS: usize = 256;
 /// Size of a transaction in bytes from which on no further commit is added.
 const MAX_GROUP_BYTES: usize = 8 << 20;
 
-/// Number of times the empty queue is polled for more commits, yielding in between, if the previous group was
-/// larger: some microseconds, compared with milliseconds for a disk flush.
-const SPIN_ITERATIONS: usize = 100;
-
 /// Bounded queue of commits, and the thread that processes it. Dropping it waits until the queue is empty and
 /// the file is closed.
 pub(super) struct WriterHandle {
@@ -45,12 +41,12 @@ impl WriterHandle {
     ) -> io::Result<Self> {
         let (queue, commits) = async_channel::bounded(options.queue.max(1));
         let clock = Arc::clone(&options.clock);
-        let held = ClaimedJobs::default();
+        let (held, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
         let mut writer = Writer { connection, clock, freshness, held, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
             while let Ok(first) = commits.recv_blocking() {
-                let group = collect_group(first, &commits, usual);
+                let group = collect_group(first, &commits, usual, spin_iterations);
                 usual = group.len();
                 writer.commit(group);
             }
@@ -83,16 +79,17 @@ fn collect_group(
     first: Box<dyn QueuedWrite>,
     commits: &Receiver<Box<dyn QueuedWrite>>,
     usual: usize,
+    spin_iterations: usize,
 ) -> Vec<Box<dyn QueuedWrite>> {
     let mut bytes = first.bytes();
     let mut group = vec![first];
-    let mut looks = SPIN_ITERATIONS;
+    let mut remaining_polls = spin_iterations;
     while group.len() < MAX_GROUP_COMMITS && bytes < MAX_GROUP_BYTES {
         if let Ok(next) = commits.try_recv() {
             bytes += next.bytes();
             group.push(next);
-        } else if group.len() < usual && looks > 0 {
-            looks -= 1;
+        } else if group.len() < usual && remaining_polls > 0 {
+            remaining_polls -= 1;
             thread::yield_now();
         } else {
             break;
@@ -224,15 +221,14 @@ fn commit_and_invalidate(
     // A removal assigns no version but must change the counter too.
     let version = last.max(first + 1);
     schema::set_last_version(&transaction, version).map_err(|error| GroupError::Write(error.into()))?;
-    // Each slot must be turned once.
     slots.sort_unstable();
     slots.dedup();
-    freshness.begin_commit(&slots, version);
+    freshness.begin_commit(slots, version);
     if let Err(error) = transaction.commit() {
-        freshness.abort_commit(&slots);
+        freshness.abort_commit();
         return Err(error.into());
     }
-    freshness.finish_commit(&slots, version);
+    freshness.finish_commit();
     Ok(())
 }
 
@@ -277,7 +273,7 @@ mod tests {
 
         writer.connection.commit_hook(None::<fn() -> bool>).expect("no hook");
         let (commit, mut answer) = put("a");
-        let stamp = writer.freshness.stamp(commit.op[0].key()).expect("what failed keeps no slot odd");
+        let stamp = writer.freshness.stamp(commit.op[0].key()).expect("a failed commit is not pending");
         writer.commit(vec![commit]);
         assert!(matches!(answer.try_recv(), Ok(Some(Ok(versions))) if versions == [Some(1)]));
         assert!(!writer.freshness.is_valid(stamp));

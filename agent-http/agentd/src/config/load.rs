@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use agent_client::outbound::OutboundConfig;
+use agent_client::relay::RelayOptions;
 use agent_core::tool_loop::LoopLimits;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
@@ -177,6 +178,7 @@ fn serve(values: &SettingValues) -> ServeLimits {
         head_bytes: required_usize(values.number("HEAD_LIMIT_BYTES")),
         write_stall: required(values.millis("WRITE_STALL_MS")),
         drain: required(values.millis("DRAIN_MS")),
+        relay: RelayOptions::default(),
     }
 }
 

@@ -93,8 +93,9 @@ impl Backend for WorkflowBackend {
         // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
+            let relay = response.body.relay();
             let body = response.read_limited(MAX_WHOLE_BYTES, WHOLE_TIMEOUT).await?;
-            WorkflowEvents::whole(body, announced)?
+            WorkflowEvents::whole(body, announced, relay)?
         } else {
             WorkflowEvents::new(response.into_stream(), announced)
         };

@@ -22,6 +22,7 @@ use super::pool::{Pool, PoolKey};
 use super::request::Segments;
 use super::resolve::Resolver;
 use super::target::TargetParts;
+use crate::relay::RelayOptions;
 
 /// Boxed transport of a connection, plain TCP or TLS. Boxed because the TLS state is far larger than a bare socket and
 /// lives as long as the connection.
@@ -42,6 +43,7 @@ pub(super) struct Connector {
     https: HttpsConnector<Dialer>,
     timeout: Duration,
     pool: Arc<Pool>,
+    relay: RelayOptions,
 }
 
 impl Connector {
@@ -50,8 +52,9 @@ impl Connector {
         tls: Arc<rustls::ClientConfig>,
         timeout: Duration,
         pool: Arc<Pool>,
+        relay: RelayOptions,
     ) -> Self {
-        Self { https: HttpsConnector::from((dialer, tls)), timeout, pool }
+        Self { https: HttpsConnector::from((dialer, tls)), timeout, pool, relay }
     }
 
     /// Sends a request to the origin of `address`, and returns the connection and the response head.
@@ -74,7 +77,7 @@ impl Connector {
             }
         }
         let io = self.connect(address.uri.clone()).await.map_err(failure::from_connect_error)?;
-        let mut connection = Connection::open(io, origin, Arc::downgrade(&self.pool))
+        let mut connection = Connection::open(io, origin, Arc::downgrade(&self.pool), self.relay)
             .await
             .map_err(failure::from_send_error)?;
         match connection.send(request).await {

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::connect::BoxedIo;
 use super::pool::{Pool, PoolKey};
 use super::request::Segments;
 use crate::keep_alive;
-use crate::relay::CoalescingWaker;
+use crate::relay::{RelayOptions, RelayWaker};
 
 /// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
 /// before the task yields.
@@ -29,9 +29,9 @@ pub(super) struct Connection {
     sender: http1::SendRequest<Segments>,
     /// The hyper connection; `None` once it is closed. Dropping it ends the response and the body.
     driver: Option<Box<http1::Connection<BoxedIo, Segments>>>,
-    coalescing_waker: Arc<CoalescingWaker>,
-    /// `wakes` as a [`Waker`].
-    waker: Waker,
+    relay: RelayOptions,
+    /// Waker with which the connection and what it carries are polled.
+    waker: RelayWaker,
     origin: PoolKey,
     /// Weak, because the pool owns its idle connections.
     pool: Weak<Pool>,
@@ -40,15 +40,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(io: BoxedIo, origin: PoolKey, pool: Weak<Pool>) -> hyper::Result<Self> {
+    pub(super) async fn open(
+        io: BoxedIo,
+        origin: PoolKey,
+        pool: Weak<Pool>,
+        relay: RelayOptions,
+    ) -> hyper::Result<Self> {
         let (sender, driver) = http1::handshake(io).await?;
-        let wakes = Arc::new(CoalescingWaker::default());
-        let waker = Waker::from(wakes.clone());
         Ok(Self {
             sender,
             driver: Some(Box::new(driver)),
-            coalescing_waker: wakes,
-            waker,
+            relay,
+            waker: RelayWaker::new(relay.coalescing_waker),
             origin,
             pool,
             keep_alive_timeout: None,
@@ -73,14 +76,14 @@ impl Connection {
         mut awaited: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         for _ in 0..MAX_POLL_ROUNDS {
-            self.coalescing_waker.begin_poll();
-            let ready = awaited(&mut Context::from_waker(&self.waker));
+            self.waker.begin_poll();
+            let ready = awaited(&mut Context::from_waker(self.waker.waker(cx.waker())));
             if ready.is_ready() {
                 return ready;
             }
-            self.drive();
+            self.drive(cx.waker());
             // Anything that the connection has received wakes `awaited`.
-            if self.coalescing_waker.register(cx.waker()) {
+            if self.waker.register(cx.waker()) {
                 return Poll::Pending;
             }
         }
@@ -88,19 +91,25 @@ impl Connection {
         Poll::Pending
     }
 
-    /// Polls the connection once, so that it reads and writes what it can.
-    fn drive(&mut self) {
+    /// Polls the connection once in the task that `task` wakes, so that it reads and writes what it can.
+    fn drive(&mut self, task: &Waker) {
         let Some(driver) = &mut self.driver else { return };
         // An error is ignored here because the response or the body returns it.
-        if Pin::new(&mut **driver).poll(&mut Context::from_waker(&self.waker)).is_ready() {
+        if Pin::new(&mut **driver).poll(&mut Context::from_waker(self.waker.waker(task))).is_ready() {
             self.driver = None;
         }
     }
 
+    /// Returns the options of the client that opened the connection.
+    pub(super) fn relay(&self) -> RelayOptions {
+        self.relay
+    }
+
     /// Returns true if another request can be sent, as far as is known without waiting.
     pub(super) fn is_reusable(&mut self) -> bool {
-        self.coalescing_waker.begin_poll();
-        self.drive();
+        self.waker.begin_poll();
+        // No task waits for an idle connection; its next use registers one.
+        self.drive(Waker::noop());
         self.driver.is_some() && self.sender.is_ready()
     }
 
@@ -111,7 +120,7 @@ impl Connection {
         }
         if let Some(pool) = self.pool.upgrade() {
             // Drops the stored waker, so that an idle connection does not keep a finished task alive.
-            self.coalescing_waker.clear();
+            self.waker.clear();
             pool.put(self.origin.clone(), self.keep_alive_timeout, self);
         }
     }

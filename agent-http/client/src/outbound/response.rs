@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use super::connection::Connection;
 use super::failure;
+use crate::relay::RelayOptions;
 
 /// A response head and its unread body.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ impl OutboundResponse {
 pub struct BodyStream {
     /// `None` after the end or a failure, so that the connection is released before the stream is dropped.
     open: Option<OpenBody>,
+    relay: RelayOptions,
 }
 
 /// A body that is still arriving, with the connection that carries it and makes progress only when polled.
@@ -63,11 +65,17 @@ struct OpenBody {
 
 impl BodyStream {
     fn new(connection: Connection, body: Incoming) -> Self {
-        let mut stream = Self { open: Some(OpenBody { body, connection }) };
+        let relay = connection.relay();
+        let mut stream = Self { open: Some(OpenBody { body, connection }), relay };
         if stream.open.as_ref().is_some_and(|open| open.body.is_end_stream()) {
             stream.finish();
         }
         stream
+    }
+
+    /// Returns the options of the client that received the body.
+    pub(crate) fn relay(&self) -> RelayOptions {
+        self.relay
     }
 
     /// Drops the body and returns the connection to the pool, if the whole response has arrived.

@@ -4,10 +4,13 @@
 ///
 /// A chunk with the same prefix and suffix contains another text in the same place. The result equals that of the
 /// parser, since text without quotes, escapes and control characters is unchanged in JSON and ends only at its quote.
-/// In the suffix digits match any digits, such as those of a timestamp, so the caller must learn only chunks of which
-/// it reads no number. Other chunks do not match, and the caller parses them.
-#[derive(Debug, Default)]
+/// In the suffix, digits match any digits, such as those of a timestamp, except for the first digit of a number: so a
+/// number of one digit, such as an index, is unchanged, and no number gets a leading zero, which is not JSON. The caller
+/// must learn only chunks of which it reads no longer number. Other chunks do not match, and the caller parses them.
+#[derive(Debug)]
 pub(crate) struct DeltaTemplate {
+    /// False for the plain implementation: nothing is learnt, so that the caller parses each chunk.
+    enabled: bool,
     /// The chunk without its text.
     frame: Vec<u8>,
     /// Byte offset of the text in `frame`.
@@ -15,9 +18,17 @@ pub(crate) struct DeltaTemplate {
 }
 
 impl DeltaTemplate {
+    /// Creates an empty template; `enabled` selects the optimization.
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self { enabled, frame: Vec::new(), text_offset: 0 }
+    }
+
     /// Remembers a chunk without `text`, which must be a slice of it. If it is not, as when the parser has unescaped
     /// it, the template is cleared.
     pub(crate) fn learn(&mut self, chunk: &[u8], text: &str) {
+        if !self.enabled {
+            return;
+        }
         self.frame.clear();
         let start = (text.as_ptr() as usize).wrapping_sub(chunk.as_ptr() as usize);
         let Some(end) = start.checked_add(text.len()).filter(|end| *end < chunk.len()) else { return };
@@ -43,11 +54,21 @@ impl DeltaTemplate {
     }
 }
 
-/// Returns true if two slices of equal length differ only in the values of digits.
-fn equals_except_digits(one: &[u8], other: &[u8]) -> bool {
-    let same = |(a, b): (&u8, &u8)| (a == b) | (a.is_ascii_digit() & b.is_ascii_digit());
+/// Returns true if `bytes` has the length of `known` and differs from it only in digits that follow a digit.
+fn equals_except_digits(bytes: &[u8], known: &[u8]) -> bool {
+    if bytes == known {
+        return true;
+    }
+    let ([first, bytes @ ..], [known_first, known_rest @ ..]) = (bytes, known) else { return false };
+    // In an escape sequence, a digit changes a character, and so perhaps a name.
+    if first != known_first || bytes.len() != known_rest.len() || known.contains(&b'\\') {
+        return false;
+    }
+    let same = |((byte, known), before): ((&u8, &u8), &u8)| {
+        (byte == known) | (byte.is_ascii_digit() & known.is_ascii_digit() & before.is_ascii_digit())
+    };
     // No early exit, so that the loop is vectorized.
-    one == other || one.iter().zip(other).map(same).fold(true, |all, same| all & same)
+    bytes.iter().zip(known_rest).zip(known).map(same).fold(true, |all, same| all & same)
 }
 
 #[cfg(test)]
@@ -59,7 +80,7 @@ mod tests {
         let first = br#"{"choices":[{"delta":{"content":"one"}}]}"#;
         let text = std::str::from_utf8(&first[33..36]).unwrap();
         assert_eq!(text, "one");
-        let mut template = DeltaTemplate::default();
+        let mut template = DeltaTemplate::new(true);
         assert_eq!(template.match_chunk(first), None, "nothing is known yet");
         template.learn(first, text);
         for (chunk, expected) in [
@@ -83,21 +104,45 @@ mod tests {
     #[test]
     fn digits_after_the_text_may_be_others() {
         let line = br#"{"type":"item","content":"one","metadata":{"timestamp":1759233453214}}"#;
-        let mut template = DeltaTemplate::default();
+        let mut template = DeltaTemplate::new(true);
         template.learn(line, std::str::from_utf8(&line[26..29]).unwrap());
         for (chunk, expected) in [
             (r#"{"type":"item","content":"two","metadata":{"timestamp":1759233453299}}"#, Some("two")),
             (r#"{"type":"item","content":"two","metadata":{"timestamp":17592334532990}}"#, None),
             (r#"{"type":"item","content":"two","metadata":{"timestamp":175923345329-}}"#, None),
             (r#"{"type":"ite7","content":"two","metadata":{"timestamp":1759233453299}}"#, None),
+            (r#"{"type":"item","content":"two","metadata":{"timestamp":2759233453214}}"#, None),
+            (r#"{"type":"item","content":"two","metadata":{"timestamp":0759233453214}}"#, None),
         ] {
             assert_eq!(template.match_chunk(chunk.as_bytes()), expected, "{chunk}");
         }
     }
 
     #[test]
+    fn numbers_of_one_digit_and_escapes_must_be_the_same() {
+        for (known, chunk, matches) in [
+            (r#"{"text":"one","index":0}"#, r#"{"text":"two","index":0}"#, true),
+            (r#"{"text":"one","index":0}"#, r#"{"text":"two","index":1}"#, false),
+            (r#"{"text":"one","\u0055rror":1}"#, r#"{"text":"two","\u0055rror":1}"#, true),
+            (r#"{"text":"one","\u0055rror":1}"#, r#"{"text":"two","\u0065rror":1}"#, false),
+        ] {
+            let mut template = DeltaTemplate::new(true);
+            template.learn(known.as_bytes(), &known[9..12]);
+            assert_eq!(template.match_chunk(chunk.as_bytes()), matches.then_some("two"), "{chunk}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_learnt_without_the_optimization() {
+        let chunk = br#"{"content":"one"}"#;
+        let mut template = DeltaTemplate::new(false);
+        template.learn(chunk, std::str::from_utf8(&chunk[12..15]).unwrap());
+        assert_eq!(template.match_chunk(chunk), None);
+    }
+
+    #[test]
     fn a_text_from_elsewhere_is_not_learnt() {
-        let mut template = DeltaTemplate::default();
+        let mut template = DeltaTemplate::new(true);
         let chunk = br#"{"content":"a\u0062"}"#;
         template.learn(chunk, "ab");
         assert_eq!(template.match_chunk(chunk), None);

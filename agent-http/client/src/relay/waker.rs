@@ -6,10 +6,65 @@ use std::task::{Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
+/// Waker with which a task polls a resource, such as a connection or a run.
+///
+/// With the optimization a [`CoalescingWaker`] is between the two, so that the task is woken by the network only, and
+/// does not poll a resource that has not woken it. The plain implementation is the task's own waker.
+#[derive(Debug)]
+pub struct RelayWaker {
+    /// `None` without the optimization.
+    coalescing: Option<(Arc<CoalescingWaker>, Waker)>,
+}
+
+impl RelayWaker {
+    /// Creates the waker of a new resource; `coalescing` selects the optimization.
+    pub fn new(coalescing: bool) -> Self {
+        let create = || {
+            let state = Arc::new(CoalescingWaker::default());
+            let waker = Waker::from(state.clone());
+            (state, waker)
+        };
+        Self { coalescing: coalescing.then(create) }
+    }
+
+    /// Returns the waker to poll the resource with, in a poll of the task that `task` wakes.
+    pub fn waker<'w>(&'w self, task: &'w Waker) -> &'w Waker {
+        self.coalescing.as_ref().map_or(task, |(_, waker)| waker)
+    }
+
+    /// Marks the beginning of a poll; must be called before the resource is polled.
+    pub fn begin_poll(&self) {
+        if let Some((state, _)) = &self.coalescing {
+            state.begin_poll();
+        }
+    }
+
+    /// Registers `task` to be woken, once the resource is pending; returns `false` if a wake-up has occurred since the
+    /// poll began, which the task has not received: it must poll the resource again.
+    #[must_use]
+    pub fn register(&self, task: &Waker) -> bool {
+        self.coalescing.as_ref().is_none_or(|(state, _)| state.register(task))
+    }
+
+    /// Returns true if it is known that polling the resource would be useless: no wake-up has occurred since
+    /// [`register`](Self::register). `task` then replaces the registered waker.
+    #[must_use]
+    pub fn is_asleep(&self, task: &Waker) -> bool {
+        self.coalescing.as_ref().is_some_and(|(state, _)| state.is_asleep(task))
+    }
+
+    /// Drops the registered waker.
+    pub(crate) fn clear(&self) {
+        if let Some((state, _)) = &self.coalescing {
+            state.clear();
+        }
+    }
+}
+
 /// Waker between a polled resource and its task. It forwards wake-ups to the task, except those that occur while the
 /// task polls anyway, and records whether one has occurred since.
 #[derive(Debug, Default)]
-pub struct CoalescingWaker {
+struct CoalescingWaker {
     task: AtomicWaker,
     state: AtomicU8,
 }
@@ -22,14 +77,11 @@ const WOKEN: u8 = 1;
 const ASLEEP: u8 = 2;
 
 impl CoalescingWaker {
-    /// Marks the beginning of a poll; must be called before the resource is polled.
-    pub fn begin_poll(&self) {
+    fn begin_poll(&self) {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Registers `task` to be woken; returns `false` if a wake-up has occurred since the poll began.
-    #[must_use]
-    pub fn register(&self, task: &Waker) -> bool {
+    fn register(&self, task: &Waker) -> bool {
         if self.state.load(Ordering::SeqCst) == WOKEN {
             return false;
         }
@@ -37,10 +89,7 @@ impl CoalescingWaker {
         self.state.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Returns true if no wake-up has occurred since [`register`](Self::register), so that polling the resource again would
-    /// be useless. `task` then replaces the registered waker.
-    #[must_use]
-    pub fn is_asleep(&self, task: &Waker) -> bool {
+    fn is_asleep(&self, task: &Waker) -> bool {
         let asleep = || self.state.load(Ordering::SeqCst) == ASLEEP;
         if !asleep() {
             return false;
@@ -50,8 +99,7 @@ impl CoalescingWaker {
         asleep()
     }
 
-    /// Drops the registered waker.
-    pub(crate) fn clear(&self) {
+    fn clear(&self) {
         self.task.take();
     }
 }

@@ -18,7 +18,7 @@ use super::line::{self, StreamLine};
 use super::{AnswerFormat, MAX_WHOLE_BYTES, answer, failure};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
-use crate::relay::DeltaTemplate;
+use crate::relay::{DeltaTemplate, RelayOptions};
 
 /// Stream of the run events of one answer.
 ///
@@ -46,23 +46,29 @@ enum AnswerForm {
 impl WorkflowEvents {
     /// Decodes a body that is still arriving.
     pub(super) fn new(body: BodyStream, announced: AnswerFormat) -> Self {
-        Self { body: Some(body), ..Self::closed(announced) }
+        let relay = body.relay();
+        Self { body: Some(body), ..Self::closed(announced, relay) }
     }
 
     /// Decodes a complete body.
     ///
     /// # Errors
     /// Any error in the answer, wherever it occurs.
-    pub(super) fn whole(body: Bytes, announced: AnswerFormat) -> Result<Self, AgentError> {
-        let mut events = Self::closed(announced);
+    pub(super) fn whole(
+        body: Bytes,
+        announced: AnswerFormat,
+        relay: RelayOptions,
+    ) -> Result<Self, AgentError> {
+        let mut events = Self::closed(announced, relay);
         events.push_chunk(body)?;
         events.end()?;
         Ok(events)
     }
 
-    fn closed(announced: AnswerFormat) -> Self {
+    fn closed(announced: AnswerFormat, relay: RelayOptions) -> Self {
         let form = AnswerForm::Unknown { held: Vec::new(), at: 0 };
-        Self { body: None, announced, form, transcript: Transcript::default(), failure: None }
+        let transcript = Transcript::new(DeltaTemplate::new(relay.delta_template));
+        Self { body: None, announced, form, transcript, failure: None }
     }
 
     /// Reads until events are ready or the answer has ended.
@@ -180,7 +186,6 @@ impl Stream for WorkflowEvents {
 
 /// Collects the answer as events, one message per model call. Tool calls of the workflow are not part of its answer;
 /// the platform adds those that it sees at its own tool server.
-#[derive(Default)]
 struct Transcript {
     ready: VecDeque<SourceEvent>,
     /// The open message.
@@ -193,6 +198,11 @@ struct Transcript {
 }
 
 impl Transcript {
+    fn new(template: DeltaTemplate) -> Self {
+        let (ready, message) = (VecDeque::new(), None);
+        Self { ready, message, open_model_calls: 0, has_text: false, template }
+    }
+
     fn take_line(&mut self, line: &[u8]) -> Result<(), AgentError> {
         match line.trim_ascii() {
             [] => Ok(()),

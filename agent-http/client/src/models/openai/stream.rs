@@ -46,10 +46,12 @@ enum DecodeStep {
 
 impl ChatStream {
     pub(super) fn new(response: OutboundResponse) -> Self {
+        let body = response.into_stream();
+        let template = DeltaTemplate::new(body.relay().delta_template);
         Self {
-            body: response.into_stream(),
+            body,
             decoder: SseDecoder::default(),
-            template: DeltaTemplate::default(),
+            template,
             answer: AnswerDecoder::default(),
             is_finished: false,
         }

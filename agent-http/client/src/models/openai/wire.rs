@@ -117,7 +117,7 @@ mod tests {
         let chunk = |text: &str| format!(r#"{{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}"#);
         let (first, second) = (chunk("one"), chunk("two"));
         let read: Chunk<'_> = serde_json::from_str(&first).expect("a chunk");
-        let mut template = DeltaTemplate::default();
+        let mut template = DeltaTemplate::new(true);
         template.learn(first.as_bytes(), read.only_text().expect("text alone"));
         assert_eq!(template.match_chunk(second.as_bytes()), Some("two"));
     }

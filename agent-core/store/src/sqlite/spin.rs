@@ -1,0 +1,110 @@
+//! Brief polling of a queue before a thread or a task sleeps, because waking it costs as much as many reads.
+//!
+//! Everything here works the same without polling, only slower; [`SpinOptions`] selects it.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::thread;
+
+use async_channel::Receiver;
+use futures_channel::oneshot;
+
+/// Number of times a reader thread polls the empty queue, yielding in between, before it blocks: some tens of
+/// microseconds. Reads often follow one another, such as of a role and then of its documents.
+const READER_ITERATIONS: usize = 400;
+
+/// Number of times a task polls for its result before it waits for the waker.
+const TASK_ITERATIONS: usize = 100;
+
+/// Number of times the writer thread polls the empty queue for more commits, yielding in between, if the previous
+/// group was larger: some microseconds, compared with milliseconds for a disk flush.
+const WRITER_ITERATIONS: usize = 100;
+
+/// Switches of the polling. A program has no setting for them; benchmarks choose others than the default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpinOptions {
+    /// Reader threads poll the queue before they block; true.
+    pub readers: bool,
+    /// Tasks poll for the result of a read before they sleep; true.
+    pub tasks: bool,
+    /// The writer thread polls for more commits before it begins a transaction; true.
+    pub writer: bool,
+}
+
+impl Default for SpinOptions {
+    fn default() -> Self {
+        Self { readers: true, tasks: true, writer: true }
+    }
+}
+
+impl SpinOptions {
+    /// Returns the next item of a reader thread's queue; `None` once the queue is closed and empty.
+    pub(super) fn receive<T>(self, queue: &Receiver<T>) -> Option<T> {
+        let spin = || {
+            (0..READER_ITERATIONS).find_map(|_| {
+                let item = queue.try_recv().ok();
+                if item.is_none() {
+                    thread::yield_now();
+                }
+                item
+            })
+        };
+        let found = if self.readers { spin() } else { None };
+        found.or_else(|| queue.recv_blocking().ok())
+    }
+
+    /// Waits for the result of a read. With polling, other ready tasks run in between.
+    pub(super) async fn wait<T>(self, mut answered: oneshot::Receiver<T>) -> Result<T, oneshot::Canceled> {
+        let mut remaining = if self.tasks { TASK_ITERATIONS } else { 0 };
+        poll_fn(|cx| {
+            let polled = Pin::new(&mut answered).poll(cx);
+            if polled.is_pending() && remaining > 0 {
+                remaining -= 1;
+                cx.waker().wake_by_ref();
+            }
+            polled
+        })
+        .await
+    }
+
+    /// Returns how often the writer polls for more commits while a group is smaller than the previous one.
+    pub(super) fn writer_iterations(self) -> usize {
+        if self.writer { WRITER_ITERATIONS } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: [SpinOptions; 2] = [
+        SpinOptions { readers: true, tasks: true, writer: true },
+        SpinOptions { readers: false, tasks: false, writer: false },
+    ];
+
+    #[test]
+    fn a_queue_is_emptied_before_its_end_is_reported() {
+        for options in OPTIONS {
+            let (sender, queue) = async_channel::unbounded();
+            sender.try_send(1).expect("room");
+            sender.close();
+            assert_eq!((options.receive(&queue), options.receive(&queue)), (Some(1), None), "{options:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_result_and_a_cancelled_one_arrive() {
+        for options in OPTIONS {
+            let (sender, answered) = oneshot::channel();
+            let waiting = tokio::spawn(options.wait(answered));
+            for _ in 0..2 * TASK_ITERATIONS {
+                tokio::task::yield_now().await;
+            }
+            sender.send(1).expect("it waits");
+            assert_eq!(waiting.await.expect("no panic"), Ok(1), "{options:?}");
+            let (sender, answered) = oneshot::channel::<()>();
+            drop(sender);
+            assert_eq!(options.wait(answered).await, Err(oneshot::Canceled));
+        }
+    }
+}
