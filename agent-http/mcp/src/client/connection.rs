@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::McpClientLimits;
 use super::discovery::DiscoveryEntry;
 use super::exchange::Exchange;
-use super::session::Session;
+use super::session::SessionConnection;
 use super::stateless::StatelessClient;
 use super::transport::ToolServerTransport;
 
@@ -18,7 +18,7 @@ pub(super) enum Connection {
         is_cached: bool,
     },
     /// An older revision.
-    Session(Arc<Session>),
+    Session(Arc<SessionConnection>),
 }
 
 impl Connection {
@@ -42,7 +42,7 @@ impl Connection {
                 discovery.insert(&result);
                 Self::Stateless { client, is_cached: false }
             }
-            None => Self::Session(Session::open(exchange, limits.max_calls).await?),
+            None => Self::Session(SessionConnection::open(exchange, limits.max_calls).await?),
         }))
     }
 

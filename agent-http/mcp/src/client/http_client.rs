@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agent_core::error::AgentError;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::events;
 use super::exchange::{self, Answer, Exchange};
-use super::fault::failed;
+use super::fault::{failed, format_failure};
 use super::message::is_same_id;
 use crate::headers::SESSION_ID;
 
@@ -27,6 +27,8 @@ pub(super) struct HttpClient {
     exchange: Exchange,
     /// Closed together with the connection, which owns its sender.
     closed: watch::Receiver<()>,
+    /// The first failure. `rmcp` reports that of a session's last message of the handshake without its cause.
+    failure: Arc<OnceLock<Arc<str>>>,
 }
 
 /// Error of a message without an answer.
@@ -53,7 +55,12 @@ impl From<PostError> for StreamableHttpError<AgentError> {
 
 impl HttpClient {
     pub(super) fn new(exchange: Exchange, closed: watch::Receiver<()>) -> Self {
-        Self { exchange, closed }
+        Self { exchange, closed, failure: Arc::default() }
+    }
+
+    /// Returns the message of the first failure of an exchange.
+    pub(super) fn failure(&self) -> Option<Arc<str>> {
+        self.failure.get().cloned()
     }
 
     /// Sends a message; waits for an answer if the message is a request.
@@ -133,7 +140,11 @@ impl StreamableHttpClient for HttpClient {
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, StreamableHttpError<AgentError>> {
-        Ok(self.while_open(self.post(message, session_id.as_deref(), headers)).await?)
+        let posted = self.while_open(self.post(message, session_id.as_deref(), headers)).await;
+        if let Err(PostError::Failed(failure)) = &posted {
+            self.failure.get_or_init(|| format_failure(failure).into());
+        }
+        Ok(posted?)
     }
 
     /// Ends a session; sent when the connection is closed.

@@ -32,26 +32,24 @@ const MAX_PENDING_REPORTS: usize = 64;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An open session; dropping the last reference ends it.
-pub(super) struct Session {
+pub(super) struct SessionConnection {
     service: RunningService<RoleClient, ProgressRouter>,
     /// Dropping the sender stops this session's pending requests.
     _open: watch::Sender<()>,
 }
 
-impl Session {
+impl SessionConnection {
     /// Initializes a session.
     ///
     /// The error is a message for the model.
     pub(super) async fn open(exchange: Exchange, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
         let (open, closed) = watch::channel(());
-        let transport = StreamableHttpClientTransport::with_client(
-            HttpClient::new(exchange, closed),
-            transport_config(max_calls),
-        );
+        let http = HttpClient::new(exchange, closed);
+        let transport = StreamableHttpClientTransport::with_client(http.clone(), transport_config(max_calls));
         let service = ProgressRouter::default()
             .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
             .await
-            .map_err(|error| fault::connect_error(&error))?;
+            .map_err(|error| http.failure().unwrap_or_else(|| fault::connect_error(&error)))?;
         Ok(Arc::new(Self { service, _open: open }))
     }
 
@@ -119,7 +117,7 @@ fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
 
 /// A call that the server is processing. Dropping it before its answer cancels the call.
 struct PendingCall {
-    session: Arc<Session>,
+    session: Arc<SessionConnection>,
     handle: Option<RequestHandle<RoleClient>>,
 }
 

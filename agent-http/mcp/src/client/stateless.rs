@@ -54,7 +54,7 @@ pub(super) struct StatelessClient {
 }
 
 /// Error of a request.
-pub(super) enum RequestError {
+pub(super) enum ExchangeError {
     /// The server has sent a JSON-RPC error.
     Rpc { status: StatusCode, error: ErrorData },
     /// The server has sent an unsuccessful HTTP status and no JSON-RPC error.
@@ -65,13 +65,13 @@ pub(super) enum RequestError {
     Unanswered,
 }
 
-impl From<AgentError> for RequestError {
+impl From<AgentError> for ExchangeError {
     fn from(failure: AgentError) -> Self {
         Self::Failed(failure)
     }
 }
 
-impl RequestError {
+impl ExchangeError {
     /// Returns the message for the model.
     pub(super) fn message(&self) -> String {
         match self {
@@ -111,7 +111,7 @@ fn is_rejection(status: StatusCode) -> bool {
 }
 
 #[derive(Serialize)]
-struct Request<'a, P> {
+struct RpcRequest<'a, P> {
     jsonrpc: JsonRpcVersion2_0,
     id: &'a RequestId,
     method: &'static str,
@@ -134,7 +134,7 @@ struct CallParams<'a> {
 
 /// A message of the server whose content is not parsed yet. `rmcp`'s type tries every result of the protocol in turn.
 #[derive(Deserialize)]
-struct Message<'a> {
+struct ServerMessage<'a> {
     #[serde(rename = "jsonrpc")]
     _jsonrpc: JsonRpcVersion2_0,
     id: Option<RequestId>,
@@ -147,7 +147,7 @@ struct Message<'a> {
     error: Option<ErrorData>,
 }
 
-impl<'a> Message<'a> {
+impl<'a> ServerMessage<'a> {
     /// Returns the answer to the request `id`, if the message is one. An error without an identifier is taken as one.
     fn answer_to(self, id: &RequestId) -> Option<Result<&'a RawValue, ErrorData>> {
         match (self.result, self.error) {
@@ -167,17 +167,17 @@ impl StatelessClient {
     /// Sends `server/discover`. Returns `None` if the server does not support the revision: any rejection except that of
     /// the credentials means that, since servers of older revisions reject the unknown request in various ways, or not
     /// at all.
-    pub(super) async fn discover(&self) -> Result<Option<DiscoverResult>, RequestError> {
+    pub(super) async fn discover(&self) -> Result<Option<DiscoverResult>, ExchangeError> {
         let (id, params) = (self.new_id(), DiscoverParams { meta: &CLIENT_META });
-        let request = Request { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };
+        let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };
         let read = |result: &RawValue| serde_json::from_str::<DiscoverResult>(result.get()).ok();
         let Ok(discovered) = timeout(DISCOVER_TIMEOUT, self.send(&request, None, |_| (), read)).await else {
             return Ok(None);
         };
         match discovered {
             Ok(result) => Ok(result.filter(|result| result.supported_versions.contains(&VERSION))),
-            Err(RequestError::Rpc { .. }) => Ok(None),
-            Err(RequestError::Status { status, .. })
+            Err(ExchangeError::Rpc { .. }) => Ok(None),
+            Err(ExchangeError::Status { status, .. })
                 if status.is_client_error() && !exchange::rejects_credentials(status) =>
             {
                 Ok(None)
@@ -192,14 +192,14 @@ impl StatelessClient {
         name: &str,
         arguments: &JsonObject,
         progress: &dyn Progress,
-    ) -> Result<Result<ToolOutput, ToolError>, RequestError> {
+    ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
         let _permit = self.calls.acquire().await.map_err(|_| failed("the run is over"))?;
         let id = self.new_id();
         let token = ProgressToken(id.clone());
         let mut meta = CLIENT_META.clone();
         meta.set_progress_token(token.clone());
         let params = CallParams { meta: &meta, name, arguments };
-        let request = Request { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/call", params };
+        let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/call", params };
         let forward = |report: ProgressNotificationParam| {
             if report.progress_token == token {
                 forward_progress(&report, progress);
@@ -215,27 +215,28 @@ impl StatelessClient {
     /// Sends a request, and returns its result as read by `read`.
     async fn send<T>(
         &self,
-        request: &Request<'_, impl Serialize>,
+        request: &RpcRequest<'_, impl Serialize>,
         name: Option<&str>,
         mut on_progress: impl FnMut(ProgressNotificationParam),
         read: impl Fn(&RawValue) -> T,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
         let body = serde_json::to_vec(request).map_err(|_| failed("the call cannot be written"))?;
         let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
         let status = response.status;
         if let Some(failure) = response.status_error.take() {
             return Err(match exchange::read_error(response).await {
-                Some(error) => RequestError::Rpc { status, error },
-                None => RequestError::Status { status, failure },
+                Some(error) => ExchangeError::Rpc { status, error },
+                None => ExchangeError::Status { status, failure },
             });
         }
         let as_answer = |answer: Result<&RawValue, ErrorData>| {
-            answer.map(&read).map_err(|error| RequestError::Rpc { status, error })
+            answer.map(&read).map_err(|error| ExchangeError::Rpc { status, error })
         };
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
-                let message: Message<'_> = serde_json::from_slice(&body).map_err(|_| failed(NO_MESSAGE))?;
+                let message: ServerMessage<'_> =
+                    serde_json::from_slice(&body).map_err(|_| failed(NO_MESSAGE))?;
                 if message.method.is_none() && message.result.is_none() && message.error.is_none() {
                     return Err(failed(NO_MESSAGE).into());
                 }
@@ -246,9 +247,11 @@ impl StatelessClient {
                 let event = events.next().await?;
                 // What is no message is skipped: the answer may still follow.
                 let data = event.data.unwrap_or_default();
-                let Ok(message) = serde_json::from_str::<Message<'_>>(&data) else { continue };
+                let Ok(message) = serde_json::from_str::<ServerMessage<'_>>(&data) else { continue };
                 match message.method.as_deref() {
-                    None => return as_answer(message.answer_to(request.id).ok_or(RequestError::Unanswered)?),
+                    None => {
+                        return as_answer(message.answer_to(request.id).ok_or(ExchangeError::Unanswered)?);
+                    }
                     Some("notifications/progress") => {
                         let report = message.params.map(|params| serde_json::from_str(params.get()));
                         report.and_then(Result::ok).map(&mut on_progress);
@@ -314,8 +317,8 @@ mod tests {
     #[test]
     fn rejections_that_may_concern_the_revision_are_known() {
         let rpc =
-            |status, code| RequestError::Rpc { status, error: ErrorData::new(ErrorCode(code), "no", None) };
-        let status = |status| RequestError::Status { status, failure: failed("no") };
+            |status, code| ExchangeError::Rpc { status, error: ErrorData::new(ErrorCode(code), "no", None) };
+        let status = |status| ExchangeError::Status { status, failure: failed("no") };
         for (error, expected) in [
             (rpc(StatusCode::OK, -32601), true),
             (rpc(StatusCode::OK, -32022), true),
@@ -326,8 +329,8 @@ mod tests {
             (status(StatusCode::UNAUTHORIZED), false),
             (status(StatusCode::TOO_MANY_REQUESTS), false),
             (status(StatusCode::BAD_GATEWAY), false),
-            (RequestError::Failed(failed("no")), false),
-            (RequestError::Unanswered, false),
+            (ExchangeError::Failed(failed("no")), false),
+            (ExchangeError::Unanswered, false),
         ] {
             assert_eq!(error.may_reject_revision(), expected, "{}", error.message());
         }
