@@ -112,29 +112,33 @@ async fn run_interleaved(
     let slices = measurement.slices();
     let mut figures = vec![Vec::new(); turns.len()];
     for repeat in 1..=scale.repeats {
-        let mut sums = vec![0.0; turns.len()];
+        let mut samples = vec![Vec::new(); turns.len()];
         for slice in repeat..repeat + slices {
             let mut places: Vec<_> = (0..turns.len()).collect();
             if slice % 2 == 0 {
                 places.reverse();
             }
             for place in places {
-                sums[place] += turns[place].run(measurement, bench, scale).await?;
+                samples[place].extend(turns[place].run(measurement, bench, scale).await?);
             }
         }
-        for ((turn, figures), sum) in turns.iter().zip(&mut figures).zip(sums) {
-            let (name, unit, figure) = (turn.subject.name, measurement.unit(), sum / slices as f64);
+        for ((turn, figures), samples) in turns.iter().zip(&mut figures).zip(samples) {
+            let (name, unit, figure) =
+                (turn.subject.name, measurement.unit(), measurement.summarize(samples));
             eprintln!("{measurement}, {repeat} of {}, {name}: {figure:.3} {unit}", scale.repeats);
             figures.push(figure);
         }
     }
-    let figures_of_reference = &figures[0];
-    let row = |(contender, figures): (&Contender<'_>, &Vec<f64>)| {
+    let row = |(contender, own): (&Contender<'_>, &Vec<f64>)| {
         let (_, limit) = *asked(contender)?;
-        let (subject, reference) = (contender.subject.name, figures_of_reference.clone());
-        Some(Row { measurement, subject, limit, reference, figures: figures.clone() })
+        // A subject that was not selected cannot be a reference.
+        let named = limit.reference().unwrap_or(reference.subject.name);
+        let place = turns.iter().position(|turn| turn.subject.name == named)?;
+        let (reference_name, reference) = (turns[place].subject.name, figures[place].clone());
+        let subject = contender.subject.name;
+        Some(Row { measurement, subject, limit, reference_name, reference, figures: own.clone() })
     };
-    Ok(turns.into_iter().zip(&figures).skip(1).filter_map(row).collect())
+    Ok(turns.iter().copied().zip(&figures).skip(1).filter_map(row).collect())
 }
 
 /// A subject and its running processes.
@@ -151,15 +155,16 @@ impl<'a> Contender<'a> {
         Ok(Self { subject, running })
     }
 
-    async fn run(&self, measurement: Measurement, bench: &Bench, scale: &Scale) -> Result<f64> {
+    async fn run(&self, measurement: Measurement, bench: &Bench, scale: &Scale) -> Result<Vec<f64>> {
         let fresh = match measurement.needs_fresh_process() {
             true => Some((self.subject.start)(bench)?),
             false => None,
         };
-        let figure = measurement.run(fresh.as_ref().unwrap_or(&self.running), scale).await;
-        match figure.with_context(|| format!("{measurement}, {}", self.subject.name))? {
-            figure if figure.is_finite() && figure > 0.0 => Ok(figure),
-            figure => bail!("{measurement}, {}: {figure} is no measurement", self.subject.name),
+        let samples = measurement.run(fresh.as_ref().unwrap_or(&self.running), scale).await;
+        let samples = samples.with_context(|| format!("{measurement}, {}", self.subject.name))?;
+        match samples.iter().find(|sample| !(sample.is_finite() && **sample > 0.0)) {
+            None => Ok(samples),
+            Some(sample) => bail!("{measurement}, {}: {sample} is no measurement", self.subject.name),
         }
     }
 }

@@ -208,7 +208,7 @@ async fn turns() -> Result<TurnTimes> {
     let mut figures = [(); 2].map(|()| Vec::with_capacity(REPEATS));
     for _ in 0..REPEATS {
         for (figure, running) in figures.iter_mut().zip([&memory, &sqlite]) {
-            figure.push(Measurement::FirstToken.run(running, &Scale::FULL).await?);
+            figure.extend(Measurement::FirstToken.run(running, &Scale::FULL).await?);
         }
     }
     let [memory, sqlite] = figures.map(median);

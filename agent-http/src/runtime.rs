@@ -9,6 +9,7 @@ use std::sync::Arc;
 use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
+use agent_mcp::client::DiscoveryCache;
 use http::request;
 
 use crate::auth::BearerAuth;
@@ -35,6 +36,8 @@ pub struct RuntimeState {
     pub bot_api: Option<BotApi>,
     /// Checks `RUNTIME_SECRET`, if it is set.
     pub bearer_auth: BearerAuth,
+    /// Tool servers whose protocol revision is known.
+    pub discoveries: DiscoveryCache,
     /// Limits of the tool loop.
     pub limits: LoopLimits,
     /// Clock for the timeouts of tool calls.

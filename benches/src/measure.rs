@@ -9,6 +9,7 @@ use crate::{
     load::{self, Connection},
     process::{CpuTime, resident_kib},
     subjects::RunningSubject,
+    table::median,
 };
 
 /// The burst: 200 tokens in one write.
@@ -25,6 +26,9 @@ pub const BEHAVIOURS: [Behaviour; 6] =
 
 /// Number of concurrent connections in the tool exchange.
 const TOOL_CONNECTIONS: usize = 8;
+/// Number of chats in [`Measurement::MemoryAfterChats`], and of the connections that they are spread over.
+pub const FIRST_CHATS: usize = 100;
+const FIRST_CHAT_CONNECTIONS: usize = 10;
 
 /// A kind of load and the figure that it yields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +42,12 @@ pub enum Measurement {
     Paced,
     /// Median milliseconds from a request to the first token, on one connection.
     FirstToken,
+    /// 99th percentile of the same times.
+    FirstTokenTail,
+    /// MiB of resident memory of a process that has been started and has answered nothing but its health check.
+    MemoryAtRest,
+    /// MiB of resident memory after the first [`FIRST_CHATS`] chats.
+    MemoryAfterChats,
     /// KiB of resident memory per open stream.
     Memory,
     /// CPU milliseconds per exchange of two model calls with one tool call in between.
@@ -90,6 +100,9 @@ impl fmt::Display for Measurement {
             }
             Self::Paced => f.write_str("paced: CPU per 1,000 chunks"),
             Self::FirstToken => f.write_str("first token, p50"),
+            Self::FirstTokenTail => f.write_str("first token, p99"),
+            Self::MemoryAtRest => f.write_str("resident memory at rest"),
+            Self::MemoryAfterChats => write!(f, "resident memory after {FIRST_CHATS} chats"),
             Self::Memory => f.write_str("memory per open stream"),
             Self::ToolExchange => f.write_str("two-turn tool exchange: CPU"),
         }
@@ -101,6 +114,7 @@ impl Measurement {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Memory => "KiB",
+            Self::MemoryAtRest | Self::MemoryAfterChats => "MiB",
             _ => "ms",
         }
     }
@@ -108,36 +122,54 @@ impl Measurement {
     /// Returns true if each run needs a fresh process: memory that the allocator kept from an earlier load would hide
     /// what this load allocates.
     pub fn needs_fresh_process(self) -> bool {
-        self == Self::Memory
+        matches!(self, Self::Memory | Self::MemoryAtRest | Self::MemoryAfterChats)
     }
 
     /// Returns the number of slices per repeat. Slices of all subjects alternate, so that other activity on the
-    /// machine affects all subjects alike. A repeat's figure is the mean of its slices.
+    /// machine affects all subjects alike.
     pub fn slices(self) -> usize {
         match self {
             // Each slice is one connection, and the cores that its threads are scheduled on decide much of the
             // result.
-            Self::FirstToken => 12,
+            Self::FirstToken | Self::FirstTokenTail => 12,
             Self::Burst { .. } | Self::ToolExchange => 4,
             Self::Paced => 2,
-            Self::Memory => 1,
+            Self::Memory | Self::MemoryAtRest | Self::MemoryAfterChats => 1,
         }
     }
 
-    /// Sends one slice of the load to `subject` and returns the figure in [`Measurement::unit`].
+    /// Returns the figure of a repeat from the samples of all its slices: their 99th percentile for a tail, else their
+    /// mean. NaN without samples.
+    pub fn summarize(self, mut samples: Vec<f64>) -> f64 {
+        match self {
+            Self::FirstTokenTail => {
+                samples.sort_by(f64::total_cmp);
+                let rank = (samples.len() * 99).div_ceil(100);
+                samples.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
+            }
+            _ => samples.iter().sum::<f64>() / samples.len() as f64,
+        }
+    }
+
+    /// Sends one slice of the load to `subject` and returns its samples in [`Measurement::unit`]: the time of each
+    /// request for a tail, else a single figure.
     ///
     /// # Errors
     /// A response is wrong, or a process has exited.
-    pub async fn run(self, subject: &RunningSubject, scale: &Scale) -> Result<f64> {
-        match self {
+    pub async fn run(self, subject: &RunningSubject, scale: &Scale) -> Result<Vec<f64>> {
+        let figure = match self {
             Self::Burst { connections } => {
                 burst(subject, connections, scale.burst_requests / connections).await
             }
             Self::Paced => paced(subject, scale.paced_streams).await,
-            Self::FirstToken => first_token(subject, scale.first_requests).await,
+            Self::FirstToken => Ok(median(first_tokens(subject, scale.first_requests).await?)),
+            Self::FirstTokenTail => return first_tokens(subject, scale.first_requests).await,
             Self::Memory => memory(subject, scale.open_streams).await,
+            Self::MemoryAtRest => resident_mib(subject),
+            Self::MemoryAfterChats => memory_after_chats(subject).await,
             Self::ToolExchange => tool_exchange(subject, scale.tool_exchanges / TOOL_CONNECTIONS).await,
-        }
+        };
+        Ok(vec![figure?])
     }
 }
 
@@ -174,7 +206,8 @@ async fn paced(subject: &RunningSubject, streams: usize) -> Result<f64> {
     bail!("{merged}: merged chunks are cheap, and what was paced is not any more")
 }
 
-async fn first_token(subject: &RunningSubject, requests: usize) -> Result<f64> {
+/// Returns the times of `requests` requests in sequence, after a warm-up on the same connection.
+async fn first_tokens(subject: &RunningSubject, requests: usize) -> Result<Vec<f64>> {
     let steps = subject.steps(Behaviour::First);
     let mut connection = Connection::open(subject.address).await?;
     for _ in 0..requests.div_ceil(10) {
@@ -182,10 +215,21 @@ async fn first_token(subject: &RunningSubject, requests: usize) -> Result<f64> {
     }
     let mut times = Vec::with_capacity(requests);
     for _ in 0..requests {
-        times.push(connection.exchange(&steps).await?);
+        times.push(millis(connection.exchange(&steps).await?));
     }
-    times.sort_unstable();
-    Ok(millis(times[requests / 2]))
+    Ok(times)
+}
+
+fn resident_mib(subject: &RunningSubject) -> Result<f64> {
+    Ok(resident_kib(&subject.processes)? as f64 / 1024.0)
+}
+
+async fn memory_after_chats(subject: &RunningSubject) -> Result<f64> {
+    let open = load::connect(subject.address, FIRST_CHAT_CONNECTIONS).await?;
+    let exchanges = FIRST_CHATS / FIRST_CHAT_CONNECTIONS;
+    let open = load::run(open, &subject.steps(Behaviour::First), exchanges, Duration::ZERO).await?;
+    drop(open);
+    resident_mib(subject)
 }
 
 async fn memory(subject: &RunningSubject, streams: usize) -> Result<f64> {
@@ -215,4 +259,23 @@ fn per_thousand(used: Duration, chunks: usize) -> f64 {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tail_is_the_percentile_of_all_samples_and_everything_else_a_mean() {
+        let samples: Vec<f64> = (1..=2000).rev().map(f64::from).collect();
+        assert_eq!(Measurement::FirstTokenTail.summarize(samples), 1980.0);
+        assert_eq!(Measurement::FirstToken.summarize(vec![1.0, 2.0, 6.0]), 3.0);
+        assert!(Measurement::FirstTokenTail.summarize(Vec::new()).is_nan());
+        assert!(Measurement::FirstToken.summarize(Vec::new()).is_nan());
+    }
+
+    #[test]
+    fn a_tail_has_at_least_two_thousand_samples_per_repeat() {
+        assert!(Scale::FULL.first_requests * Measurement::FirstTokenTail.slices() >= 2000);
+    }
 }

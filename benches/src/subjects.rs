@@ -34,6 +34,8 @@ const MESSAGE: &str = "What is there to do?";
 const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
 const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
+/// Value of settings that limit the rate of requests, which the load would exceed.
+const UNLIMITED: &str = "1000000000";
 /// Number of worker threads, the same as in the references.
 const WORKER_THREADS: &str = "2";
 
@@ -53,6 +55,9 @@ pub const REFERENCE: Subject = Subject { name: "bare hyper proxy", start: bare_p
 const BURST_8: Measurement = Measurement::Burst { connections: 8 };
 const BURST_64: Measurement = Measurement::Burst { connections: 64 };
 
+/// Name of the subject that the long way of a tool call is compared with.
+const EMBEDDED: &str = "application, embedded backend";
+
 /// The services under test.
 pub const SUBJECTS: [Subject; 4] = [
     Subject {
@@ -63,18 +68,24 @@ pub const SUBJECTS: [Subject; 4] = [
             (BURST_64, Limit::Ratio(0.5)),
             (Measurement::Paced, Limit::Ratio(1.15)),
             (Measurement::FirstToken, Limit::Ratio(1.3)),
+            (Measurement::FirstTokenTail, Limit::Ratio(1.5)),
             (Measurement::Memory, Limit::Figure(32.0)),
+            (Measurement::MemoryAtRest, Limit::Figure(15.0)),
+            (Measurement::MemoryAfterChats, Limit::Figure(25.0)),
         ],
     },
     Subject {
-        name: "application, embedded backend",
+        name: EMBEDDED,
         start: application_embedded,
         limits: &[
             (BURST_8, Limit::Ratio(0.5)),
             (BURST_64, Limit::Ratio(0.5)),
             (Measurement::Paced, Limit::Ratio(1.15)),
             (Measurement::FirstToken, Limit::Ratio(1.3)),
+            (Measurement::FirstTokenTail, Limit::Ratio(1.5)),
             (Measurement::Memory, Limit::Figure(32.0)),
+            (Measurement::MemoryAtRest, Limit::Figure(20.0)),
+            (Measurement::MemoryAfterChats, Limit::Figure(40.0)),
             (Measurement::ToolExchange, Limit::Ratio(3.0)),
         ],
     },
@@ -86,6 +97,7 @@ pub const SUBJECTS: [Subject; 4] = [
             (BURST_64, Limit::Ratio(1.0)),
             (Measurement::Paced, Limit::Ratio(2.4)),
             (Measurement::FirstToken, Limit::Ratio(2.5)),
+            (Measurement::ToolExchange, Limit::RatioTo { subject: EMBEDDED, most: 1.8 }),
         ],
     },
     // The limits are 1.3 times those of the runtime.
@@ -101,12 +113,15 @@ pub const SUBJECTS: [Subject; 4] = [
     },
 ];
 
-const NOISE: [(Measurement, Limit); 6] = [
+const NOISE: [(Measurement, Limit); 9] = [
     (BURST_8, Limit::None),
     (BURST_64, Limit::None),
     (Measurement::Paced, Limit::None),
     (Measurement::FirstToken, Limit::None),
+    (Measurement::FirstTokenTail, Limit::None),
     (Measurement::Memory, Limit::None),
+    (Measurement::MemoryAtRest, Limit::None),
+    (Measurement::MemoryAfterChats, Limit::None),
     (Measurement::ToolExchange, Limit::None),
 ];
 
@@ -169,20 +184,21 @@ impl Bench {
         Ok(command)
     }
 
-    /// Starts one of `agentd`'s services on a free port and waits until it is ready. `allow` lists the addresses that
-    /// URLs in roles and requests may name.
-    fn service(&self, mut command: Command, allow: &[SocketAddr]) -> Result<(Process, SocketAddr)> {
-        let address = free_address()?;
+    /// Starts one of `agentd`'s services at `address` and waits until it is ready. `allow` lists the addresses that URLs
+    /// in roles and requests may name.
+    fn service(&self, mut command: Command, address: SocketAddr, allow: &[SocketAddr]) -> Result<Process> {
         let allow: Vec<_> = allow.iter().map(SocketAddr::to_string).collect();
         command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
         command.env("OUTBOUND_ALLOW", allow.join(","));
         let mut process = Process::start(command, self.scratch.path())?;
         process.wait_until(|| is_ready(address))?;
-        Ok((process, address))
+        Ok(process)
     }
 
-    fn start_runtime(&self) -> Result<(Process, SocketAddr)> {
-        self.service(self.agentd(&["runtime"])?, &[self.upstream])
+    /// Starts a runtime that may call the vendor and the tool servers at `tools`.
+    fn start_runtime(&self, tools: &[SocketAddr]) -> Result<(Process, SocketAddr)> {
+        let (address, allow) = (free_address()?, [&[self.upstream][..], tools].concat());
+        Ok((self.service(self.agentd(&["runtime"])?, address, &allow)?, address))
     }
 
     /// Starts the runtime with another program than `agentd`, which must read the same settings.
@@ -190,26 +206,29 @@ impl Bench {
     /// # Errors
     /// The runtime could not be started.
     pub fn start_runtime_with(&self, program: &Path, arguments: &[&str]) -> Result<RunningSubject> {
-        let (process, address) = self.service(self.command(program, arguments)?, &[self.upstream])?;
+        let address = free_address()?;
+        let process = self.service(self.command(program, arguments)?, address, &[self.upstream])?;
         Ok(RunningSubject { processes: vec![process], address, exchange: runtime_exchange(self) })
     }
 
-    /// Starts the application with `agents` in its workspace, and creates a session token of their owner.
+    /// Starts the application at `address` with `agents` in its workspace, and creates a session token of their owner.
     fn start_application(
         &self,
+        address: SocketAddr,
         agents: Vec<Value>,
         allow: &[SocketAddr],
-    ) -> Result<(Process, SocketAddr, String)> {
+    ) -> Result<(Process, String)> {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
         // Workflow tokens outlive their runs, and the default lifetime would exceed the limit of live tokens at this
         // rate.
         command.env("DATA_SECRET", DATA_SECRET).env("MCP_WORKFLOW_TTL", "10s");
+        command.env("MCP_REQUESTS_PER_MINUTE", UNLIMITED);
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
         import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);
         last_output_line(&mut import)?;
-        let (process, address) = self.service(command, allow)?;
+        let process = self.service(command, address, allow)?;
         let token = last_output_line(&mut self.agentd(&[
             "token",
             "session",
@@ -218,7 +237,7 @@ impl Bench {
             "--company",
             COMPANY,
         ])?)?;
-        Ok((process, address, token))
+        Ok((process, token))
     }
 
     fn file(&self, content: &Value) -> Result<PathBuf> {
@@ -309,7 +328,7 @@ fn vendor_alone(bench: &Bench) -> Result<RunningSubject> {
 
 /// Starts the runtime, measured by `POST /chat` with the ten fields of its contract.
 fn runtime(bench: &Bench) -> Result<RunningSubject> {
-    let (process, address) = bench.start_runtime()?;
+    let (process, address) = bench.start_runtime(&[])?;
     Ok(RunningSubject { processes: vec![process], address, exchange: runtime_exchange(bench) })
 }
 
@@ -344,13 +363,16 @@ fn application_embedded(bench: &Bench) -> Result<RunningSubject> {
         role(behaviour, json!({}), json!([{"name": "EmbeddedAI", "content": container}]))
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
-    let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
+    let address = free_address()?;
+    let (process, token) = bench.start_application(address, agents, &[bench.upstream])?;
     Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 
-/// Starts the application and the runtime, measured by `POST /api/agent/chat`: application to runtime to vendor.
+/// Starts the application and the runtime, measured by `POST /api/agent/chat`: application to runtime to vendor, and for
+/// a tool call from the runtime back to the application over MCP.
 fn application_and_runtime(bench: &Bench) -> Result<RunningSubject> {
-    let (runtime, runtime_address) = bench.start_runtime()?;
+    let address = free_address()?;
+    let (runtime, runtime_address) = bench.start_runtime(&[address])?;
     let vendor = bench.vendor_url();
     let agent = |behaviour: Behaviour| {
         let backend = json!({
@@ -361,7 +383,7 @@ fn application_and_runtime(bench: &Bench) -> Result<RunningSubject> {
         role(behaviour, backend, json!([]))
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
-    let (application, address, token) = bench.start_application(agents, &[runtime_address])?;
+    let (application, token) = bench.start_application(address, agents, &[runtime_address])?;
     Ok(RunningSubject {
         processes: vec![application, runtime],
         address,
@@ -377,7 +399,8 @@ fn application_workflow(bench: &Bench) -> Result<RunningSubject> {
         role(behaviour, json!({}), json!([container]))
     };
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
-    let (process, address, token) = bench.start_application(agents, &[bench.upstream])?;
+    let address = free_address()?;
+    let (process, token) = bench.start_application(address, agents, &[bench.upstream])?;
     Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
 }
 

@@ -9,10 +9,27 @@ use crate::measure::Measurement;
 pub enum Limit {
     /// Limit of the ratio to the reference in the same run.
     Ratio(f64),
+    /// Limit of the ratio to another subject in the same run.
+    RatioTo {
+        /// Name of the other subject.
+        subject: &'static str,
+        /// The limit.
+        most: f64,
+    },
     /// Limit of the figure itself, in its measurement's unit.
     Figure(f64),
     /// No limit; the figure is reported only.
     None,
+}
+
+impl Limit {
+    /// Returns the name of the subject that the row is compared with, if it is not the reference.
+    pub fn reference(self) -> Option<&'static str> {
+        match self {
+            Self::RatioTo { subject, .. } => Some(subject),
+            Self::Ratio(_) | Self::Figure(_) | Self::None => None,
+        }
+    }
 }
 
 /// One row of the table: the figures of all repeats.
@@ -24,6 +41,8 @@ pub struct Row {
     pub subject: &'static str,
     /// Upper limit of the figure.
     pub limit: Limit,
+    /// Name of the reference.
+    pub reference_name: &'static str,
     /// The reference's figure in each repeat.
     pub reference: Vec<f64>,
     /// The subject's figure in each repeat.
@@ -39,7 +58,7 @@ impl Row {
     /// Returns true if the figure is within the limit.
     pub fn is_within_limit(&self) -> bool {
         match self.limit {
-            Limit::Ratio(most) => self.ratio() <= most,
+            Limit::Ratio(most) | Limit::RatioTo { most, .. } => self.ratio() <= most,
             Limit::Figure(most) => median(self.figures.clone()) <= most,
             Limit::None => true,
         }
@@ -48,9 +67,13 @@ impl Row {
     fn line(&self) -> String {
         let unit = self.measurement.unit();
         let limit = match self.limit {
-            Limit::Ratio(most) => format!("≤ {most} ×"),
+            Limit::Ratio(most) | Limit::RatioTo { most, .. } => format!("≤ {most} ×"),
             Limit::Figure(most) => format!("≤ {most} {unit}"),
             Limit::None => "–".to_owned(),
+        };
+        let subject = match self.limit.reference() {
+            None => self.subject.to_owned(),
+            Some(_) => format!("{}, beside {}", self.subject, self.reference_name),
         };
         let verdict = match (self.limit, self.is_within_limit()) {
             (Limit::None, _) => "–",
@@ -60,7 +83,7 @@ impl Row {
         format!(
             "| {} | {} | {} {unit} | {} {unit} | {:.2} × | {limit} | {verdict} |",
             self.measurement,
-            self.subject,
+            subject,
             figure(median(self.reference.clone())),
             figure(median(self.figures.clone())),
             self.ratio(),
@@ -71,7 +94,7 @@ impl Row {
 /// Formats `rows` as a Markdown table.
 pub fn markdown(rows: &[Row]) -> String {
     let mut table = String::from(
-        "| measurement | subject | bare hyper proxy | subject's figure | ratio | limit | |\n\
+        "| measurement | subject | reference | subject's figure | ratio | limit | |\n\
          |---|---|--:|--:|--:|--:|---|\n",
     );
     for row in rows {
@@ -103,7 +126,14 @@ mod tests {
 
     fn row(limit: Limit, reference: &[f64], figures: &[f64]) -> Row {
         let measurement = Measurement::Paced;
-        Row { measurement, subject: "s", limit, reference: reference.to_vec(), figures: figures.to_vec() }
+        Row {
+            measurement,
+            subject: "s",
+            limit,
+            reference_name: limit.reference().unwrap_or("proxy"),
+            reference: reference.to_vec(),
+            figures: figures.to_vec(),
+        }
     }
 
     #[test]
@@ -128,5 +158,13 @@ mod tests {
             line,
             "| paced: CPU per 1,000 chunks | s | 4.00 ms | 4.40 ms | 1.10 × | ≤ 0.5 × | **missed** |"
         );
+    }
+
+    #[test]
+    fn a_line_names_another_subject_that_it_is_compared_with() {
+        let limit = Limit::RatioTo { subject: "other", most: 1.8 };
+        let line = row(limit, &[2.0], &[3.0]).line();
+        assert!(line.contains("| s, beside other | 2.00 ms | 3.00 ms | 1.50 × | ≤ 1.8 × | met |"), "{line}");
+        assert!(!row(limit, &[2.0], &[4.0]).is_within_limit());
     }
 }

@@ -4,17 +4,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::tool::ExecutionContext;
-use agent_mcp::server::{Change, Features, Identity, McpServer, TokenResolver};
+use agent_mcp::server::{CallContext, Change, Features, Identity, McpServer, TokenResolver};
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
-use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorData,
     GetPromptRequestParams, GetPromptResponse, GetPromptResult, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, ProgressNotificationParam,
-    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ResultType, ServerConfig, Tool,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ResultType, ServerConfig, Tool,
 };
-use rmcp::service::RequestContext;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -98,22 +96,19 @@ impl Features for Fixture {
         &self,
         who: &Identity,
         call: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
+        context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
         let tool = self.find("tools", "name", &call.name);
         let tool = tool.ok_or_else(|| ErrorData::invalid_params("Unknown tool", None))?;
         match &*call.name {
             "test_tool_with_progress" => {
                 for progress in [0.0, 50.0, 100.0] {
-                    if let Some(token) = context.meta.get_progress_token() {
-                        let report = ProgressNotificationParam::new(token, progress).with_total(100.0);
-                        context.peer.notify_progress(report).await.expect("the client follows");
-                    }
+                    context.progress.report(progress, Some(100.0), None);
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
             "test_missing_capability" => {
-                let capabilities = context.client_capabilities().unwrap_or_default();
+                let capabilities = context.client_capabilities.clone().unwrap_or_default();
                 if serde_json::to_value(capabilities).expect("JSON").get("sampling").is_none() {
                     let required: ClientCapabilities = from_table(json!({"sampling": {}}));
                     return Err(ErrorData::missing_required_client_capability(required));

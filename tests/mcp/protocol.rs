@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 
 use super::world::{McpTestConfig, McpTestServer, REQUEST_META};
@@ -85,6 +86,55 @@ async fn an_answer_is_framed_as_it_is_asked_for() {
                 assert_eq!(report["params"]["progress"], step as f64 + 1.0);
                 assert_eq!(report["params"]["progressToken"], "p");
             }
+        }
+    }
+}
+
+/// A tool's name in Base64 is valid and leaves the call to `rmcp`, which is the reference for the short way.
+#[tokio::test]
+async fn calls_are_answered_by_the_short_way_as_by_rmcp() {
+    let world = McpTestServer::start(McpTestConfig::default()).await;
+    let cases = [
+        ("readTodos", json!({})),
+        ("steps", json!({})),
+        ("none", json!({})),
+        ("fails", json!({"how": "output"})),
+        ("fails", json!({"how": "defect"})),
+        ("fails", json!({"how": "unknown"})),
+        ("fails", json!({})),
+        ("createTodo", json!({"title": 7})),
+    ];
+    let accepted = [None, Some("application/json"), Some("application/json, text/event-stream")];
+    for ((tool, arguments), accept) in cases.iter().flat_map(|case| accepted.map(|accept| (case, accept))) {
+        for token in [None, Some(json!("p")), Some(json!(7))] {
+            let mut meta: Value = serde_json::from_str(REQUEST_META).expect("JSON");
+            if let Some(token) = &token {
+                meta["progressToken"] = token.clone();
+            }
+            let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
+            let body =
+                json!({"jsonrpc": "2.0", "id": "x", "method": "tools/call", "params": params}).to_string();
+            let send = async |name: String| {
+                let mut post = world.post("?token=ada", body.clone());
+                post = post.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call");
+                if let Some(accept) = accept {
+                    post = post.header("accept", accept);
+                }
+                let response = post.header("mcp-name", name).send().await.expect("an answer");
+                let mut headers = response.headers().clone();
+                // These differ between any two responses.
+                for name in ["date", "x-request-id"] {
+                    headers.remove(name);
+                }
+                // The length of a response that is a stream is not known.
+                for name in ["content-length", "transfer-encoding"] {
+                    headers.remove(name);
+                }
+                (response.status(), headers, response.text().await.expect("a whole body"))
+            };
+            let encoded = format!("=?base64?{}?=", BASE64_STANDARD.encode(tool));
+            let (short, reference) = (send((*tool).to_owned()).await, send(encoded).await);
+            assert_eq!(short, reference, "{tool} {arguments} {accept:?} {token:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use self::table::streamed;
 use crate::support::server::{self, Server};
 use crate::support::third_party::RmcpServer;
-use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, text_result};
+use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{TEST_TIMEOUT, expect_problem, parse_run, text_of};
 
@@ -251,6 +251,95 @@ async fn a_run_connects_once_and_ends_its_session() {
             .json();
         assert_eq!(call["params"]["arguments"], json!({"n": 1}));
     }
+}
+
+/// Returns the response to `server/discover` that clients may share and keep.
+fn cacheable_discovery() -> Vec<Step> {
+    result_response(&json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}}, "ttlMs": 60_000, "cacheScope": "public"}))
+}
+
+/// Runs one call of `tool` at `tools` with a token of its own, and returns its result.
+async fn run_with_token(
+    runtime: &Server,
+    tools: &FakeMcpServer,
+    tool: &'static str,
+    token: &str,
+) -> (String, bool) {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [tool_calls(&[("c1", tool, "{}")]), answer(&["Well."])]);
+    let events = answered(post(runtime, &request(&vendor, "m", &[tool], &tools.url(token))).await).await;
+    let (text, is_error) = result_of(&events, "c1");
+    (text.to_owned(), is_error)
+}
+
+#[tokio::test]
+async fn later_runs_use_the_revision_that_the_server_lets_clients_cache() {
+    let tools = FakeMcpServer::start(McpRevision::Stateless).await;
+    tools.on("server/discover", [cacheable_discovery()]);
+    let runtime = server::runtime(&[]).await;
+    for (tool, token) in [("first", "token-1"), ("second", "token-2"), ("third", "token-3")] {
+        let done = format!("{tool} is done");
+        assert_eq!(run_with_token(&runtime, &tools, tool, token).await, (done, false));
+    }
+    assert_eq!(tools.received_names(), ["server/discover", "first", "second", "third"]);
+    for (received, token) in tools.received()[1..].iter().zip(["token-1", "token-2", "token-3"]) {
+        let head = received.head.to_ascii_lowercase();
+        assert!(head.contains(&format!("/mcp?token={token} http/1.1\r\n")), "{head}");
+        assert!(head.contains("mcp-protocol-version: 2026-07-28\r\n"), "{head}");
+        assert!(head.contains("mcp-method: tools/call\r\n"), "{head}");
+        let meta = &received.json()["params"]["_meta"];
+        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+        assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "agentd");
+    }
+}
+
+#[tokio::test]
+async fn a_private_discovery_is_not_used_by_other_runs() {
+    let tools = FakeMcpServer::start(McpRevision::Stateless).await;
+    let runtime = server::runtime(&[]).await;
+    for token in ["token-1", "token-2"] {
+        assert_eq!(run_with_token(&runtime, &tools, "first", token).await.0, "first is done");
+    }
+    assert_eq!(tools.received_names(), ["server/discover", "first", "server/discover", "first"]);
+}
+
+#[tokio::test]
+async fn a_server_that_returns_to_an_older_revision_gets_the_rejected_call_in_a_session() {
+    let tools = FakeMcpServer::start(McpRevision::Sessions).await;
+    tools.on("server/discover", [cacheable_discovery(), json_response("404 Not Found", "", "")]);
+    let no_session =
+        json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "no session"}});
+    let rejected = json_response("400 Bad Request", "", &no_session.to_string());
+    // The first run is told that the server has no sessions, and then rejected; the revision is not from the cache.
+    tools.on("first", [rejected.clone(), rejected, text_result("done")]);
+    let runtime = server::runtime(&[]).await;
+    let refusal = "the tool server refuses: no session (-32000)";
+    assert_eq!(run_with_token(&runtime, &tools, "first", "token-1").await, (refusal.to_owned(), true));
+    assert_eq!(tools.received_names(), ["server/discover", "first"]);
+    assert_eq!(run_with_token(&runtime, &tools, "first", "token-2").await, ("done".to_owned(), false));
+    let expected = ["first", "server/discover", "initialize", "notifications/initialized", "first"];
+    assert_eq!(tools.received_names()[2..7], expected);
+    // The cached revision is forgotten.
+    assert_eq!(run_with_token(&runtime, &tools, "first", "token-3").await, ("done".to_owned(), false));
+    let asked = tools.received_names().iter().filter(|name| *name == "server/discover").count();
+    assert_eq!(asked, 3);
+}
+
+#[tokio::test]
+async fn a_rejection_by_a_server_of_the_cached_revision_is_the_result_and_the_call_is_not_repeated() {
+    let tools = FakeMcpServer::start(McpRevision::Stateless).await;
+    tools.on("server/discover", [cacheable_discovery()]);
+    tools.on("bad", [json_response("400 Bad Request", "", "")]);
+    // The server has taken this call, and it may have run.
+    tools.on("lost", [vec![Step::Close]]);
+    let runtime = server::runtime(&[]).await;
+    assert_eq!(run_with_token(&runtime, &tools, "first", "token-1").await.0, "first is done");
+    let refusal = "the tool server failed: the other side rejects the request (HTTP 400)";
+    assert_eq!(run_with_token(&runtime, &tools, "bad", "token-2").await, (refusal.to_owned(), true));
+    let lost = "the tool server failed: the other side closed the connection without an answer";
+    assert_eq!(run_with_token(&runtime, &tools, "lost", "token-3").await, (lost.to_owned(), true));
+    assert_eq!(tools.received_names(), ["server/discover", "first", "bad", "server/discover", "lost"]);
 }
 
 /// Starts a run whose only tool call gets the response `steps`, which never completes.

@@ -27,6 +27,7 @@ use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerM
 use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
+use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::layers::{DocumentsLayer, MemoryLayer};
 use agent_platform::messenger::Messenger;
@@ -197,6 +198,7 @@ pub fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
             answer_timeout: server.outbound.header_timeout,
         }),
         bearer_auth: BearerAuth::new(config.runtime_secret.clone()),
+        discoveries: DiscoveryCache::default(),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),
         stream: stream_limits(server),

@@ -1,10 +1,13 @@
 //! MCP client: calls tools that another server runs.
 //!
 //! [`McpTools`] is the tool registry of one run. It connects at the first call, and the run's calls share that
-//! connection concurrently. A server of revision 2026-07-28 is used without a session. Any other server receives
-//! `initialize`, and a session of 2025-11-25 or of a revision that it supports, which is ended with the run. A session
-//! that the server has forgotten is re-opened and the call repeated, since a server that does not know the session
-//! (404) has not run the call; no other request is ever sent twice.
+//! connection concurrently. A server of revision 2026-07-28 is used without a session: each call is one HTTP exchange. If
+//! the server allows it, a [`DiscoveryCache`] spares later runs the question for its revision. Any other server receives
+//! `initialize`, and a session of 2025-11-25 or of a revision that it supports, which is ended with the run.
+//!
+//! A call is sent again in two cases only, in both of which the server has rejected it without running it, and only
+//! once: the server does not know the session any more (404), so another one is opened; or its revision was cached, it
+//! has rejected the request, and turns out to be of an older revision now.
 //!
 //! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection), and dropping the
 //! registry ends the session; the messages for that are sent by a separate task.
@@ -13,9 +16,14 @@
 //! is a secret, because it carries the run token: only the [`ToolServerTransport`] knows it.
 
 mod connection;
+mod discovery;
 mod events;
+mod exchange;
 mod fault;
 mod http_client;
+mod message;
+mod session;
+mod stateless;
 mod transport;
 
 use std::fmt;
@@ -26,10 +34,12 @@ use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRe
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use rmcp::model::JsonObject;
 use serde_json::Value;
 
 use self::connection::Connection;
 
+pub use self::discovery::{DiscoveryCache, DiscoveryEntry};
 pub use self::fault::MAX_RESULT_BYTES;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
 
@@ -47,6 +57,7 @@ pub struct McpTools {
     tools: Vec<Arc<ToolSpec>>,
     transport: Arc<dyn ToolServerTransport>,
     limits: McpClientLimits,
+    discovery: DiscoveryEntry,
     /// The connection, or a pending attempt to connect that concurrent calls share.
     connection: Mutex<Option<Connecting>>,
 }
@@ -55,13 +66,14 @@ type Connecting = Shared<BoxFuture<'static, Result<Arc<Connection>, Arc<str>>>>;
 
 impl McpTools {
     /// Creates the registry of `tools`, which [`ToolRegistry::list`] returns, at the server behind `transport`. Nothing
-    /// is sent before the first call.
+    /// is sent before the first call. `discovery` is the server's entry in the process's cache.
     pub fn new(
         transport: Arc<dyn ToolServerTransport>,
         tools: Vec<Arc<ToolSpec>>,
         limits: McpClientLimits,
+        discovery: DiscoveryEntry,
     ) -> Self {
-        Self { tools, transport, limits, connection: Mutex::default() }
+        Self { tools, transport, limits, discovery, connection: Mutex::default() }
     }
 
     /// Returns the run's connection. Concurrent calls share one attempt to connect and its outcome; a call after a
@@ -72,12 +84,50 @@ impl McpTools {
             match slot.as_ref().filter(|connecting| is_usable(connecting)) {
                 Some(connecting) => connecting.clone(),
                 None => {
-                    let connect = Connection::open(self.transport.clone(), self.limits);
+                    let connect =
+                        Connection::open(self.transport.clone(), self.limits, self.discovery.clone());
                     slot.insert(connect.boxed().shared()).clone()
                 }
             }
         };
         connecting.await.map_err(|fault| ToolError::Unavailable(fault.to_string()))
+    }
+
+    /// Negotiates the revision anew, if no other call has done so since `rejected` was opened.
+    async fn reconnect(&self, rejected: &Arc<Connection>) -> Result<Arc<Connection>, ToolError> {
+        {
+            let mut slot = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+            let current = slot.as_ref().and_then(|connecting| connecting.peek());
+            if current.is_some_and(|open| open.as_ref().is_ok_and(|open| Arc::ptr_eq(open, rejected))) {
+                self.discovery.remove();
+                *slot = None;
+            }
+        }
+        self.connection().await
+    }
+
+    async fn call_at_server(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let connection = self.connection().await?;
+        let (client, is_cached) = match &*connection {
+            Connection::Session(session) => return session.clone().call(name, arguments, progress).await,
+            Connection::Stateless { client, is_cached } => (client, *is_cached),
+        };
+        let error = match client.call(name, &arguments, progress).await {
+            Ok(result) => return result,
+            Err(error) => error,
+        };
+        if is_cached
+            && error.may_reject_revision()
+            && let Connection::Session(session) = &*self.reconnect(&connection).await?
+        {
+            return session.clone().call(name, arguments, progress).await;
+        }
+        Err(ToolError::Unavailable(error.message()))
     }
 }
 
@@ -109,7 +159,7 @@ impl ToolRegistry for McpTools {
         let Value::Object(arguments) = arguments else {
             return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned()));
         };
-        self.connection().await?.call(name, arguments, progress).await
+        self.call_at_server(name, arguments, progress).await
     }
 }
 

@@ -36,7 +36,8 @@ pub(super) fn tool_registry(
     };
     let url = parse_supplied_url("mcpServerUrl", server.expose())?;
     let target = runtime.hosted.outbound.target(&url, UrlTrust::Supplied)?;
-    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport(target)), tools.to_vec(), limits)))
+    let discovery = runtime.discoveries.entry(&url);
+    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport(target)), tools.to_vec(), limits, discovery)))
 }
 
 /// Transport of the MCP client over the guarded HTTP client.

@@ -1,194 +1,56 @@
-//! A connection to a tool server, and the calls on it.
+//! A run's connection to its tool server: negotiates the protocol revision.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
-
-use agent_core::tool::{Progress, ToolError, ToolOutput};
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, Implementation,
-    JsonObject, ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult,
-};
-use rmcp::service::{
-    ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions, RequestHandle,
-    RunningService, ServiceError,
-};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::client_side_sse::NeverRetry;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
-use rmcp::{ClientHandler, RoleClient};
-use tokio::runtime::Handle;
-use tokio::sync::{Mutex, mpsc, watch};
 
 use super::McpClientLimits;
-use super::fault;
-use super::http_client::HttpClient;
+use super::discovery::DiscoveryEntry;
+use super::exchange::Exchange;
+use super::session::SessionConnection;
+use super::stateless::StatelessClient;
 use super::transport::ToolServerTransport;
-use crate::output;
 
-/// Maximum number of unread progress reports per call; further reports are dropped.
-const MAX_PENDING_REPORTS: usize = 64;
-/// Timeout for sending a cancellation or the end of a session to the server.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum length of a progress message, in bytes; longer messages are truncated.
-const MAX_REPORT_MESSAGE_BYTES: usize = 1024;
-
-/// An open connection; dropping the last reference ends the session.
-pub(super) struct Connection {
-    service: RunningService<RoleClient, ProgressRouter>,
-    /// Dropping the sender stops this connection's pending requests.
-    _open: watch::Sender<()>,
+/// A connection, by the server's revision of the protocol.
+pub(super) enum Connection {
+    /// Revision 2026-07-28.
+    Stateless {
+        client: StatelessClient,
+        /// True if the revision is known from an earlier run only, so that the server may have changed meanwhile.
+        is_cached: bool,
+    },
+    /// An older revision.
+    Session(Arc<SessionConnection>),
 }
 
 impl Connection {
-    /// Connects: negotiates the protocol revision, and initializes a session if the revision has sessions.
+    /// Connects: negotiates the protocol revision, unless `discovery` has it, and initializes a session if the revision
+    /// has sessions.
     ///
     /// The error is a message for the model.
     pub(super) async fn open(
         transport: Arc<dyn ToolServerTransport>,
         limits: McpClientLimits,
+        discovery: DiscoveryEntry,
     ) -> Result<Arc<Self>, Arc<str>> {
-        let (open, closed) = watch::channel(());
-        let transport = StreamableHttpClientTransport::with_client(
-            HttpClient::new(transport, limits.call_timeout, closed),
-            transport_config(limits.max_calls),
-        );
-        let lifecycle = ClientLifecycleMode::Auto {
-            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-            legacy_version: Some(ProtocolVersion::V_2025_11_25),
-        };
-        let service = ProgressRouter::default()
-            .serve_with_lifecycle(transport, lifecycle)
-            .await
-            .map_err(|error| fault::connect_error(&error))?;
-        Ok(Arc::new(Self { service, _open: open }))
+        let exchange = Exchange::new(transport, limits.call_timeout);
+        let client = StatelessClient::new(exchange.clone(), limits.max_calls);
+        if discovery.is_stateless() {
+            return Ok(Arc::new(Self::Stateless { client, is_cached: true }));
+        }
+        let discovered = client.discover().await.map_err(|error| error.message())?;
+        Ok(Arc::new(match discovered {
+            Some(result) => {
+                discovery.insert(&result);
+                Self::Stateless { client, is_cached: false }
+            }
+            None => Self::Session(SessionConnection::open(exchange, limits.max_calls).await?),
+        }))
     }
 
+    /// Returns true if another call can be sent.
     pub(super) fn is_open(&self) -> bool {
-        !self.service.is_closed() && !self.service.is_transport_closed()
-    }
-
-    /// Calls a tool. Dropping the future cancels the call at the server.
-    pub(super) async fn call(
-        self: Arc<Self>,
-        name: &str,
-        arguments: JsonObject,
-        progress: &dyn Progress,
-    ) -> Result<ToolOutput, ToolError> {
-        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params).await.map_err(fault::call_error)?;
-        let answer = loop {
-            tokio::select! {
-                biased;
-                Some(report) = reports.recv() => report.forward(progress),
-                answer = call.answer() => break answer,
-            }
-        };
-        call.mark_answered().await;
-        match answer.map_err(fault::call_error)? {
-            ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
-            ServerResult::InputRequiredResult(_) => {
-                Err(fault::unavailable("the tool asks for input that cannot be given here"))
-            }
-            _ => Err(fault::unavailable("the tool server's answer is no tool result")),
-        }
-    }
-
-    async fn send(
-        self: Arc<Self>,
-        params: CallToolRequestParams,
-    ) -> Result<(PendingCall, mpsc::Receiver<ProgressReport>), ServiceError> {
-        let request = CallToolRequest::new(params);
-        let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
-        // Locked while sending, so that no progress report arrives before its receiver is registered.
-        let mut readers = self.service.service().0.lock().await;
-        let sent = self.service.send_cancellable_request(
-            ClientRequest::CallToolRequest(request),
-            PeerRequestOptions::no_options(),
-        );
-        let handle = sent.await?;
-        readers.insert(handle.progress_token.clone(), reporter);
-        drop(readers);
-        Ok((PendingCall { connection: self, handle: Some(handle) }, reports))
-    }
-
-    async fn remove_report_channel(&self, token: &ProgressToken) {
-        self.service.service().0.lock().await.remove(token);
-    }
-}
-
-fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
-    // Only the transport knows the URL, so that `rmcp` cannot log it.
-    let mut config = StreamableHttpClientTransportConfig::with_uri("")
-        .max_concurrent_requests(max_calls)
-        .control_request_timeout(CLOSE_TIMEOUT);
-    config.retry_config = Arc::new(NeverRetry::default());
-    config
-}
-
-/// A call that the server is processing. Dropping it before its answer cancels the call.
-struct PendingCall {
-    connection: Arc<Connection>,
-    handle: Option<RequestHandle<RoleClient>>,
-}
-
-impl PendingCall {
-    /// Waits for the answer. Cancellation safe.
-    async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
-        let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
-        (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed))
-    }
-
-    /// Marks the call as answered, so that dropping it does not send a cancellation.
-    async fn mark_answered(mut self) {
-        if let Some(handle) = self.handle.take() {
-            self.connection.remove_report_channel(&handle.progress_token).await;
-        }
-    }
-}
-
-impl Drop for PendingCall {
-    fn drop(&mut self) {
-        let (Some(handle), Ok(runtime)) = (self.handle.take(), Handle::try_current()) else { return };
-        let connection = self.connection.clone();
-        runtime.spawn(async move {
-            connection.remove_report_channel(&handle.progress_token).await;
-            let cancel = handle.cancel(Some("the caller has given up".to_owned()));
-            // A server that cannot be reached notices the end of the connection.
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, cancel).await;
-        });
-    }
-}
-
-/// A progress report of a tool.
-struct ProgressReport {
-    progress: f64,
-    total: Option<f64>,
-    message: Option<String>,
-}
-
-impl ProgressReport {
-    fn forward(self, progress: &dyn Progress) {
-        let message =
-            self.message.as_deref().map(|text| &text[..text.floor_char_boundary(MAX_REPORT_MESSAGE_BYTES)]);
-        progress.report(self.progress, self.total, message);
-    }
-}
-
-/// `rmcp` client handler: routes progress notifications to their calls, and offers the server no capabilities.
-#[derive(Clone, Default)]
-struct ProgressRouter(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressReport>>>>);
-
-impl ClientHandler for ProgressRouter {
-    fn get_info(&self) -> ClientConfig {
-        let this = Implementation::new("agentd", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), this)
-    }
-
-    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
-        let ProgressNotificationParam { progress_token, progress, total, message, .. } = params;
-        if let Some(reader) = self.0.lock().await.get(&progress_token) {
-            let _ = reader.try_send(ProgressReport { progress, total, message });
+        match self {
+            Self::Stateless { .. } => true,
+            Self::Session(session) => session.is_open(),
         }
     }
 }

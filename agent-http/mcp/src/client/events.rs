@@ -22,17 +22,19 @@ const MAX_STREAM_BYTES: usize = 4 * MAX_RESULT_BYTES;
 /// Returns the events of the response to request `id`. An error that ends the stream becomes its last event, a JSON-RPC
 /// error for `id`; after the answer it has no effect.
 pub(super) fn event_stream(
-    body: ResponseStream,
+    reader: EventReader,
     id: RequestId,
-    deadline: Instant,
     closed: watch::Receiver<()>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events = SseStream::new(StreamBody::new(limited(body))).boxed();
-    let reading = EventReader { events, deadline, closed };
-    let events = stream::unfold(Some((reading, id)), |state| async move {
-        let (mut reading, id) = state?;
-        match reading.next().await {
-            Ok(event) => Some((Ok(event), Some((reading, id)))),
+    let events = stream::unfold(Some((reader, id, closed)), |state| async move {
+        let (mut reader, id, mut closed) = state?;
+        let event = tokio::select! {
+            biased;
+            _ = closed.changed() => Err(failed("the run is over")),
+            event = reader.next() => event,
+        };
+        match event {
+            Ok(event) => Some((Ok(event), Some((reader, id, closed)))),
             Err(failure) => {
                 let data = serde_json::to_string(&fault::to_rpc_error(&failure, id)).ok();
                 Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
@@ -42,20 +44,21 @@ pub(super) fn event_stream(
     events.boxed()
 }
 
-struct EventReader {
+/// Reads the events of one response.
+pub(super) struct EventReader {
     events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
     deadline: Instant,
-    closed: watch::Receiver<()>,
 }
 
 impl EventReader {
-    async fn next(&mut self) -> Result<Sse, AgentError> {
+    pub(super) fn new(body: ResponseStream, deadline: Instant) -> Self {
+        Self { events: SseStream::new(StreamBody::new(limited(body))).boxed(), deadline }
+    }
+
+    /// Returns the next event with data.
+    pub(super) async fn next(&mut self) -> Result<Sse, AgentError> {
         loop {
-            let event = tokio::select! {
-                biased;
-                _ = self.closed.changed() => return Err(failed("the run is over")),
-                event = timeout_at(self.deadline, self.events.next()) => event,
-            };
+            let event = timeout_at(self.deadline, self.events.next()).await;
             let event =
                 event.map_err(|_| AgentError::new(AgentErrorKind::Timeout, "it took too long to answer"))?;
             let event = event.ok_or_else(|| failed("it ended its answer early"))?.map_err(stream_error)?;

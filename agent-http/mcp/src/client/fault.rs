@@ -26,6 +26,11 @@ pub(super) fn failed(what: &'static str) -> AgentError {
     AgentError::new(AgentErrorKind::Failed, what)
 }
 
+/// Formats the failure of an exchange.
+pub(super) fn format_failure(failure: &AgentError) -> String {
+    format!("the tool server failed: {}", failure.message())
+}
+
 pub(super) fn unavailable(what: &str) -> ToolError {
     ToolError::Unavailable(what.to_owned())
 }
@@ -58,7 +63,7 @@ pub(super) fn connect_error(error: &ClientInitializeError) -> Arc<str> {
 }
 
 /// Formats a JSON-RPC error: the server's own, or one that this client generated.
-fn format_rpc_error(data: &ErrorData) -> String {
+pub(super) fn format_rpc_error(data: &ErrorData) -> String {
     if data.code == CLIENT_ERROR_CODE {
         return format!("the tool server failed: {}", data.message);
     }
@@ -67,9 +72,7 @@ fn format_rpc_error(data: &ErrorData) -> String {
 
 fn format_transport_error(error: &(dyn Error + 'static)) -> String {
     match error.downcast_ref::<StreamableHttpError<AgentError>>() {
-        Some(StreamableHttpError::Client(failure)) => {
-            format!("the tool server failed: {}", failure.message())
-        }
+        Some(StreamableHttpError::Client(failure)) => format_failure(failure),
         Some(StreamableHttpError::SessionExpired | StreamableHttpError::ReinitializationFailed(_)) => {
             "the tool server has forgotten the session and opens no other".to_owned()
         }

@@ -7,7 +7,6 @@
 mod announcing;
 mod convert;
 mod documents;
-mod progress;
 mod prompts;
 
 use std::collections::BTreeSet;
@@ -20,19 +19,16 @@ use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::workspace;
 use async_trait::async_trait;
-use futures_util::future::join;
-use rmcp::RoleServer;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, GetPromptRequestParams,
     GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PromptsCapability, ReadResourceRequestParams, ReadResourceResponse, ResourcesCapability,
     ServerCapabilities, ServerConfig, ToolsCapability,
 };
-use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::changes::ChangeNotifier;
-use super::features::Features;
+use super::features::{CallContext, Features};
 use super::identity::Identity;
 
 pub(super) use announcing::AnnouncingTools;
@@ -141,21 +137,14 @@ impl Features for AgentFeatures {
         &self,
         who: &Identity,
         call: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
+        context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
         let reach = self.tool_access(who).await?;
         if !reach.allows(&call.name) {
             return Err(unknown_tool(&call.name));
         }
         let arguments = Value::Object(call.arguments.unwrap_or_default());
-        let (progress, sending) = progress::progress_channel(context);
-        let calling = async {
-            let called = self.tools.call(&reach.context, &call.name, arguments, &*progress).await;
-            drop(progress);
-            called
-        };
-        let (called, ()) = join(calling, sending).await;
-        match called {
+        match self.tools.call(&reach.context, &call.name, arguments, context.progress).await {
             Ok(output) => {
                 if let Some(change) = documents::document_change(&call.name, &reach.context, &output) {
                     self.changes.announce(&change);

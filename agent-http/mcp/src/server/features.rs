@@ -1,16 +1,23 @@
 //! The features of an MCP server (tools, resources, prompts) as a trait.
 
+use agent_core::tool::Progress;
 use async_trait::async_trait;
-use rmcp::RoleServer;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
+    CallToolRequestParams, CallToolResponse, ClientCapabilities, CompleteRequestParams, CompleteResult,
+    ErrorData, GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
     ListResourcesResult, ListToolsResult, ReadResourceRequestParams, ReadResourceResponse, ServerConfig,
     Tool,
 };
-use rmcp::service::RequestContext;
 
 use super::identity::Identity;
+
+/// What a tool call may use of its client.
+pub struct CallContext<'a> {
+    /// Capabilities that the client has declared, if any.
+    pub client_capabilities: Option<ClientCapabilities>,
+    /// Receiver of progress reports; discards them if the client has not asked for any.
+    pub progress: &'a dyn Progress,
+}
 
 /// Implements tools, resources and prompts. Every method receives the caller's identity, and responds to a forbidden
 /// item as to a missing one.
@@ -32,7 +39,7 @@ pub trait Features: Send + Sync + 'static {
         &self,
         who: &Identity,
         call: CallToolRequestParams,
-        context: &RequestContext<RoleServer>,
+        context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData>;
 
     /// Lists one page of the resources.

@@ -6,13 +6,14 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
-    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, ErrorCode, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams,
-    ReadResourceResponse, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CancelledNotificationParam,
+    CompleteRequestParams, CompleteResult, ContentBlock, CustomRequest, CustomResult, DiscoverResult,
+    ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -20,13 +21,17 @@ use tokio::time;
 
 use super::audit::{AuditLog, AuditOutcome};
 use super::changes::{ChangeNotifier, MAX_SUBSCRIBED_URIS, WatchGuard};
-use super::features::Features;
+use super::features::{CallContext, Features};
 use super::identity::Identity;
+use super::progress::progress_channel;
 use super::report;
 
 /// Supported protocol versions; the last one has no sessions.
 const SUPPORTED_VERSIONS: &[ProtocolVersion] =
     &[ProtocolVersion::V_2025_06_18, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
+
+/// Time for which clients may keep the result of `server/discover`, in milliseconds. It changes with the program only.
+const DISCOVERY_TTL_MS: u64 = 600_000;
 
 /// Methods that `rmcp` passes on as custom requests if it cannot parse their parameters.
 const METHODS: [&str; 8] = [
@@ -69,20 +74,68 @@ impl McpHandler {
         &*self.shared.features
     }
 
-    /// Runs `work` until it is done, cancelled or timed out.
     async fn run_bounded<T>(
         &self,
         context: &RequestContext<RoleServer>,
         work: impl Future<Output = Result<T, ErrorData>>,
     ) -> Result<T, RequestError> {
+        self.shared.run_bounded(context.ct.cancelled(), work).await
+    }
+}
+
+impl HandlerState {
+    /// Runs `work` until it is done, cancelled or timed out.
+    async fn run_bounded<T>(
+        &self,
+        cancelled: impl Future<Output = ()>,
+        work: impl Future<Output = Result<T, ErrorData>>,
+    ) -> Result<T, RequestError> {
         tokio::select! {
             biased;
-            () = context.ct.cancelled() => Err(RequestError::Cancelled),
-            done = time::timeout(self.shared.timeout, work) => match done {
+            () = cancelled => Err(RequestError::Cancelled),
+            done = time::timeout(self.timeout, work) => match done {
                 Ok(done) => done.map_err(RequestError::Refused),
-                Err(_) => Err(RequestError::TimedOut(self.shared.timeout)),
+                Err(_) => Err(RequestError::TimedOut(self.timeout)),
             },
         }
+    }
+
+    /// Calls a tool: applies the timeout, and writes the audit log and the report to the run's event stream.
+    pub(super) async fn call_tool(
+        &self,
+        who: &Identity,
+        call: CallToolRequestParams,
+        client: &CallContext<'_>,
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let entry = self.audit.start_entry(who, &call.name);
+        let report = who.calls.as_ref().map(|calls| report::begin_report(calls, &call));
+        let called = self.run_bounded(cancelled, self.features.call_tool(who, call, client)).await;
+        entry.record_outcome(match &called {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
+                AuditOutcome::ToolError
+            }
+            Ok(_) => AuditOutcome::Ok,
+            Err(RequestError::Cancelled) => AuditOutcome::Cancelled,
+            Err(RequestError::TimedOut(_)) => AuditOutcome::TimedOut,
+            Err(RequestError::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => {
+                AuditOutcome::Failed
+            }
+            Err(RequestError::Refused(_)) => AuditOutcome::Refused,
+        });
+        let answer = match called {
+            // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
+            // less.
+            Err(RequestError::TimedOut(limit)) => {
+                let words = format!("the tool call timed out after {} ms", limit.as_millis());
+                Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
+            }
+            called => called.map_err(ErrorData::from),
+        };
+        if let Some(report) = report {
+            report.finish(|| report::report_result(&answer));
+        }
+        answer
     }
 }
 
@@ -119,6 +172,12 @@ impl ServerHandler for McpHandler {
         Cow::Borrowed(SUPPORTED_VERSIONS)
     }
 
+    /// Clients may share and keep the result, which is the same for every caller.
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let result = DiscoverResult::from_server_info(SUPPORTED_VERSIONS.to_vec(), self.get_info());
+        Ok(result.with_ttl_ms(DISCOVERY_TTL_MS).with_cache_scope(CacheScope::Public))
+    }
+
     fn get_tool(&self, name: &str) -> Option<Tool> {
         self.features().tool(name)
     }
@@ -143,34 +202,16 @@ impl ServerHandler for McpHandler {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let entry = self.shared.audit.start_entry(&self.who, &call.name);
-        let report = self.who.calls.as_ref().map(|calls| report::begin_report(calls, &call));
-        let called = self.run_bounded(&context, self.features().call_tool(&self.who, call, &context)).await;
-        entry.record_outcome(match &called {
-            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => {
-                AuditOutcome::ToolError
-            }
-            Ok(_) => AuditOutcome::Ok,
-            Err(RequestError::Cancelled) => AuditOutcome::Cancelled,
-            Err(RequestError::TimedOut(_)) => AuditOutcome::TimedOut,
-            Err(RequestError::Refused(error)) if error.code == ErrorCode::INTERNAL_ERROR => {
-                AuditOutcome::Failed
-            }
-            Err(RequestError::Refused(_)) => AuditOutcome::Refused,
-        });
-        let answer = match called {
-            // A tool error rather than a protocol error, so that the model can go on without the result, or ask for
-            // less.
-            Err(RequestError::TimedOut(limit)) => {
-                let words = format!("the tool call timed out after {} ms", limit.as_millis());
-                Ok(CallToolResult::error(vec![ContentBlock::text(words)]).into())
-            }
-            called => called.map_err(ErrorData::from),
+        let client_capabilities = context.client_capabilities();
+        let (progress, sending) = progress_channel(&context);
+        let calling = async {
+            let client = CallContext { client_capabilities, progress: &*progress };
+            let called = self.shared.call_tool(&self.who, call, &client, context.ct.cancelled()).await;
+            drop(progress);
+            called
         };
-        if let Some(report) = report {
-            report.finish(|| report::report_result(&answer));
-        }
-        answer
+        let (called, ()) = join(calling, sending).await;
+        called
     }
 
     async fn list_resources(

@@ -106,7 +106,7 @@ fn cancelling_by_tool_reads_all_pages_of_jobs_up_to_its_limit() {
         let cancelled = world.call_ok(&ada(), "cancelScheduledTool", json!({"tool": "createTodo"}));
         assert_eq!(cancelled, json!({"cancelled": count, "running": 0}));
     }
-    assert!(world.pulse.take_touched().iter().all(|payload| payload.agent_id == "a"));
+    assert!(world.pulse.take_changed().iter().all(|payload| payload.agent_id == "a"));
 }
 
 #[test]

@@ -9,9 +9,18 @@ use tokio::sync::mpsc;
 /// Maximum number of pending reports. A tool never waits for the client: reports above the limit are dropped.
 const MAX_PENDING_REPORTS: usize = 16;
 
-struct ProgressSender {
+/// Sends a tool's reports to a channel, as notifications for `token`.
+pub(super) struct ProgressSender {
     token: ProgressToken,
     sender: mpsc::Sender<ProgressNotificationParam>,
+}
+
+impl ProgressSender {
+    /// Returns a sender and its channel.
+    pub(super) fn channel(token: ProgressToken) -> (Self, mpsc::Receiver<ProgressNotificationParam>) {
+        let (sender, reports) = mpsc::channel(MAX_PENDING_REPORTS);
+        (Self { token, sender }, reports)
+    }
 }
 
 impl Progress for ProgressSender {
@@ -30,8 +39,8 @@ pub(super) fn progress_channel(
 ) -> (Box<dyn Progress>, impl Future<Output = ()> + Send + '_) {
     let (progress, mut reports): (Box<dyn Progress>, _) = match context.meta.get_progress_token() {
         Some(token) => {
-            let (sender, reports) = mpsc::channel(MAX_PENDING_REPORTS);
-            (Box::new(ProgressSender { token, sender }), Some(reports))
+            let (sender, reports) = ProgressSender::channel(token);
+            (Box::new(sender), Some(reports))
         }
         None => (Box::new(NoProgress), None),
     };

@@ -1,0 +1,167 @@
+//! A session with a tool server of an older revision, and the calls in it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::tool::{Progress, ToolError, ToolOutput};
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, JsonObject,
+    ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult,
+};
+use rmcp::service::{
+    ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions, RequestHandle,
+    RunningService, ServiceError,
+};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::common::client_side_sse::NeverRetry;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{ClientHandler, RoleClient};
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, mpsc, watch};
+
+use super::exchange::Exchange;
+use super::fault;
+use super::http_client::HttpClient;
+use super::message::{forward_progress, implementation};
+use crate::output;
+
+/// Maximum number of unread progress reports per call; further reports are dropped.
+const MAX_PENDING_REPORTS: usize = 64;
+/// Timeout for sending a cancellation or the end of a session to the server.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An open session; dropping the last reference ends it.
+pub(super) struct SessionConnection {
+    service: RunningService<RoleClient, ProgressRouter>,
+    /// Dropping the sender stops this session's pending requests.
+    _open: watch::Sender<()>,
+}
+
+impl SessionConnection {
+    /// Initializes a session.
+    ///
+    /// The error is a message for the model.
+    pub(super) async fn open(exchange: Exchange, max_calls: usize) -> Result<Arc<Self>, Arc<str>> {
+        let (open, closed) = watch::channel(());
+        let http = HttpClient::new(exchange, closed);
+        let transport = StreamableHttpClientTransport::with_client(http.clone(), transport_config(max_calls));
+        let service = ProgressRouter::default()
+            .serve_with_lifecycle(transport, ClientLifecycleMode::Initialize)
+            .await
+            .map_err(|error| http.failure().unwrap_or_else(|| fault::connect_error(&error)))?;
+        Ok(Arc::new(Self { service, _open: open }))
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.service.is_closed() && !self.service.is_transport_closed()
+    }
+
+    /// Calls a tool. Dropping the future cancels the call at the server.
+    pub(super) async fn call(
+        self: Arc<Self>,
+        name: &str,
+        arguments: JsonObject,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
+        let (mut call, mut reports) = self.send(params).await.map_err(fault::call_error)?;
+        let answer = loop {
+            tokio::select! {
+                biased;
+                Some(report) = reports.recv() => forward_progress(&report, progress),
+                answer = call.answer() => break answer,
+            }
+        };
+        call.mark_answered().await;
+        match answer.map_err(fault::call_error)? {
+            ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
+            ServerResult::InputRequiredResult(_) => {
+                Err(fault::unavailable("the tool asks for input that cannot be given here"))
+            }
+            _ => Err(fault::unavailable("the tool server's answer is no tool result")),
+        }
+    }
+
+    async fn send(
+        self: Arc<Self>,
+        params: CallToolRequestParams,
+    ) -> Result<(PendingCall, mpsc::Receiver<ProgressNotificationParam>), ServiceError> {
+        let request = CallToolRequest::new(params);
+        let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
+        // Locked while sending, so that no progress report arrives before its receiver is registered.
+        let mut readers = self.service.service().0.lock().await;
+        let sent = self.service.send_cancellable_request(
+            ClientRequest::CallToolRequest(request),
+            PeerRequestOptions::no_options(),
+        );
+        let handle = sent.await?;
+        readers.insert(handle.progress_token.clone(), reporter);
+        drop(readers);
+        Ok((PendingCall { session: self, handle: Some(handle) }, reports))
+    }
+
+    async fn remove_report_channel(&self, token: &ProgressToken) {
+        self.service.service().0.lock().await.remove(token);
+    }
+}
+
+fn transport_config(max_calls: usize) -> StreamableHttpClientTransportConfig {
+    // Only the transport knows the URL, so that `rmcp` cannot log it.
+    let mut config = StreamableHttpClientTransportConfig::with_uri("")
+        .max_concurrent_requests(max_calls)
+        .control_request_timeout(CLOSE_TIMEOUT);
+    config.retry_config = Arc::new(NeverRetry::default());
+    config
+}
+
+/// A call that the server is processing. Dropping it before its answer cancels the call.
+struct PendingCall {
+    session: Arc<SessionConnection>,
+    handle: Option<RequestHandle<RoleClient>>,
+}
+
+impl PendingCall {
+    /// Waits for the answer. Cancellation safe.
+    async fn answer(&mut self) -> Result<ServerResult, ServiceError> {
+        let Some(handle) = &mut self.handle else { return Err(ServiceError::TransportClosed) };
+        (&mut handle.rx).await.unwrap_or(Err(ServiceError::TransportClosed))
+    }
+
+    /// Marks the call as answered, so that dropping it does not send a cancellation.
+    async fn mark_answered(mut self) {
+        if let Some(handle) = self.handle.take() {
+            self.session.remove_report_channel(&handle.progress_token).await;
+        }
+    }
+}
+
+impl Drop for PendingCall {
+    fn drop(&mut self) {
+        let (Some(handle), Ok(runtime)) = (self.handle.take(), Handle::try_current()) else { return };
+        let session = self.session.clone();
+        runtime.spawn(async move {
+            session.remove_report_channel(&handle.progress_token).await;
+            let cancel = handle.cancel(Some("the caller has given up".to_owned()));
+            // A server that cannot be reached notices the end of the connection.
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, cancel).await;
+        });
+    }
+}
+
+/// `rmcp` client handler: routes progress notifications to their calls, and offers the server no capabilities.
+#[derive(Clone, Default)]
+struct ProgressRouter(Arc<Mutex<HashMap<ProgressToken, mpsc::Sender<ProgressNotificationParam>>>>);
+
+impl ClientHandler for ProgressRouter {
+    fn get_info(&self) -> ClientConfig {
+        ClientConfig::new(ClientCapabilities::default(), implementation())
+            .with_protocol_version(ProtocolVersion::V_2025_11_25)
+    }
+
+    async fn on_progress(&self, params: ProgressNotificationParam, _: NotificationContext<RoleClient>) {
+        if let Some(reader) = self.0.lock().await.get(&params.progress_token) {
+            let _ = reader.try_send(params);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Client of revision 2026-07-28, which has no sessions: each request is one HTTP exchange, which nothing outlives.
+//!
+//! `rmcp` has the messages' types. Its client service is not used, because a run would pay for a task, channels and a
+//! connection state that a single exchange does not need.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use agent_core::error::AgentError;
+use agent_core::tool::{Progress, ToolError, ToolOutput};
+use base64::prelude::{BASE64_STANDARD, Engine};
+use http::{HeaderName, HeaderValue, StatusCode};
+use rmcp::model::{
+    CallToolResult, ClientCapabilities, DiscoverResult, ErrorCode, ErrorData, InputRequiredResult,
+    JsonObject, JsonRpcVersion2_0, ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId,
+    RequestMetaObject,
+};
+use rmcp::transport::common::http_header::{BASE64_HEADER_PREFIX, BASE64_HEADER_SUFFIX};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::exchange::{self, Answer, Exchange};
+use super::fault::{self, failed};
+use super::message::{forward_progress, implementation, is_same_id};
+use crate::output;
+
+/// The revision of this client, and its text.
+const VERSION: ProtocolVersion = ProtocolVersion::V_2026_07_28;
+const VERSION_TEXT: &str = "2026-07-28";
+/// Time after which a server that has not answered `server/discover` counts as one of an older revision.
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NO_MESSAGE: &str = "its answer is no message of the protocol";
+
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// The part of `_meta` that all requests share: revision, name and capabilities of this client.
+static CLIENT_META: LazyLock<RequestMetaObject> = LazyLock::new(|| {
+    RequestMetaObject::with_client_context(VERSION, implementation(), ClientCapabilities::default())
+});
+
+/// Client of one run.
+pub(super) struct StatelessClient {
+    exchange: Exchange,
+    /// Permits for concurrent calls.
+    calls: Semaphore,
+    next_id: AtomicI64,
+}
+
+/// Error of a request.
+pub(super) enum ExchangeError {
+    /// The server has sent a JSON-RPC error.
+    Rpc { status: StatusCode, error: ErrorData },
+    /// The server has sent an unsuccessful HTTP status and no JSON-RPC error.
+    Status { status: StatusCode, failure: AgentError },
+    /// There is no answer, or none that can be read.
+    Failed(AgentError),
+    /// The answer is to another request.
+    Unanswered,
+}
+
+impl From<AgentError> for ExchangeError {
+    fn from(failure: AgentError) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl ExchangeError {
+    /// Returns the message for the model.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Rpc { error, .. } => fault::format_rpc_error(error),
+            Self::Status { failure, .. } | Self::Failed(failure) => fault::format_failure(failure),
+            Self::Unanswered => "the tool server gave no answer to the call".to_owned(),
+        }
+    }
+
+    /// Returns true if the server may have rejected the request because it does not support the revision. Such a server
+    /// has not processed the request.
+    pub(super) fn may_reject_revision(&self) -> bool {
+        match self {
+            Self::Rpc { error, .. } if error.code == ErrorCode::INVALID_PARAMS => false,
+            Self::Rpc { error, .. } if is_unsupported(error.code) => true,
+            Self::Rpc { status, .. } | Self::Status { status, .. } => is_rejection(*status),
+            Self::Failed(_) | Self::Unanswered => false,
+        }
+    }
+}
+
+fn is_unsupported(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::METHOD_NOT_FOUND | ErrorCode::UNSUPPORTED_PROTOCOL_VERSION)
+}
+
+/// Returns true for the statuses with which servers of older revisions reject a request without a session, or with an
+/// unknown revision.
+fn is_rejection(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::NOT_FOUND
+            | StatusCode::METHOD_NOT_ALLOWED
+            | StatusCode::NOT_ACCEPTABLE
+            | StatusCode::UNPROCESSABLE_ENTITY
+    )
+}
+
+#[derive(Serialize)]
+struct RpcRequest<'a, P> {
+    jsonrpc: JsonRpcVersion2_0,
+    id: &'a RequestId,
+    method: &'static str,
+    params: P,
+}
+
+#[derive(Serialize)]
+struct DiscoverParams<'a> {
+    #[serde(rename = "_meta")]
+    meta: &'a RequestMetaObject,
+}
+
+#[derive(Serialize)]
+struct CallParams<'a> {
+    #[serde(rename = "_meta")]
+    meta: &'a RequestMetaObject,
+    name: &'a str,
+    arguments: &'a JsonObject,
+}
+
+/// A message of the server whose content is not parsed yet. `rmcp`'s type tries every result of the protocol in turn.
+#[derive(Deserialize)]
+struct ServerMessage<'a> {
+    #[serde(rename = "jsonrpc")]
+    _jsonrpc: JsonRpcVersion2_0,
+    id: Option<RequestId>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorData>,
+}
+
+impl<'a> ServerMessage<'a> {
+    /// Returns the answer to the request `id`, if the message is one. An error without an identifier is taken as one.
+    fn answer_to(self, id: &RequestId) -> Option<Result<&'a RawValue, ErrorData>> {
+        match (self.result, self.error) {
+            (Some(result), _) => self.id.is_some_and(|other| is_same_id(&other, id)).then_some(Ok(result)),
+            (None, Some(error)) => self.id.is_none_or(|other| is_same_id(&other, id)).then_some(Err(error)),
+            (None, None) => None,
+        }
+    }
+}
+
+impl StatelessClient {
+    pub(super) fn new(exchange: Exchange, max_calls: usize) -> Self {
+        let calls = Semaphore::new(max_calls.min(Semaphore::MAX_PERMITS));
+        Self { exchange, calls, next_id: AtomicI64::new(1) }
+    }
+
+    /// Sends `server/discover`. Returns `None` if the server does not support the revision: any rejection except that of
+    /// the credentials means that, since servers of older revisions reject the unknown request in various ways, or not
+    /// at all.
+    pub(super) async fn discover(&self) -> Result<Option<DiscoverResult>, ExchangeError> {
+        let (id, params) = (self.new_id(), DiscoverParams { meta: &CLIENT_META });
+        let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "server/discover", params };
+        let read = |result: &RawValue| serde_json::from_str::<DiscoverResult>(result.get()).ok();
+        let Ok(discovered) = timeout(DISCOVER_TIMEOUT, self.send(&request, None, |_| (), read)).await else {
+            return Ok(None);
+        };
+        match discovered {
+            Ok(result) => Ok(result.filter(|result| result.supported_versions.contains(&VERSION))),
+            Err(ExchangeError::Rpc { .. }) => Ok(None),
+            Err(ExchangeError::Status { status, .. })
+                if status.is_client_error() && !exchange::rejects_credentials(status) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Calls a tool. Dropping the future cancels the call at the server, by the end of its connection.
+    pub(super) async fn call(
+        &self,
+        name: &str,
+        arguments: &JsonObject,
+        progress: &dyn Progress,
+    ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
+        let _permit = self.calls.acquire().await.map_err(|_| failed("the run is over"))?;
+        let id = self.new_id();
+        let token = ProgressToken(id.clone());
+        let mut meta = CLIENT_META.clone();
+        meta.set_progress_token(token.clone());
+        let params = CallParams { meta: &meta, name, arguments };
+        let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/call", params };
+        let forward = |report: ProgressNotificationParam| {
+            if report.progress_token == token {
+                forward_progress(&report, progress);
+            }
+        };
+        self.send(&request, Some(name), forward, read_tool_result).await
+    }
+
+    fn new_id(&self) -> RequestId {
+        RequestId::Number(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sends a request, and returns its result as read by `read`.
+    async fn send<T>(
+        &self,
+        request: &RpcRequest<'_, impl Serialize>,
+        name: Option<&str>,
+        mut on_progress: impl FnMut(ProgressNotificationParam),
+        read: impl Fn(&RawValue) -> T,
+    ) -> Result<T, ExchangeError> {
+        let deadline = self.exchange.deadline();
+        let body = serde_json::to_vec(request).map_err(|_| failed("the call cannot be written"))?;
+        let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
+        let status = response.status;
+        if let Some(failure) = response.status_error.take() {
+            return Err(match exchange::read_error(response).await {
+                Some(error) => ExchangeError::Rpc { status, error },
+                None => ExchangeError::Status { status, failure },
+            });
+        }
+        let as_answer = |answer: Result<&RawValue, ErrorData>| {
+            answer.map(&read).map_err(|error| ExchangeError::Rpc { status, error })
+        };
+        match exchange::read_answer(response, deadline).await? {
+            Answer::Json(body) => {
+                let message: ServerMessage<'_> =
+                    serde_json::from_slice(&body).map_err(|_| failed(NO_MESSAGE))?;
+                if message.method.is_none() && message.result.is_none() && message.error.is_none() {
+                    return Err(failed(NO_MESSAGE).into());
+                }
+                let answer = message.answer_to(request.id);
+                as_answer(answer.ok_or_else(|| failed("its answer is to another request"))?)
+            }
+            Answer::Events(mut events) => loop {
+                let event = events.next().await?;
+                // What is no message is skipped: the answer may still follow.
+                let data = event.data.unwrap_or_default();
+                let Ok(message) = serde_json::from_str::<ServerMessage<'_>>(&data) else { continue };
+                match message.method.as_deref() {
+                    None => {
+                        return as_answer(message.answer_to(request.id).ok_or(ExchangeError::Unanswered)?);
+                    }
+                    Some("notifications/progress") => {
+                        let report = message.params.map(|params| serde_json::from_str(params.get()));
+                        report.and_then(Result::ok).map(&mut on_progress);
+                    }
+                    Some(_) => {}
+                }
+            },
+        }
+    }
+}
+
+/// Returns the headers that repeat parts of a request's body.
+fn headers(method: &'static str, name: Option<&str>) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let version = HeaderValue::from_static(VERSION_TEXT);
+    let common = [(PROTOCOL_VERSION, version), (METHOD, HeaderValue::from_static(method))];
+    common.into_iter().chain(name.and_then(name_header).map(|value| (NAME, value)))
+}
+
+/// Encodes a tool's name as a header value: as it is if it is visible ASCII, else in Base64.
+fn name_header(name: &str) -> Option<HeaderValue> {
+    let is_plain = !name.is_empty()
+        && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+        && !name.starts_with(' ')
+        && !name.ends_with(' ')
+        && !name.starts_with(BASE64_HEADER_PREFIX);
+    if is_plain || name.is_empty() {
+        return HeaderValue::from_str(name).ok();
+    }
+    let encoded = BASE64_STANDARD.encode(name);
+    HeaderValue::from_str(&format!("{BASE64_HEADER_PREFIX}{encoded}{BASE64_HEADER_SUFFIX}")).ok()
+}
+
+fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
+    let result = result.get();
+    match serde_json::from_str::<CallToolResult>(result) {
+        Ok(result) => Ok(output::to_tool_output(result)),
+        Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
+            Err(fault::unavailable("the tool asks for input that cannot be given here"))
+        }
+        Err(_) => Err(fault::unavailable("the tool server's answer is no tool result")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_visible_ascii_are_encoded() {
+        for (name, expected) in [
+            ("readTodos", "readTodos"),
+            ("read todos", "read todos"),
+            ("läuft", "=?base64?bMOkdWZ0?="),
+            (" a", "=?base64?IGE=?="),
+            ("a\n", "=?base64?YQo=?="),
+            ("=?base64?x", "=?base64?PT9iYXNlNjQ/eA==?="),
+            ("", ""),
+        ] {
+            assert_eq!(name_header(name).expect("a value"), expected, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn rejections_that_may_concern_the_revision_are_known() {
+        let rpc =
+            |status, code| ExchangeError::Rpc { status, error: ErrorData::new(ErrorCode(code), "no", None) };
+        let status = |status| ExchangeError::Status { status, failure: failed("no") };
+        for (error, expected) in [
+            (rpc(StatusCode::OK, -32601), true),
+            (rpc(StatusCode::OK, -32022), true),
+            (rpc(StatusCode::BAD_REQUEST, -32000), true),
+            (rpc(StatusCode::OK, -32000), false),
+            (rpc(StatusCode::BAD_REQUEST, -32602), false),
+            (status(StatusCode::NOT_FOUND), true),
+            (status(StatusCode::UNAUTHORIZED), false),
+            (status(StatusCode::TOO_MANY_REQUESTS), false),
+            (status(StatusCode::BAD_GATEWAY), false),
+            (ExchangeError::Failed(failed("no")), false),
+            (ExchangeError::Unanswered, false),
+        ] {
+            assert_eq!(error.may_reject_revision(), expected, "{}", error.message());
+        }
+    }
+}
