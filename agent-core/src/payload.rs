@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::Range;
 
 use bytes::Bytes;
+use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 /// Placeholder for redacted bytes.
@@ -84,22 +85,17 @@ impl Payload {
     /// Returns the shown form.
     pub fn redacted(&self) -> Vec<u8> {
         let mut shown = Vec::with_capacity(self.bytes.len());
-        self.append_redacted(&mut shown);
+        self.for_each_redacted(|slice| shown.extend_from_slice(slice));
         shown
     }
 
-    /// Appends the shown form.
-    pub fn append_redacted(&self, out: &mut Vec<u8>) {
-        self.for_each_redacted(|slice| out.extend_from_slice(slice));
-    }
-
-    /// Appends the shown form as a JSON value: byte for byte if the body is JSON, else as a string.
-    pub fn append_redacted_json(&self, out: &mut Vec<u8>) {
-        if self.is_json {
-            return self.append_redacted(out);
-        }
+    /// Returns the shown form as a JSON value: byte for byte if the body is one JSON value, else as a string.
+    pub fn redacted_json(&self) -> Box<RawValue> {
         let text = String::from_utf8_lossy(&self.redacted()).into_owned();
-        serde_json::to_writer(out, &text).expect("a string serialises into memory");
+        match serde_json::from_str::<&RawValue>(&text) {
+            Ok(json) if self.is_json => json.to_owned(),
+            _ => to_raw_value(&text).expect("a string serialises into memory"),
+        }
     }
 
     /// Returns the SHA-256 hash of the shown form, in lower-case hexadecimal.
@@ -198,11 +194,6 @@ impl PayloadBuilder {
         &mut self.bytes
     }
 
-    /// Returns the bytes of a body that is not sent.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
     /// Returns the finished payload.
     pub fn finish(self) -> Payload {
         let Self { bytes, redacted_ranges: masked, prompt_tokens, sections } = self;
@@ -232,11 +223,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_shown_as_it_is_or_as_text() {
-        let json = |payload: Payload| {
-            let mut out = Vec::new();
-            payload.append_redacted_json(&mut out);
-            String::from_utf8(out).expect("UTF-8")
-        };
+        let json = |payload: Payload| payload.redacted_json().get().to_owned();
         let mut builder = Payload::builder(32);
         builder.raw(r#"{"b": 1.0,  "a":"\u00e4"}"#);
         assert_eq!(json(builder.finish()), r#"{"b": 1.0,  "a":"\u00e4"}"#);

@@ -3,16 +3,14 @@
 //! [`preview_turn`] makes it by the very code that makes a run's request. The payload is
 //! the request's shown form, to the byte, so its text has the hash that stands beside it, and that a run announces
 //! in `agent.prompt`: who holds the two side by side knows that what was shown was sent.
-//!
-//! Nothing is copied before the answer is written. There, the texts are copied as the prompt's parts keep them,
-//! escaped, and the payload as it is: the whole costs little more than the bytes that it has.
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 use crate::context::PageLayer;
-use crate::payload::{Payload, PayloadBuilder, REDACTED};
+use crate::payload::{Payload, REDACTED};
 use crate::prompt::{
     Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, TrimmedHistory, first_changed_part,
 };
@@ -47,12 +45,18 @@ pub struct Preview {
 }
 
 /// A part of the prompt with its text.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct PreviewPart {
     /// Source, size, hash and stability of the part.
+    #[serde(flatten)]
     pub manifest: ManifestPart,
     /// The text.
+    #[serde(serialize_with = "serialize_text")]
     pub content: Arc<Part>,
+}
+
+fn serialize_text<S: Serializer>(part: &Part, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(part.text())
 }
 
 /// Reusability of the provider's prompt cache.
@@ -147,43 +151,53 @@ impl Preview {
     /// Returns the response of the preview routes, one JSON object. It contains the payload byte for byte, or as a
     /// string if the backend's request is not JSON.
     pub fn to_json(&self) -> Vec<u8> {
-        let prompt = &*self.prompt;
-        let texts = 2 * (prompt.system_len() + prompt.text_len());
-        let mut out = Payload::builder(
-            texts + self.payload.bytes().len() + ESTIMATED_PART_OVERHEAD_BYTES * self.part_count(),
-        );
-        out.raw(r#"{"finalSystemPrompt":"#);
-        prompt.push_system_json(out.buffer());
-        out.raw(r#","systemPromptParts":"#);
-        push_parts(&self.system_prompt_parts, &mut out);
-        for (name, id) in
-            [("blocksContext", PageLayer::BLOCKS_FRAGMENT_ID), ("pageContext", PageLayer::PAGE_FRAGMENT_ID)]
-        {
+        let context_part = |id: &str| {
             let part = self.combined_context_parts.iter().find(|part| *part.manifest.id == *id);
-            if let Some(PreviewPart { content, .. }) = part {
-                out.raw(",").json(&name).raw(r#":""#).raw(content.json()).raw(r#"""#);
-            }
-        }
-        if !self.combined_context_parts.is_empty() {
-            out.raw(r#","combinedContext":""#);
-            prompt.push_turn_json(out.buffer());
-            out.raw(r#"","combinedContextParts":"#);
-            push_parts(&self.combined_context_parts, &mut out);
-        }
-        out.raw(r#","executionContext":"#).json(&self.execution_context);
-        out.raw(r#","selection":"#).json(&self.selection);
-        out.raw(r#","payload":"#);
-        self.payload.append_redacted_json(out.buffer());
-        out.raw(r#","requestSha256":"#).json(&self.request_sha256);
-        out.raw(r#","tools":"#).json(&self.tools).raw(r#","cache":"#).json(&self.cache);
-        out.raw(r#","budget":"#).json(&self.budget);
-        out.raw(r#","trimmed":"#).json(&self.trimmed).raw("}");
-        out.into_bytes()
+            part.map(|part| part.content.text())
+        };
+        let has_context = !self.combined_context_parts.is_empty();
+        let body = PreviewBody {
+            final_system_prompt: self.final_system_prompt(),
+            system_prompt_parts: &self.system_prompt_parts,
+            blocks_context: context_part(PageLayer::BLOCKS_FRAGMENT_ID),
+            page_context: context_part(PageLayer::PAGE_FRAGMENT_ID),
+            combined_context: has_context.then(|| self.prompt.turn_text()),
+            combined_context_parts: &self.combined_context_parts,
+            execution_context: &self.execution_context,
+            selection: &self.selection,
+            payload: self.payload.redacted_json(),
+            request_sha256: &self.request_sha256,
+            tools: &self.tools,
+            cache: &self.cache,
+            budget: &self.budget,
+            trimmed: &self.trimmed,
+        };
+        serde_json::to_vec(&body).expect("plain data serialises into memory")
     }
+}
 
-    fn part_count(&self) -> usize {
-        self.system_prompt_parts.len() + self.combined_context_parts.len()
-    }
+/// Response of the preview routes.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PreviewBody<'a> {
+    final_system_prompt: String,
+    system_prompt_parts: &'a [PreviewPart],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocks_context: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_context: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    combined_context: Option<String>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    combined_context_parts: &'a [PreviewPart],
+    execution_context: &'a ExecutionContext,
+    selection: &'a SelectionReport,
+    payload: Box<RawValue>,
+    request_sha256: &'a str,
+    tools: &'a [Arc<ToolSpec>],
+    cache: &'a CachePreview,
+    budget: &'a BudgetPreview,
+    trimmed: &'a [TrimmedHistory],
 }
 
 /// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
@@ -199,17 +213,4 @@ pub async fn preview_turn(
     let prepared = prepare_turn(platform, principal, request).await?;
     let latest = platform.latest_prompts.get(&prompt_owner(&prepared.request.turn.context));
     Ok(Preview::new(&prepared, latest.as_deref()))
-}
-
-/// Approximate size of a part in the response without its text, in bytes.
-const ESTIMATED_PART_OVERHEAD_BYTES: usize = 256;
-
-fn push_parts(parts: &[PreviewPart], out: &mut PayloadBuilder) {
-    for (i, PreviewPart { manifest: about, content }) in parts.iter().enumerate() {
-        out.raw(if i == 0 { "[" } else { "," }).json(about);
-        // The text is inserted before the closing brace of the object.
-        out.buffer().pop();
-        out.raw(r#","content":""#).raw(content.json()).raw(r#""}"#);
-    }
-    out.raw(if parts.is_empty() { "[]" } else { "]" });
 }

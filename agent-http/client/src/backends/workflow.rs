@@ -22,8 +22,8 @@ use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
 use async_trait::async_trait;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use http::header::CONTENT_LENGTH;
 use serde::Serialize;
 use stream::WorkflowEvents;
 use url::Url;
@@ -89,7 +89,7 @@ impl Backend for WorkflowBackend {
         if let Some(token) = &turn.run_token {
             token.keep_until_expiry();
         }
-        let announced = AnswerFormat::from_headers(&response.headers)?;
+        let announced = AnswerFormat::from_media_type(&response.media_type())?;
         // A stream has no length. A body with a length is read before the run begins, so that an invalid answer becomes
         // an HTTP status rather than a run error.
         let events = if response.headers.contains_key(CONTENT_LENGTH) {
@@ -170,10 +170,8 @@ enum AnswerFormat {
 }
 
 impl AnswerFormat {
-    fn from_headers(headers: &HeaderMap) -> Result<Self, AgentError> {
-        let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let named = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        match named.split_once('/') {
+    fn from_media_type(media_type: &str) -> Result<Self, AgentError> {
+        match media_type.split_once('/') {
             Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
             None | Some(("text", _)) => Ok(Self::Text),
             Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),

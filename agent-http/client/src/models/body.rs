@@ -1,4 +1,4 @@
-//! Request-body and response-head helpers shared by the model adapters.
+//! Request-body helpers shared by the model adapters.
 
 use std::time::Duration;
 
@@ -6,8 +6,6 @@ use agent_core::message::Content;
 use agent_core::model::ModelRequest;
 use agent_core::payload::{PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_messages_json};
-use http::HeaderMap;
-use http::header::CONTENT_TYPE;
 
 /// Limits of a non-streamed response: size and read time.
 pub(super) const MAX_RESPONSE_BYTES: usize = 4 << 20;
@@ -47,10 +45,4 @@ pub(super) fn can_encode(request: &ModelRequest, dialect: Dialect) -> bool {
         Content::Text(_) => true,
         Content::Parts(parts) => parts.iter().all(|part| dialect.supports(part)),
     })
-}
-
-/// Returns the media type of `Content-Type`, in lower case and without parameters.
-pub(super) fn media_type(headers: &HeaderMap) -> String {
-    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }

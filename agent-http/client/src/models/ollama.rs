@@ -29,9 +29,7 @@ use url::Url;
 
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
 use self::stream::{ChatStream, PromptEstimate};
-use super::body::{
-    BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, media_type, push_messages,
-};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
 use super::failure;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, status_failure};
 
@@ -111,7 +109,7 @@ impl Model for Ollama {
         if !response.status.is_success() {
             return Err(error_response(response).await);
         }
-        match media_type(&response.headers).as_str() {
+        match response.media_type().as_str() {
             // A streamed response has no length, whatever its media type; a response with a length is one answer or an
             // error.
             "application/json" if response.headers.contains_key(CONTENT_LENGTH) => {

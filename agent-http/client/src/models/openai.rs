@@ -15,9 +15,7 @@ use serde_json::json;
 use url::Url;
 
 use self::stream::ChatStream;
-use super::body::{
-    BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, media_type, push_messages,
-};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
 use super::failure;
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust, status_failure};
 
@@ -83,7 +81,7 @@ impl Model for OpenAi {
         if !response.status.is_success() {
             return Err(status_failure(response.status, &response.headers));
         }
-        match media_type(&response.headers).as_str() {
+        match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {
                 let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -31,6 +32,12 @@ impl OutboundResponse {
         let (head, body) = response.into_parts();
         let body = BodyStream::new(connection, body);
         Self { status: head.status, headers: head.headers, body }
+    }
+
+    /// Returns the media type of `Content-Type` in lower case and without parameters; empty if there is none.
+    pub(crate) fn media_type(&self) -> String {
+        let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
     }
 
     /// Returns the body as a stream.
