@@ -80,19 +80,19 @@ async fn figures(
     let slices = measurement.slices();
     let mut figures = vec![Vec::with_capacity(scale.repeats); running.len()];
     for repeat in 1..=scale.repeats {
-        let mut sums = vec![0.0; running.len()];
+        let mut samples = vec![Vec::new(); running.len()];
         for slice in repeat..repeat + slices {
             let mut places: Vec<_> = (0..running.len()).collect();
             if slice % 2 == 0 {
                 places.reverse();
             }
             for place in places {
-                sums[place] += measurement.run(&running[place].1, scale).await?;
+                samples[place].extend(measurement.run(&running[place].1, scale).await?);
             }
         }
         eprintln!("{measurement}, {repeat} of {}", scale.repeats);
-        for (figures, sum) in figures.iter_mut().zip(sums) {
-            figures.push(sum / slices as f64);
+        for (figures, samples) in figures.iter_mut().zip(samples) {
+            figures.push(measurement.summarize(samples));
         }
     }
     Ok(figures.into_iter().map(median).collect())

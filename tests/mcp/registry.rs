@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::conformance::{self, SampleCall, Scenario, TenantProbe, ToolRegistrySubject};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
-use agent_mcp::client::{McpClientLimits, McpTools, ToolServerTransport, TransportResponse};
+use agent_mcp::client::{DiscoveryCache, McpClientLimits, McpTools, ToolServerTransport, TransportResponse};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -92,8 +92,9 @@ async fn the_mcp_client_conforms_as_a_registry() {
     let specs = listed_specs(&server, "fails").await;
     let limits = McpClientLimits { call_timeout: support::TEST_TIMEOUT, max_calls: 8 };
     let run = |url: String, token| {
+        let entry = DiscoveryCache::default().entry(&url.parse().expect("a URL"));
         let transport = TokenTransport { client: support::client(), url, token };
-        McpTools::new(Arc::new(transport), specs.clone(), limits)
+        McpTools::new(Arc::new(transport), specs.clone(), limits, entry)
     };
     let call = |tool: &str, arguments: Value| SampleCall::new(tool, arguments);
     conformance::tool_registry(async |scenario| {

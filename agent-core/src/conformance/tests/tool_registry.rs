@@ -189,7 +189,7 @@ impl NoteTools {
         }
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let own = notes.iter().filter(|(company, _)| {
-            self.has(ToolDefect::ForgetsTheCompany) || *company == context.company_id.to_string()
+            self.has(ToolDefect::ForgetsTheCompany) || *company == *context.company_id
         });
         ToolOutput::text(own.map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n"))
     }
@@ -203,7 +203,7 @@ impl NoteTools {
             let shared = self.shared_reports.fetch_add(1, Ordering::SeqCst);
             if !self.has(ToolDefect::MixesProgress)
                 || self.running.load(Ordering::SeqCst) < 2
-                || shared % 2 == 0
+                || shared.is_multiple_of(2)
             {
                 progress.report(f64::from(step), Some(3.0), None);
             }
