@@ -93,7 +93,7 @@ async fn tokens_end_with_their_agent() {
     // without revoking them.
     expect_json(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
     let made = expect_json(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
-    bench.stores.roles.delete_role("c1", "a1", Precondition::Any).await.expect("deleted");
+    bench.stores.roles.delete_role(&"c1".into(), &"a1".into(), Precondition::Any).await.expect("deleted");
     find(&bench, &made["token"]).await.expect("it is there still");
     expect_json(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
     assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use agent_core::error::AgentError;
+use agent_core::ids::JobId;
 use agent_core::secret::Secret;
 use agent_jobs::job::{JobFilter, JobScope, JobView};
 use agent_jobs::schedule::ScheduleSpec;
@@ -92,8 +93,8 @@ fn status_error(status: StatusCode) -> PulseError {
 }
 
 fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
-    let parts = [("companyId", &scope.company), ("userId", &scope.user)];
-    parts.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect()
+    let parts = [("companyId", scope.company.as_deref()), ("userId", scope.user.as_deref())];
+    parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Option<Vec<u8>>, PulseError> {
@@ -111,18 +112,18 @@ impl Pulse for PulseClient {
         self.send(Method::POST, &self.url(&["jobs"], &[]), json(job)?).await
     }
 
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
         self.send(Method::GET, &self.url(&["jobs", id], &scope_query(scope)), None).await
     }
 
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         self.send(Method::DELETE, &self.url(&["jobs", id], &scope_query(scope)), None).await
     }
 
     async fn reschedule_job(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         let url = self.url(&["jobs", id, "reschedule"], &scope_query(scope));
@@ -198,7 +199,7 @@ mod tests {
             let url = Url::parse(base).expect("an address");
             let client = PulseClient::new(outbound.clone(), url, Secret::new("0123456789abcdef"));
             assert_eq!(client.url(&["jobs", "../x?a#b"], &[]).as_str(), expected);
-            let scope = user_scope("c&d", "u");
+            let scope = user_scope(&"c&d".into(), &"u".into());
             let url = client.url(&["jobs"], &scope_query(&scope));
             assert!(url.as_str().ends_with("/jobs?companyId=c%26d&userId=u"), "{url}");
         }

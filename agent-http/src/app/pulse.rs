@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
+use agent_core::ids::JobId;
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
@@ -155,7 +156,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let pulse = context.state.pulse.client()?;
-    let cancelled = pulse.cancel_job(&scope(&principal), context.params.get("id")?).await?;
+    let cancelled = pulse.cancel_job(&scope(&principal), &context.params.get("id")?.into()).await?;
     answer::json(StatusCode::OK, &cancelled)
 }
 
@@ -166,7 +167,7 @@ pub(super) async fn reschedule(context: RequestContext<App>, principal: Principa
     schedule
         .resolve(app.pulse.now())
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-    let moved = pulse.reschedule_job(&scope(&principal), params.get("id")?, &schedule).await?;
+    let moved = pulse.reschedule_job(&scope(&principal), &params.get("id")?.into(), &schedule).await?;
     answer::json(StatusCode::OK, &moved)
 }
 
@@ -247,7 +248,7 @@ struct JobPageSchema {
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 struct JobViewSchema {
-    job_id: String,
+    job_id: JobId,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
     /// The work to do and its user.

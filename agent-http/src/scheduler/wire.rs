@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::HttpError;
+use agent_core::ids::{AgentId, CompanyId, JobId, UserId};
 
 /// A request to create a job, without its schedule.
 #[derive(Deserialize, JsonSchema)]
@@ -42,13 +43,13 @@ struct JobPayloadSchema {
     kind: String,
     /// The user on whose behalf the job runs.
     #[schemars(length(min = 1, max = 256))]
-    user_id: String,
+    user_id: UserId,
     /// The user's company.
     #[schemars(length(min = 1, max = 256))]
-    company_id: String,
+    company_id: CompanyId,
     /// The agent that runs the tool or the turn.
     #[schemars(length(min = 1, max = 256))]
-    agent_id: String,
+    agent_id: AgentId,
     /// The tool's name.
     tool_id: Option<String>,
     /// The assignment that the job was created from.
@@ -114,7 +115,7 @@ pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, H
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduledJob {
-    job_id: String,
+    job_id: JobId,
     /// Due time of the first occurrence: RFC 3339 in UTC with milliseconds.
     execute_at: String,
 }
@@ -129,7 +130,7 @@ impl ScheduledJob {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobStatus {
-    job_id: String,
+    job_id: JobId,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     #[schemars(with = "String")]
     state: JobState,
@@ -199,7 +200,7 @@ pub(crate) struct JobDetails {
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "only its description is used")]
 struct JobViewSchema {
-    job_id: String,
+    job_id: JobId,
     /// Job state: scheduled, running, retryable, paused, completed, discarded or cancelled.
     state: String,
     payload: JobPayloadSchema,

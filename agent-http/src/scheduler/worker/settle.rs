@@ -38,7 +38,7 @@ impl Worker {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
                         if let StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound = stepped {
-                            tracing::debug!(job = settlement.key.id, "an outcome came too late to count");
+                            tracing::debug!(job = %settlement.key.id, "an outcome came too late to count");
                             self.metrics.record_outcome("stale");
                         }
                     }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::pulse::{CancelResult, JobRequest, JobViewPage, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob};
+use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobFilter, JobKind, JobPayload, JobScope, JobView, NewJob, Step};
 use agent_jobs::schedule::ScheduleSpec;
 
@@ -17,7 +18,7 @@ fn now() -> Timestamp {
 /// Scheduler double that applies the rules of jobs but runs none.
 #[derive(Default)]
 pub(super) struct FakePulse {
-    jobs: Mutex<BTreeMap<String, Job>>,
+    jobs: Mutex<BTreeMap<JobId, Job>>,
     /// Payloads of the jobs created or cancelled since they were last taken.
     touched: Mutex<Vec<JobPayload>>,
 }
@@ -30,7 +31,7 @@ impl FakePulse {
         let payload: JobPayload = serde_json::from_value(payload).expect("a payload");
         let schedule = ScheduleSpec { delay_ms: Some(1_000), ..ScheduleSpec::default() };
         let job = Job::new(NewJob::new(payload, schedule.resolve(now()).expect("a schedule")), now());
-        self.jobs.lock().expect("unpoisoned").insert(id.to_owned(), Job { id: id.to_owned(), ..job });
+        self.jobs.lock().expect("unpoisoned").insert(id.into(), Job { id: id.into(), ..job });
     }
 
     pub(super) fn take_touched(&self) -> Vec<JobPayload> {
@@ -54,12 +55,12 @@ impl Pulse for FakePulse {
         Ok(scheduled)
     }
 
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
         let jobs = self.jobs.lock().expect("unpoisoned");
         jobs.get(id).filter(|job| scope.contains(job)).map(JobView::from).ok_or(PulseError::NotFound)
     }
 
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         let mut jobs = self.jobs.lock().expect("unpoisoned");
         let job = jobs.get_mut(id).filter(|job| scope.contains(job)).ok_or(PulseError::NotFound)?;
         *job = job.clone().step(Step::Cancel, now()).expect("it can").job;
@@ -70,7 +71,7 @@ impl Pulse for FakePulse {
     async fn reschedule_job(
         &self,
         _: &JobScope,
-        _: &str,
+        _: &JobId,
         _: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         Err(PulseError::NotFound)
