@@ -179,7 +179,7 @@ async fn a_bad_body_names_the_field() {
         (PATH, json!({"content": {"documentIds": ["d1", ""]}}), "content.documentIds[1] is empty"),
         (PATH, json!([]), "the body must be an object"),
         (&long, json!({}), "id has 129 bytes, and at most 128 are taken"),
-        ("/api/agents/a%00b", json!({}), "id has a control character"),
+        ("/api/agents/a%00b", json!({}), "id has a control or invisible character"),
     ] {
         let problem = expect_problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");

@@ -122,7 +122,7 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "mcp", "origins": []}), "origins is not for tokens of this kind"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
         (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
-        (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control character"),
+        (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control or invisible character"),
     ] {
         let problem = expect_problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");

@@ -8,6 +8,7 @@ use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::Caller;
 use agent_platform::history::MAX_ID_BYTES;
+use agent_platform::ids::check_id;
 use agent_platform::jwt;
 use agent_platform::token::WIDGET_USER_PREFIX;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -48,8 +49,7 @@ struct NewClaims<'a> {
 
 /// Returns true if both are valid identifiers and the user id does not have the prefix of widget visitors.
 fn are_valid_ids(user_id: &UserId, company_id: &CompanyId) -> bool {
-    let is_id =
-        |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
+    let is_id = |id: &str| check_id(id, MAX_ID_BYTES).is_ok();
     is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER_PREFIX)
 }
 

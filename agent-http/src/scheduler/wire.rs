@@ -5,6 +5,8 @@ use agent_jobs::job::{
     MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
 };
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
+use agent_platform::ids::check_id;
+use agent_platform::records::MAX_KEY_ID_BYTES;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,6 +70,7 @@ impl CreateJobRequest {
     /// Creates the requested job, with its schedule resolved at `now`.
     pub(super) fn job(self, spec: &ScheduleSpec, now: Timestamp) -> Result<Job, HttpError> {
         self.payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
+        self.check_ids()?;
         let schedule = resolve(spec, now)?;
         let max_attempts = self.max_attempts;
         if max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
@@ -84,6 +87,22 @@ impl CreateJobRequest {
             ..usual
         };
         Ok(Job::new(new, now))
+    }
+
+    fn check_ids(&self) -> Result<(), HttpError> {
+        let payload = &self.payload;
+        let ids = [
+            ("payload.userId", Some(payload.user_id.as_str())),
+            ("payload.companyId", Some(payload.company_id.as_str())),
+            ("payload.agentId", Some(payload.agent_id.as_str())),
+            ("payload.assignmentId", payload.assignment_id.as_deref()),
+            ("payload.todoListId", payload.todo_list_id.as_deref()),
+        ];
+        for (field, id) in ids {
+            id.map_or(Ok(()), |id| check_id(id, MAX_KEY_ID_BYTES))
+                .map_err(|error| HttpError::invalid(field, error))?;
+        }
+        Ok(())
     }
 
     fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<IdempotencyKey>, HttpError> {

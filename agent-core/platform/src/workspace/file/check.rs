@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::WorkspaceFile;
 use super::locate::JsonPath;
+use crate::ids::check_id;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
 use crate::roles::secret_fields;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
@@ -182,12 +183,8 @@ impl FileChecker<'_> {
     }
 
     fn id(&mut self, at: JsonPath, id: &str) {
-        if id.is_empty() {
-            self.fault(at, "is empty".to_owned());
-        } else if id.len() > MAX_ID_BYTES {
-            self.fault(at, format!("has {} bytes, and at most {MAX_ID_BYTES} are taken", id.len()));
-        } else if id.chars().any(char::is_control) {
-            self.fault(at, "has a control character".to_owned());
+        if let Err(error) = check_id(id, MAX_ID_BYTES) {
+            self.fault(at, error.to_string());
         }
     }
 
