@@ -53,8 +53,8 @@ fn workspace(round: usize, n: usize) -> String {
 
 fn owner(round: usize, n: usize) -> ExecutionContext {
     ExecutionContext {
-        user_id: "ada".to_owned(),
-        company_id: COMPANY.to_owned(),
+        user_id: "ada".into(),
+        company_id: COMPANY.into(),
         todo_list_id: Some(format!("list-{round}-{n}")),
         ..ExecutionContext::default()
     }
@@ -96,11 +96,12 @@ async fn check_store(database: &Path, round: usize, said: &HashSet<(bool, usize)
     assert_eq!(store.check_integrity().await.expect("a check"), Vec::<String>::new(), "round {round}");
     assert!(store.companies(None).await.expect("read").iter().all(|company| company == COMPANY));
     for n in 0..IMPORTS_PER_ROUND {
-        let role = stores.roles.role(COMPANY, &format!("agent-{round}-{n}")).await.expect("it opens");
-        let holder = stores.roles.find_company(&format!("agent-{round}-{n}")).await.expect("read");
+        let role =
+            stores.roles.role(&COMPANY.into(), &format!("agent-{round}-{n}").into()).await.expect("it opens");
+        let holder = stores.roles.find_company(&format!("agent-{round}-{n}").into()).await.expect("read");
         let mut there = vec![role.is_some(), holder.is_some()];
         for side in ["left", "right"] {
-            let found = get_document(&*stores.records, COMPANY, &format!("{side}-{round}-{n}")).await;
+            let found = get_document(&*stores.records, &COMPANY.into(), &format!("{side}-{round}-{n}")).await;
             there.push(found.expect("read").is_some());
         }
         let list = Key::new(COMPANY, collection::TODO_LISTS, format!("list-{round}-{n}")).expect("a key");

@@ -554,7 +554,7 @@ fn bad_requests_to_the_app(client: &Client, app: &Server, bearer: &str) -> Vec<r
         post("").bearer_auth(bearer).json(&body)
     };
     let forged = |secret: &str| {
-        mint_session(&Secret::new(secret), GUESSED_CREDENTIAL, "c1", Duration::from_secs(60))
+        mint_session(&Secret::new(secret), &GUESSED_CREDENTIAL.into(), &"c1".into(), Duration::from_secs(60))
             .expect("the claims are right")
     };
     let raw =

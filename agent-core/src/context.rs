@@ -20,14 +20,10 @@ use crate::role::RoleBlock;
 use crate::store_error::StoreError;
 use crate::tool::ExecutionContext;
 
-mod caller;
-mod council;
 mod execution;
 mod page;
 mod role;
 
-pub use caller::CallerLayer;
-pub use council::CouncilLayer;
 pub use execution::ExecutionLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
@@ -58,7 +54,7 @@ pub struct TurnInput {
 impl TurnInput {
     /// Returns the user's time zone and its name, or `None` if the request names no zone or an unknown one. An unknown
     /// name is not shown to the model, because the name is input of the client.
-    fn user_time_zone(&self) -> Option<(&str, TimeZone)> {
+    pub fn user_time_zone(&self) -> Option<(&str, TimeZone)> {
         let name = self.context.timezone.as_deref()?;
         Some((name, TimeZone::get(name).ok()?))
     }
@@ -120,9 +116,9 @@ pub fn markdown_list<'a>(
     list
 }
 
-/// Serializes client input as JSON on one line. The result contains no line break and cannot close the tags that
+/// Serializes client input as JSON on one line, for a fragment. The result contains no line break and cannot close the tags that
 /// delimit a turn's context: `</` becomes `<\/`, which JSON allows.
-fn to_inline_json(value: &(impl Serialize + ?Sized)) -> String {
+pub fn to_inline_json(value: &(impl Serialize + ?Sized)) -> String {
     serde_json::to_string(value).expect("plain data serialises").replace("</", "<\\/")
 }
 

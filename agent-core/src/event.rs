@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::ids::{RunId, ThreadId};
 use crate::message::{FinishReason, Usage};
 
 mod calls;
@@ -36,9 +37,9 @@ pub enum Event {
     /// The backend has accepted the run. Always the first event.
     RunStarted {
         /// The conversation.
-        thread_id: Id,
+        thread_id: ThreadId,
         /// The run.
-        run_id: Id,
+        run_id: RunId,
     },
     /// A round of the tool loop starts.
     StepStarted {
@@ -144,9 +145,9 @@ pub enum Event {
     /// The run is complete, and all messages, calls and steps are closed.
     RunFinished {
         /// The conversation.
-        thread_id: Id,
+        thread_id: ThreadId,
         /// The run.
-        run_id: Id,
+        run_id: RunId,
         /// Result of the run as a whole.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<RunResult>,

@@ -31,7 +31,7 @@
 //!
 //! # Modules, lowest layer first
 //!
-//! - [`message`], [`tool`], [`event`]: the vocabulary: messages, tool definitions and AG-UI 1.0 events.
+//! - [`ids`], [`message`], [`tool`], [`event`]: the vocabulary: identifiers, messages, tools and AG-UI 1.0 events.
 //! - [`error`], [`store_error`], [`secret`], [`clock`]: errors of a run and of a store, secrets, time as a parameter.
 //! - [`payload`], [`budget`], [`prompt`]: request bytes with redacted ranges, token counts, prompt assembly.
 //! - [`role`], [`select`], [`allowed_tools`]: role blocks, and the pure rules for backend and tools.
@@ -49,6 +49,7 @@ pub mod conformance;
 pub mod context;
 pub mod error;
 pub mod event;
+pub mod ids;
 pub mod message;
 pub mod model;
 pub mod payload;

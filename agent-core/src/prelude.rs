@@ -9,6 +9,7 @@ pub use crate::budget::TokenBudget;
 pub use crate::context::{ContextLayer, LayerError, RoleLayer, TurnInput};
 pub use crate::error::{AgentError, AgentErrorKind};
 pub use crate::event::{AssistantRole, Event, EventStream, Id, RunEnd, SourceEvent};
+pub use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 pub use crate::message::{FinishReason, Message, Usage};
 pub use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 pub use crate::payload::Payload;

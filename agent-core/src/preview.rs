@@ -122,8 +122,8 @@ impl Preview {
             system_prompt_parts,
             combined_context_parts,
             execution_context: ExecutionContext {
-                thread_id: REDACTED.to_owned(),
-                run_id: REDACTED.to_owned(),
+                thread_id: REDACTED.into(),
+                run_id: REDACTED.into(),
                 ..turn.context.clone()
             },
             selection: prepared.selection.report(),

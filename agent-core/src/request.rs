@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::Message;
 use crate::tool::{Caller, ToolChoice};
 
@@ -9,18 +10,18 @@ use crate::tool::{Caller, ToolChoice};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// The user.
-    pub user_id: String,
+    pub user_id: UserId,
     /// The user's company.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Kind of caller.
     pub caller: Caller,
     /// The only agent for which the credential is valid, or `None` for all agents of the company.
-    pub agent_id: Option<String>,
+    pub agent_id: Option<AgentId>,
 }
 
 impl Principal {
     /// Creates a principal whose credential is valid for all agents of the company.
-    pub fn new(user_id: impl Into<String>, company_id: impl Into<String>, caller: Caller) -> Self {
+    pub fn new(user_id: impl Into<UserId>, company_id: impl Into<CompanyId>, caller: Caller) -> Self {
         Self { user_id: user_id.into(), company_id: company_id.into(), caller, agent_id: None }
     }
 }
@@ -29,13 +30,13 @@ impl Principal {
 #[derive(Debug, Clone, Default)]
 pub struct TurnRequest {
     /// The agent.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// The conversation so far, oldest message first, including the latest message; repaired.
     pub messages: Vec<Message>,
     /// The conversation's identifier.
-    pub thread_id: String,
+    pub thread_id: ThreadId,
     /// The run's identifier.
-    pub run_id: String,
+    pub run_id: RunId,
     /// The browser tab from which the request comes.
     pub tab_id: Option<String>,
     /// The task list for tasks and plans.
@@ -54,12 +55,12 @@ pub struct TurnRequest {
 
 impl TurnRequest {
     /// Creates a request in a new conversation, with new identifiers.
-    pub fn new(agent_id: impl Into<String>, messages: Vec<Message>) -> Self {
+    pub fn new(agent_id: impl Into<AgentId>, messages: Vec<Message>) -> Self {
         Self {
             agent_id: agent_id.into(),
             messages,
-            thread_id: crate::new_id(),
-            run_id: crate::new_id(),
+            thread_id: crate::new_id().into(),
+            run_id: crate::new_id().into(),
             ..Self::default()
         }
     }

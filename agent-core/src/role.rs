@@ -14,6 +14,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::ids::{AgentId, CompanyId, UserId};
 use crate::secret::Secret;
 use crate::store_error::StoreError;
 
@@ -26,15 +27,15 @@ mod schema;
 #[serde(rename_all = "camelCase")]
 pub struct RoleBlock {
     /// The agent's identifier.
-    pub id: String,
+    pub id: AgentId,
     /// The agent's name.
     #[serde(default)]
     pub name: String,
     /// The user who owns the agent.
     #[serde(default)]
-    pub owner_id: String,
+    pub owner_id: UserId,
     /// The company that the agent belongs to.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// The agent's prompt, tools and backend.
     #[serde(default)]
     pub content: RoleContent,
@@ -379,12 +380,16 @@ pub trait RoleSource: Send + Sync + 'static {
     /// # Errors
     /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`] where a secret
     /// of the role cannot be opened.
-    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError>;
+    async fn role(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<Arc<RoleBlock>>, StoreError>;
 }
 
 /// A fixed set of roles in memory.
 #[derive(Debug, Default, Clone)]
-pub struct StaticRoles(BTreeMap<(String, String), Arc<RoleBlock>>);
+pub struct StaticRoles(BTreeMap<(CompanyId, AgentId), Arc<RoleBlock>>);
 
 impl StaticRoles {
     /// Creates an empty set.
@@ -401,8 +406,12 @@ impl StaticRoles {
 
 #[async_trait]
 impl RoleSource for StaticRoles {
-    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
-        Ok(self.0.get(&(company_id.to_owned(), agent_id.to_owned())).cloned())
+    async fn role(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        Ok(self.0.get(&(company_id.clone(), agent_id.clone())).cloned())
     }
 }
 

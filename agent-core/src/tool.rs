@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::SharedJson;
 use crate::store_error::StoreError;
 
@@ -51,13 +52,13 @@ pub struct ToolAnnotations {
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionContext {
     /// The user, from the credential.
-    pub user_id: String,
+    pub user_id: UserId,
     /// The user's company, from the credential; part of every store query. Not serialized.
     #[serde(skip)]
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// The agent.
     #[serde(default)]
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// The agent's name, for logs and some tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<String>,
@@ -69,10 +70,10 @@ pub struct ExecutionContext {
     pub timezone: Option<String>,
     /// The conversation.
     #[serde(default)]
-    pub thread_id: String,
+    pub thread_id: ThreadId,
     /// This run.
     #[serde(default)]
-    pub run_id: String,
+    pub run_id: RunId,
     /// Kind of the caller.
     #[serde(default)]
     pub caller: Caller,

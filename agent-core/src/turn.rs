@@ -270,10 +270,7 @@ pub async fn prepare_turn(
     .map_err(AgentError::from)?;
     let run_token = mint_run_token(platform, &capabilities, &context, &tools)?;
     let turn = Turn {
-        run: RunIds {
-            thread_id: input.request.thread_id.as_str().into(),
-            run_id: input.request.run_id.as_str().into(),
-        },
+        run: RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() },
         thinking: thinking_setting(&choice),
         role,
         choice,

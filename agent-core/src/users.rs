@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use crate::ids::{CompanyId, UserId};
 use crate::store_error::StoreError;
 
 /// The settings of one user.
@@ -18,5 +19,9 @@ pub trait UserDirectory: Send + Sync + 'static {
     ///
     /// # Errors
     /// Those of the store.
-    async fn profile(&self, company_id: &str, user_id: &str) -> Result<Option<UserProfile>, StoreError>;
+    async fn profile(
+        &self,
+        company_id: &CompanyId,
+        user_id: &UserId,
+    ) -> Result<Option<UserProfile>, StoreError>;
 }

@@ -74,7 +74,7 @@ async fn fill(folder: &Path, due: Timestamp) -> Result<()> {
                 let cron = CronSchedule::new(&expression, zone, DstPolicy::default())?;
                 let company = n / (SCHEDULES / COMPANIES);
                 let mut payload = payload(n, COMPANIES);
-                payload.company_id = format!("company-{company}");
+                payload.company_id = format!("company-{company}").into();
                 Ok(Job::new(NewJob::new(payload, Schedule::Cron(cron)), now))
             })
             .collect();

@@ -22,9 +22,9 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
         serde_json::json!({"title": format!("Call customer {n} back"), "priority": "high", "list": n});
     JobPayload {
         kind: JobKind::Tool,
-        user_id: format!("user-{}", n % 1000),
-        company_id: format!("company-{}", n % companies),
-        agent_id: "assistant".to_owned(),
+        user_id: format!("user-{}", n % 1000).into(),
+        company_id: format!("company-{}", n % companies).into(),
+        agent_id: "assistant".into(),
         tool_id: Some("addTodo".to_owned()),
         assignment_id: None,
         arguments: arguments.as_object().cloned(),

@@ -271,7 +271,7 @@ impl Bench {
         command.env("PORT", "0").env("OUTBOUND_ALLOW", self.upstream.to_string());
         command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
         let (process, address) = Process::start_announced(command, self.scratch.path())?;
-        let token = mint_session(&Secret::new(SESSION_SECRET), USER, COMPANY, TOKEN_TTL)?;
+        let token = mint_session(&Secret::new(SESSION_SECRET), &USER.into(), &COMPANY.into(), TOKEN_TTL)?;
         Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
     }
 }

@@ -46,7 +46,7 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
     assert_eq!(saved.pointer("/children/0/content/apiKey"), Some(&json!("***")), "absent stays");
     assert_eq!(saved.pointer("/content/messengerToken"), None, "empty is cleared");
     assert_eq!(saved.pointer("/content/agentServerApiKey"), None, "a key does not follow its address");
-    let role = bench.stores.roles.role("c1", "a1").await.expect("read").expect("there");
+    let role = bench.stores.roles.role(&"c1".into(), &"a1".into()).await.expect("read").expect("there");
     let Container::EmbeddedAi(model) = &role.children[0] else { panic!("{role:?}") };
     assert_eq!(model.api_key.as_ref().map(Secret::expose), Some("role-key-canary"));
     let Container::WorkflowConnector(workflow) = &role.children[1] else { panic!("{role:?}") };
@@ -179,7 +179,7 @@ async fn a_bad_body_names_the_field() {
         (PATH, json!({"content": {"documentIds": ["d1", ""]}}), "content.documentIds[1] is empty"),
         (PATH, json!([]), "the body must be an object"),
         (&long, json!({}), "id has 129 bytes; the limit is 128"),
-        ("/api/agents/a%00b", json!({}), "id has a control character"),
+        ("/api/agents/a%00b", json!({}), "id has a control or invisible character"),
     ] {
         let problem = expect_problem(bench.put(OWNER, path, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");

@@ -4,18 +4,18 @@ use agent_platform::workspace::{MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES};
 use serde_json::{Value, json};
 
 use super::{COLLEAGUE, OWNER, STRANGER, entity_tag, expect_json, open};
-use crate::support::expect_problem;
+use crate::support::{exchange, expect_problem, server::session_token};
 
 #[tokio::test]
 async fn a_document_is_made_read_changed_and_deleted() {
     let bench = open().await;
-    let path = "/api/documents/n%2F1";
+    let path = "/api/documents/n%201";
     let text = json!({"title": "New", "text": "One."});
     let response = bench.send(OWNER, "PUT", path, &[("if-none-match", "*")], Some(&text)).await;
     assert_eq!(response.headers()["location"], path);
     let first = entity_tag(&response);
     let saved = expect_json(response, 201).await;
-    assert_eq!(saved, json!({"id": "n/1", "companyId": "c1", "title": "New", "text": "One."}));
+    assert_eq!(saved, json!({"id": "n 1", "companyId": "c1", "title": "New", "text": "One."}));
     let response = bench.get(COLLEAGUE, path).await;
     assert_eq!(entity_tag(&response), first);
     assert_eq!(expect_json(response, 200).await, saved);
@@ -34,7 +34,7 @@ async fn a_document_is_made_read_changed_and_deleted() {
 
     let heads = expect_json(bench.get(OWNER, "/api/documents").await, 200).await;
     let version: u64 = second.trim_matches('"').parse().expect("a number");
-    let expected = json!({"id": "n/1", "title": "New", "bytes": 9, "version": version});
+    let expected = json!({"id": "n 1", "title": "New", "bytes": 9, "version": version});
     assert_eq!(heads["documents"][1], expected);
     assert_eq!(heads["documents"].as_array().expect("a list").len(), 2);
     let theirs = expect_json(bench.get(STRANGER, "/api/documents").await, 200).await;
@@ -68,4 +68,33 @@ async fn documents_are_bounded_and_bad_ones_name_the_field() {
     expect_problem(bench.put(OWNER, &long, &json!({})).await, 400, "INVALID_REQUEST").await;
     expect_problem(bench.get(OWNER, &format!("{long}{long}")).await, 404, "NOT_FOUND").await;
     expect_json(bench.put(OWNER, path, &json!({"text": "x".repeat(MAX_DOCUMENT_BYTES)})).await, 201).await;
+}
+
+#[tokio::test]
+async fn new_items_need_a_valid_identifier() {
+    let bench = open().await;
+    let document = json!({"title": "New", "text": "One."});
+    let agent = json!({"name": "New"});
+    // Sent as they are, since the client would resolve them.
+    for id in [".", "%2e%2e"] {
+        let request = format!(
+            "PUT /api/documents/{id} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: \
+             application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{document}",
+            session_token(OWNER.0, OWNER.1),
+            document.to_string().len()
+        );
+        let answer = exchange(bench.app.address, request).await;
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"id "), "{id}: {answer}");
+    }
+    for id in ["%20", "x%2Fy", "a%C2%A0b", "a%E2%80%8Bb", "e%CC%81", "%20a"] {
+        for (path, body) in [("/api/documents", &document), ("/api/agents", &agent)] {
+            let path = format!("{path}/{id}");
+            let response = bench.send(OWNER, "PUT", &path, &[], Some(body)).await;
+            let problem = expect_problem(response, 400, "INVALID_REQUEST").await;
+            assert!(
+                problem["detail"].as_str().is_some_and(|text| text.starts_with("id ")),
+                "{path}: {problem}"
+            );
+        }
+    }
 }

@@ -93,7 +93,7 @@ async fn tokens_end_with_their_agent() {
     // without revoking them.
     expect_json(bench.put(COLLEAGUE, "/api/agents/a1", &json!({})).await, 201).await;
     let made = expect_json(bench.post(COLLEAGUE, PATH, &json!({"kind": "mcp"})).await, 201).await;
-    bench.stores.roles.delete_role("c1", "a1", Precondition::Any).await.expect("deleted");
+    bench.stores.roles.delete_role(&"c1".into(), &"a1".into(), Precondition::Any).await.expect("deleted");
     find(&bench, &made["token"]).await.expect("it is there still");
     expect_json(bench.put(OWNER, "/api/agents/a1", &json!({})).await, 201).await;
     assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
@@ -122,7 +122,7 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "mcp", "origins": []}), "origins does not apply to tokens of this kind"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
         (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
-        (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control character"),
+        (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control or invisible character"),
     ] {
         let problem = expect_problem(bench.post(OWNER, PATH, &sent).await, 400, "INVALID_REQUEST").await;
         assert_eq!(problem["detail"], detail, "{sent}");

@@ -35,7 +35,7 @@ pub async fn start(settings: &[(&str, &str)]) -> McpApp {
         ],
         "documents": [
             {"id": "open", "companyId": "c1", "title": "Opening hours", "text": "From nine."},
-            {"id": "inner/1", "companyId": "c1", "title": "Salaries", "text": "Enough."},
+            {"id": "inner 1", "companyId": "c1", "title": "Salaries", "text": "Enough."},
             {"id": "theirs", "companyId": "c2", "title": "Theirs", "text": "Other people's."}
         ],
         "todoLists": [
@@ -144,7 +144,7 @@ async fn documents_are_resources_for_those_who_could_read_them_with_tools() {
     }
     let without = bench.mint(without).await;
 
-    let (open, inner, theirs) = ("doc://open", "doc://inner%2F1", "doc://theirs");
+    let (open, inner, theirs) = ("doc://open", "doc://inner%201", "doc://theirs");
     // Token, listed URIs, and whether each of the three documents can be read.
     let cases: [(&str, &[&str], [bool; 3]); 5] = [
         (&ada, &[inner, open], [true, true, false]),
@@ -223,7 +223,7 @@ async fn a_change_by_one_client_is_told_to_another_that_may_see_it() {
 
     let own = bench.app.request("GET", "/api/agent/mcp").bearer_auth(&ada).header("mcp-session-id", &id);
     let mut own = own.header("accept", "text/event-stream").send().await.expect("an answer");
-    bench.call_tool(&bob, "appendDoc", json!({"id": "inner/1", "text": "not followed"})).await;
+    bench.call_tool(&bob, "appendDoc", json!({"id": "inner 1", "text": "not followed"})).await;
     bench.call_tool(&bob, "appendDoc", json!({"id": "open", "text": "To five."})).await;
     let chunk = tokio::time::timeout(TEST_TIMEOUT, own.chunk())
         .await

@@ -121,7 +121,7 @@ async fn clients_are_told_of_what_the_management_changes() {
     let steps: &[(&str, &str, &Value, u16, &[&str])] = &[
         ("PUT", "/api/agents/a1", &role, 200, ROLE_NOTIFICATIONS),
         ("PUT", "/api/documents/open", &text, 200, &[DOCUMENT_UPDATED]),
-        ("PUT", "/api/documents/inner%2F1", &text, 200, &[]),
+        ("PUT", "/api/documents/inner%201", &text, 200, &[]),
         ("PUT", "/api/documents/open", &json!({"text": 7}), 400, &[]),
         ("PUT", "/api/agents/a1", &json!({"name": 7}), 400, &[]),
         ("PUT", "/api/agents/cut", &role, 200, &[]),

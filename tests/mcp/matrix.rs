@@ -165,7 +165,7 @@ async fn no_cell_of_the_matrix_leaks() {
         // Fresh stores for each token, because some of the requests write.
         let stores = server::stores(&workspace()).await;
         let app = server::app_with_stores(stores.clone(), &[]).await;
-        let (company, agent) = (new.company_id.clone(), new.agent_id.clone());
+        let (company, agent) = (new.company_id.to_string(), new.agent_id.to_string());
         let minted = Tokens::new(stores.records.clone(), Arc::new(SystemClock)).mint(new).await;
         let token = minted.expect("it is made").text.expose().to_owned();
         let query = format!("?token={token}");

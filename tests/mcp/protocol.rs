@@ -306,7 +306,8 @@ async fn who_does_not_wait_stops_the_work() {
     world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 2).await;
 
     world.server.audit().flush().await;
-    let calls = world.server.audit().list_calls("c1", "a1", None, None).await.expect("a page").calls;
+    let calls =
+        world.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
     let outcomes: Vec<Value> = calls.iter().map(|call| json!(call.outcome)).collect();
     assert_eq!(outcomes, ["cancelled", "cancelled"]);
 }
@@ -322,7 +323,8 @@ async fn a_tool_that_takes_too_long_has_failed() {
     assert_eq!(answer["result"]["isError"], true, "{answer}");
     world.wait_for_slow_calls(|running, _, dropped| running == 0 && dropped == 1).await;
     world.server.audit().flush().await;
-    let calls = world.server.audit().list_calls("c1", "a1", None, None).await.expect("a page").calls;
+    let calls =
+        world.server.audit().list_calls(&"c1".into(), &"a1".into(), None, None).await.expect("a page").calls;
     assert_eq!(json!(calls[0].outcome), "timedOut");
 }
 

@@ -1,8 +1,8 @@
 //! Routes for web pages: the scheduler's status, and the user's jobs.
 
 use super::*;
-use crate::support::expect_problem;
 use crate::support::vendor::{Vendor, json_response};
+use crate::support::{exchange, expect_problem};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
@@ -62,6 +62,33 @@ async fn jobs_are_their_owners_alone() {
         assert_eq!(cancelled["delivering"], false);
     }
     expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
+}
+
+/// A URL drops a segment `..`, so that the path of one job would become that of a cancellation of many.
+#[tokio::test]
+async fn a_job_id_that_a_url_would_drop_is_invalid() {
+    let bench = open(NOWHERE, &[]).await;
+    let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
+    let made = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    for id in ["%2e%2e", ".", "%2E", "x%2Fy", "%20", "a%C2%A0b", "a%E2%80%8Bb"] {
+        for (method, operation) in [("DELETE", ""), ("POST", "/reschedule")] {
+            let request = format!(
+                "{method} /api/pulse/jobs/{id}{operation}?toolId=createTodo HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \
+                 {}\r\nContent-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{{\"delayMs\":1}}",
+                session_token(OWNER.0, OWNER.1)
+            );
+            let answer = exchange(bench.app.address, request).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 400 ") && answer.contains("\"id "),
+                "{method} {id}: {answer}"
+            );
+        }
+    }
+    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
+    assert_eq!(
+        (&listed["jobs"][0]["jobId"], &listed["jobs"][0]["state"]),
+        (&made["jobId"], &json!("scheduled"))
+    );
 }
 
 #[tokio::test]

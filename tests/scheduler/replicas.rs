@@ -68,7 +68,7 @@ async fn a_delivery_under_way_may_end_before_the_service_does() {
     bench.scheduler.stop();
     gate.send_replace(true);
     bench.scheduler.stopped().await;
-    let job = jobs.get(&Default::default(), &id).await.expect("a store").expect("a job");
+    let job = jobs.get(&Default::default(), &id.into()).await.expect("a store").expect("a job");
     assert_eq!(job.state().as_str(), "completed");
 }
 

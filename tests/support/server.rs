@@ -148,5 +148,6 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
 /// Mints a session token that is valid for ten minutes.
 pub fn session_token(user: &str, company: &str) -> String {
     let secret = Secret::new(SESSION_SECRET);
-    mint_session(&secret, user, company, Duration::from_secs(600)).expect("the claims are right")
+    mint_session(&secret, &user.into(), &company.into(), Duration::from_secs(600))
+        .expect("the claims are right")
 }

@@ -44,7 +44,7 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
     let good = bench.mint_widget(WidgetGrant::default()).await;
     let revoked = bench.mint_widget(WidgetGrant::default()).await;
     assert!(bench.tokens().revoke(&revoked.token.id, None).await.expect("the store works"));
-    let mcp = McpGrant { user_id: "u1".to_owned(), ..McpGrant::default() };
+    let mcp = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
     let mcp = bench.mint(NewToken::new("c1", "a1", Grant::Mcp(mcp))).await;
     let good = text(&good);
     let mut forged = good.to_owned();
@@ -85,7 +85,7 @@ async fn a_token_that_is_revoked_is_refused_from_then_on() {
     let (first, other) =
         (bench.mint_widget(WidgetGrant::default()).await, bench.mint_widget(WidgetGrant::default()).await);
     expect_finished(bench.ask_with_token(&first, &json!({})).await).await;
-    bench.tokens().revoke(&first.token.id, Some("c1")).await.expect("the store works");
+    bench.tokens().revoke(&first.token.id, Some(&"c1".into())).await.expect("the store works");
     expect_problem(bench.ask_with_token(&first, &json!({})).await, 401, "UNAUTHENTICATED").await;
     expect_finished(bench.ask_with_token(&other, &json!({})).await).await;
 }

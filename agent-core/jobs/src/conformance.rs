@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, JobId, UserId};
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -73,9 +74,9 @@ fn at(ms: i64) -> Timestamp {
 fn payload(company: &str, user: &str) -> JobPayload {
     JobPayload {
         kind: JobKind::Tool,
-        user_id: user.to_owned(),
-        company_id: company.to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: user.into(),
+        company_id: company.into(),
+        agent_id: "agent".into(),
         tool_id: Some("remind".to_owned()),
         assignment_id: None,
         arguments: None,
@@ -137,7 +138,7 @@ fn failed() -> AttemptOutcome {
 }
 
 fn company_scope(company: &str) -> JobScope {
-    JobScope { company: Some(company.to_owned()), user: None }
+    JobScope { company: Some(company.into()), user: None }
 }
 
 fn filter_of(scope: JobScope) -> JobFilter {
@@ -145,7 +146,7 @@ fn filter_of(scope: JobScope) -> JobFilter {
 }
 
 async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {
-    let none = expect_ok("get", store.get(&JobScope::default(), &agent_core::new_id()).await);
+    let none = expect_ok("get", store.get(&JobScope::default(), &agent_core::new_id().into()).await);
     assert_eq!(none, None, "what was never stored is absent");
     let mut new = NewJob::new(payload("acme 😀", "o'ada;--"), Schedule::At(at(5)));
     new.payload.message = Some("\u{0}\"quoted\" \\ ü".to_owned());
@@ -193,8 +194,8 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
     let other = once("other", 5);
     insert(store, &[job.clone(), other.clone()]).await;
     let scope = |company: Option<&str>, user: Option<&str>| JobScope {
-        company: company.map(str::to_owned),
-        user: user.map(str::to_owned),
+        company: company.map(CompanyId::from),
+        user: user.map(UserId::from),
     };
     let inside = [scope(None, None), scope(Some("acme"), None), scope(Some("acme"), Some("ada"))];
     let outside = [
@@ -242,7 +243,7 @@ async fn asking_twice_is_harmless(store: &dyn JobStore) {
         with("acme", "fresh", "1"),
         with("acme", "fresh", "3"),
     ];
-    let ids: Vec<String> = again.iter().map(|job| job.id.clone()).collect();
+    let ids: Vec<JobId> = again.iter().map(|job| job.id.clone()).collect();
     let inserted = expect_ok("insert", store.insert(again).await);
     let expected = [
         InsertOutcome::Existing(Box::new(first.clone())),
@@ -293,7 +294,7 @@ async fn a_refused_step_hinders_no_other(store: &dyn JobStore) {
     insert(store, &jobs).await;
     let claim = Step::Claim { until: at(20), lease: at(9000) };
     let mut steps: Vec<_> = jobs.iter().map(|job| (job.id.clone(), claim.clone())).collect();
-    steps.insert(1, (agent_core::new_id(), Step::Cancel));
+    steps.insert(1, (agent_core::new_id().into(), Step::Cancel));
     let taken = expect_ok("steps", store.apply_steps(steps, at(20)).await);
     let running = Phase::Running { lease: at(9000) };
     let is_running =

@@ -37,6 +37,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::JobId;
 use jiff::Timestamp;
 #[cfg(feature = "schemars")]
 use schemars::JsonSchema;
@@ -304,7 +305,7 @@ impl NewJob {
 #[serde(rename_all = "camelCase")]
 pub struct Job {
     /// Job id: a UUID version 7, so that jobs sort by creation time.
-    pub id: String,
+    pub id: JobId,
     /// Work to do, and the user to do it for. Immutable, hence shared.
     pub payload: Arc<JobPayload>,
     /// Times at which the job runs.
@@ -359,7 +360,7 @@ impl Job {
         let first = new.schedule.first(now);
         let scheduled_for = first.unwrap_or(now);
         Self {
-            id: agent_core::new_id(),
+            id: agent_core::new_id().into(),
             payload: new.payload.into(),
             schedule: new.schedule,
             misfire: new.misfire,

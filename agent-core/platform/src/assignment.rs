@@ -15,6 +15,7 @@ use agent_jobs::job::{JobPayload, JobScope};
 use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob};
 use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
 use crate::workspace::{Assignment, assignment_key};
+use agent_core::ids::{CompanyId, JobId};
 
 /// Collection of the synchronization states.
 pub const SYNC_COLLECTION: &str = "assignmentLinks";
@@ -28,7 +29,7 @@ const MAX_SYNC_ROUNDS: usize = 4;
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for an invalid identifier.
-pub fn sync_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
+pub fn sync_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, SYNC_COLLECTION, id)
 }
 
@@ -62,7 +63,7 @@ pub struct SyncedState {
 #[serde(rename_all = "camelCase")]
 pub struct AssignedJob {
     /// Job id.
-    pub job_id: String,
+    pub job_id: JobId,
     /// Number of the next occurrence; absent if only the scheduler knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub occurrence: Option<u64>,
@@ -78,14 +79,14 @@ pub enum SchedulerCall {
     /// Reschedules the job. If it is gone or final, a new one is created.
     Reschedule {
         /// Job id.
-        job_id: String,
+        job_id: JobId,
         /// Request for the new job, if one must be created.
         request: Box<JobRequest>,
     },
     /// Cancels one job that was replaced.
     CancelJob {
         /// Job id.
-        job_id: String,
+        job_id: JobId,
         /// Scope of the job.
         scope: JobScope,
     },
@@ -151,7 +152,7 @@ pub enum SyncError {
 pub async fn sync_assignment(
     records: &dyn Records,
     pulse: &dyn Pulse,
-    (company_id, id): (&str, &str),
+    (company_id, id): (&CompanyId, &str),
     now: Timestamp,
 ) -> Result<(), SyncError> {
     let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
@@ -256,8 +257,8 @@ fn assigned_job(scheduled: ScheduledJob, occurrence: Option<u64>) -> AssignedJob
 /// Errors of the store.
 pub async fn record_run(
     records: &dyn Records,
-    (company_id, id): (&str, &str),
-    (job_id, occurrence): (&str, u64),
+    (company_id, id): (&CompanyId, &str),
+    (job_id, occurrence): (&JobId, u64),
     by_scheduler: bool,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -265,7 +266,7 @@ pub async fn record_run(
     let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
     let mut link = found.value;
     let Some(told) = &mut link.told else { return Ok(()) };
-    let Some(job) = told.job.as_mut().filter(|job| job.job_id == job_id) else { return Ok(()) };
+    let Some(job) = told.job.as_mut().filter(|job| job.job_id == *job_id) else { return Ok(()) };
     if job.occurrence.is_some_and(|known| known > occurrence) {
         return Ok(());
     }

@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use agent_core::ids::{CompanyId, UserId};
 use agent_core::message::{Message, Role};
 use agent_core::request::TurnRequest;
 use agent_core::secret::Secret;
@@ -89,9 +90,9 @@ pub struct ChatInput {
     pub turn: TurnRequest,
     /// User named by a parameter. It grants no access: a proactive call must name a user, and for all other callers
     /// it must match the credential.
-    pub user_id: Option<String>,
+    pub user_id: Option<UserId>,
     /// Company named by a parameter; the same rules apply.
-    pub company_id: Option<String>,
+    pub company_id: Option<CompanyId>,
     first_instruction_path: Option<String>,
 }
 
@@ -190,10 +191,10 @@ fn read_chat(
     let sources = FieldSources::new(body.fields()?, query)?;
     let conversation = read_conversation(&sources, to_answer)?;
     let turn = TurnRequest {
-        agent_id: sources.id("agentId")?.unwrap_or_default(),
+        agent_id: sources.id("agentId")?.unwrap_or_default().into(),
         messages: conversation.messages,
-        thread_id: thread_id(&sources)?.unwrap_or_default(),
-        run_id: sources.id("runId")?.unwrap_or_default(),
+        thread_id: thread_id(&sources)?.unwrap_or_default().into(),
+        run_id: sources.id("runId")?.unwrap_or_default().into(),
         tab_id: sources.id("tabId")?,
         todo_list_id: sources.id("todoListId")?,
         timezone: time_zone(&sources)?,
@@ -204,8 +205,8 @@ fn read_chat(
     };
     Ok(ChatInput {
         turn,
-        user_id: sources.id("userId")?,
-        company_id: sources.id("companyId")?,
+        user_id: sources.id("userId")?.map(UserId::from),
+        company_id: sources.id("companyId")?.map(CompanyId::from),
         first_instruction_path: conversation.first_instruction_path,
     })
 }

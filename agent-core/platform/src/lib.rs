@@ -7,6 +7,7 @@ pub mod assignment;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod history;
+pub mod ids;
 pub mod json;
 pub mod jwt;
 pub mod layers;

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, JobId};
 use agent_jobs::job::occurrence_key;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -151,8 +152,8 @@ pub enum OccurrenceWork {
 /// Errors of the store.
 pub async fn claim(
     records: &dyn Records,
-    company_id: &str,
-    (job_id, occurrence): (&str, u64),
+    company_id: &CompanyId,
+    (job_id, occurrence): (&JobId, u64),
     now: Timestamp,
     lease: Duration,
 ) -> Result<ClaimOutcome, StoreError> {
@@ -208,7 +209,7 @@ mod tests {
     }
 
     fn claimed(records: &MemoryRecords, occurrence: u64, now: i64) -> ClaimOutcome {
-        ready(claim(records, "c", ("j", occurrence), at(now), Duration::from_secs(10)))
+        ready(claim(records, &"c".into(), (&"j".into(), occurrence), at(now), Duration::from_secs(10)))
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`](crate::occurrence) makes the
 //! effect happen once; [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
+use agent_core::ids::{CompanyId, JobId, UserId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ impl JobRequest {
 }
 
 /// Returns the scope of one user.
-pub fn user_scope(company_id: &str, user_id: &str) -> JobScope {
+pub fn user_scope(company_id: &CompanyId, user_id: &UserId) -> JobScope {
     JobScope { company: Some(company_id.to_owned()), user: Some(user_id.to_owned()) }
 }
 
@@ -61,7 +62,7 @@ pub fn user_scope(company_id: &str, user_id: &str) -> JobScope {
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledJob {
     /// Job id.
-    pub job_id: String,
+    pub job_id: JobId,
     /// Next due time, RFC 3339 in UTC.
     #[serde(serialize_with = "write_time")]
     #[schemars(with = "String")]
@@ -130,13 +131,13 @@ pub trait Pulse: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError>;
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError>;
 
     /// Cancels a job within the scope. Idempotent.
     ///
     /// # Errors
     /// [`PulseError::NotFound`], also for a job outside the scope.
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError>;
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError>;
 
     /// Replaces the schedule of a job within the scope.
     ///
@@ -146,7 +147,7 @@ pub trait Pulse: Send + Sync + 'static {
     async fn reschedule_job(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError>;
 

@@ -1,5 +1,6 @@
 //! Store of role blocks; their secrets are kept in records of their own, encrypted.
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::{RoleBlock, RoleSource};
 use async_trait::async_trait;
 
@@ -30,12 +31,16 @@ pub trait RoleStore: RoleSource {
     /// returned for it.
     async fn masked_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
     ) -> Result<Option<Record<RoleBlock>>, StoreError>;
 
     /// Returns one page of a company's roles with their secrets masked, ordered by the bytes of their ids.
-    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError>;
+    async fn masked_roles(
+        &self,
+        company_id: &CompanyId,
+        list: &ListQuery,
+    ) -> Result<Page<RoleBlock>, StoreError>;
 
     /// Saves a role under its own id and company, and returns its version. Secrets that are absent or masked keep their
     /// stored value; see [`merge_secrets`].
@@ -53,8 +58,8 @@ pub trait RoleStore: RoleSource {
     /// [`StoreError::Conflict`] if the precondition does not hold.
     async fn delete_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         precondition: Precondition,
     ) -> Result<bool, StoreError>;
 }

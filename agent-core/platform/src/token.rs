@@ -25,6 +25,7 @@ use crate::records::{
 };
 use agent_core::clock::Clock;
 use agent_core::event::ToolCallReporter;
+use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::secret::Secret;
 
 mod check;
@@ -57,9 +58,9 @@ pub struct Token {
     /// The public identifier, a UUID of version 7.
     pub id: String,
     /// The company of the agent.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// The only agent that the token is valid for.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Permissions of the bearer.
     #[serde(flatten)]
     pub grant: Grant,
@@ -140,7 +141,7 @@ impl Default for Caps {
 #[serde(rename_all = "camelCase")]
 pub struct McpGrant {
     /// The user on whose behalf the tools work.
-    pub user_id: String,
+    pub user_id: UserId,
     /// Identifier of the task list for tasks and plans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
@@ -152,16 +153,16 @@ pub struct McpGrant {
     pub timezone: Option<String>,
     /// Identifier of the run that the token was issued for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<String>,
+    pub run_id: Option<RunId>,
 }
 
 /// Parameters of a token to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
     /// The company of the agent.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// The agent. The caller must have checked that it exists.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Permissions of the bearer.
     pub grant: Grant,
     /// Lifetime; unlimited if absent.
@@ -172,7 +173,7 @@ pub struct NewToken {
 
 impl NewToken {
     /// Creates parameters for a token that is valid until it is revoked.
-    pub fn new(company_id: impl Into<String>, agent_id: impl Into<String>, grant: Grant) -> Self {
+    pub fn new(company_id: impl Into<CompanyId>, agent_id: impl Into<AgentId>, grant: Grant) -> Self {
         Self { company_id: company_id.into(), agent_id: agent_id.into(), grant, ttl: None, label: None }
     }
 
@@ -346,7 +347,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn revoke(&self, id: &str, company: Option<&str>) -> Result<bool, StoreError> {
+    pub async fn revoke(&self, id: &str, company: Option<&CompanyId>) -> Result<bool, StoreError> {
         enum Unchanged {
             Absent,
             Revoked,
@@ -361,7 +362,7 @@ impl Tokens {
         let now = time::to_millis(self.clock.now());
         let revoke = |found: Option<Record<StoredToken>>| {
             let of_company =
-                |kept: &StoredToken| company.is_none_or(|company| kept.token.company_id == company);
+                |kept: &StoredToken| company.is_none_or(|company| kept.token.company_id == *company);
             let mut kept = found.map(|record| record.value).filter(of_company).ok_or(Unchanged::Absent)?;
             if kept.token.revoked_at.replace(now).is_some() {
                 return Err(Unchanged::Revoked);
@@ -381,8 +382,8 @@ impl Tokens {
     /// Errors of the store, and [`StoreError::Invalid`] for invalid identifiers or cursors.
     pub async fn list(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         list: &ListQuery,
     ) -> Result<Page<Token>, StoreError> {
         let page = self.records.list(&agent_tokens(company_id, agent_id)?, list).await?;
@@ -410,6 +411,6 @@ fn key(id: Uuid) -> Result<Key, StoreError> {
     Collection::of_platform(TOKENS)?.key(id.to_string())
 }
 
-fn agent_tokens(company_id: &str, agent_id: &str) -> Result<Collection, StoreError> {
+fn agent_tokens(company_id: &CompanyId, agent_id: &AgentId) -> Result<Collection, StoreError> {
     Collection::new(company_id, AGENT_TOKENS)?.within(agent_id)
 }

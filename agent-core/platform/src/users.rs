@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::{CompanyId, UserId};
 use agent_core::store_error::StoreError;
 use agent_core::users::{UserDirectory, UserProfile};
 use async_trait::async_trait;
@@ -21,7 +22,11 @@ impl RecordUsers {
 
 #[async_trait]
 impl UserDirectory for RecordUsers {
-    async fn profile(&self, company_id: &str, user_id: &str) -> Result<Option<UserProfile>, StoreError> {
+    async fn profile(
+        &self,
+        company_id: &CompanyId,
+        user_id: &UserId,
+    ) -> Result<Option<UserProfile>, StoreError> {
         let user = workspace::get_user(&*self.0, company_id, user_id).await?;
         Ok(user.map(|user| UserProfile { timezone: user.timezone }))
     }

@@ -11,6 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::records::{Key, Record, Records, RecordsExt, StoreError};
+use agent_core::ids::{CompanyId, UserId};
 
 mod assignments;
 mod documents;
@@ -87,9 +88,9 @@ pub mod collection {
 #[serde(rename_all = "camelCase")]
 pub struct User {
     /// Identifier of the user.
-    pub id: String,
+    pub id: UserId,
     /// Company of the user.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// IANA time zone in which dates are interpreted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
@@ -106,8 +107,12 @@ impl User {
 }
 
 /// Returns the user, or `None` if the company has no such user.
-pub async fn get_user(records: &dyn Records, company_id: &str, id: &str) -> Result<Option<User>, StoreError> {
-    let key = Key::new(company_id, collection::USERS, id)?;
+pub async fn get_user(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &UserId,
+) -> Result<Option<User>, StoreError> {
+    let key = Key::new(company_id, collection::USERS, id.as_str())?;
     Ok(records.get_as(&key).await?.map(|record| record.value))
 }
 
@@ -182,8 +187,10 @@ mod tests {
         let records = MemoryRecords::default();
         let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
         let key = Key::new("c", collection::USERS, "ada").expect("a key");
-        let find =
-            |company| get_user(&records, company, "ada").now_or_never().expect("no waiting").expect("found");
+        let find = |company: &str| {
+            let (company, user) = (company.into(), "ada".into());
+            get_user(&records, &company, &user).now_or_never().expect("no waiting").expect("found")
+        };
         assert_eq!(find("c"), None);
         records.put_as(&key, &ada, Precondition::Absent).now_or_never().expect("no waiting").expect("put");
         assert_eq!(find("c"), Some(ada));
@@ -196,16 +203,16 @@ mod tests {
         fn send(_: impl Send) {}
         let (records, roles) = (MemoryRecords::default(), crate::roles::RecordRoleStore::in_memory());
         let context = agent_core::tool::ExecutionContext::default();
-        send(get_user(&records, "c", "u"));
-        send(get_document(&records, "c", "d"));
-        send(get_documents(&records, "c", &[]));
-        send(list_memories(&records, "c", "a", None, 1));
-        send(create_memory(&records, "c", "a", None, "x"));
+        send(get_user(&records, &"c".into(), &"u".into()));
+        send(get_document(&records, &"c".into(), "d"));
+        send(get_documents(&records, &"c".into(), &[]));
+        send(list_memories(&records, &"c".into(), &"a".into(), None, 1));
+        send(create_memory(&records, &"c".into(), &"a".into(), None, "x"));
         send(get_todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
-        send(append_document(&records, "c", "d", "x", None));
+        send(append_document(&records, &"c".into(), "d", "x", None));
         send(update_plan(&records, &context, None, "x", None));
-        send(list_metrics(&records, "c", &MetricFilter::default(), &ListQuery::default()));
+        send(list_metrics(&records, &"c".into(), &MetricFilter::default(), &ListQuery::default()));
         send(WorkspaceFile::default().apply(&roles));
         send(WorkspaceFile::export(&records, None));
     }

@@ -48,20 +48,20 @@ pub async fn backend<B: Backend>(make: impl AsyncFn(Scenario) -> Option<BackendS
 /// Builds a turn that shares no data with any other.
 fn turn<B: Backend>(subject: &BackendSubject<B>, text: &str) -> Arc<Turn> {
     let role = RoleBlock {
-        id: "agent".to_owned(),
+        id: "agent".into(),
         name: "Ann".to_owned(),
-        company_id: "company".to_owned(),
+        company_id: "company".into(),
         ..RoleBlock::default()
     };
     let context = ExecutionContext {
-        user_id: "ada".to_owned(),
-        company_id: "company".to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: "ada".into(),
+        company_id: "company".into(),
+        agent_id: "agent".into(),
         agent_name: Some("Ann".to_owned()),
         todo_list_id: Some("list".to_owned()),
         timezone: Some("Europe/Berlin".to_owned()),
-        thread_id: "thread".to_owned(),
-        run_id: "run".to_owned(),
+        thread_id: "thread".into(),
+        run_id: "run".into(),
         caller: Caller::Session,
         granted_tools: None,
     };

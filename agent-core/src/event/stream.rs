@@ -10,16 +10,17 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
-use super::{Event, EventGrammar, Id, ReportedToolCalls, RunEnd, RunResult, SourceEvent};
+use super::{Event, EventGrammar, ReportedToolCalls, RunEnd, RunResult, SourceEvent};
 use crate::error::{AgentError, AgentErrorKind};
+use crate::ids::{RunId, ThreadId};
 
 /// Thread and run identifier of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunIds {
     /// The conversation.
-    pub thread_id: Id,
+    pub thread_id: ThreadId,
     /// The run.
-    pub run_id: Id,
+    pub run_id: RunId,
 }
 
 /// Reader of an event stream; determines the events that are filtered out.
@@ -263,7 +264,7 @@ mod tests {
 
     use super::*;
     use crate::event::calls::{MAX_PENDING_REPORTED_CALLS, tool_call_channel};
-    use crate::event::{AssistantRole, ReasoningRole, ToolRole};
+    use crate::event::{AssistantRole, Id, ReasoningRole, ToolRole};
 
     type Given = Result<SourceEvent, AgentError>;
 

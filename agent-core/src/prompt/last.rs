@@ -1,5 +1,6 @@
 //! Part hashes of the latest prompts, for finding the part at which a later prompt differs.
 
+use crate::ids::{AgentId, CompanyId, UserId};
 use std::sync::Arc;
 
 use quick_cache::Weighter;
@@ -21,9 +22,9 @@ pub(crate) struct LatestPrompts(Cache<PromptOwner, Arc<[PartHash]>, PrefixWeight
 /// Key of a prompt's owner: the company, the agent and the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PromptOwner {
-    pub(crate) company_id: String,
-    pub(crate) agent_id: String,
-    pub(crate) user_id: String,
+    pub(crate) company_id: CompanyId,
+    pub(crate) agent_id: AgentId,
+    pub(crate) user_id: UserId,
 }
 
 impl Default for LatestPrompts {

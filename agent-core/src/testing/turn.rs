@@ -37,20 +37,16 @@ pub fn format_fragments(fragments: &[Fragment]) -> String {
 
 /// Builds a turn for a backend: the user `ada` says `hi` to the agent `Ann`, without tools.
 pub fn backend_turn(choice: BackendChoice) -> Turn {
-    let role = RoleBlock {
-        id: "a".to_owned(),
-        name: "Ann".to_owned(),
-        company_id: "c".to_owned(),
-        ..RoleBlock::default()
-    };
+    let role =
+        RoleBlock { id: "a".into(), name: "Ann".to_owned(), company_id: "c".into(), ..RoleBlock::default() };
     let context = ExecutionContext {
-        user_id: "ada".to_owned(),
-        company_id: "c".to_owned(),
-        agent_id: "a".to_owned(),
+        user_id: "ada".into(),
+        company_id: "c".into(),
+        agent_id: "a".into(),
         agent_name: Some("Ann".to_owned()),
         todo_list_id: Some("l".to_owned()),
-        thread_id: "thread-1".to_owned(),
-        run_id: "run-1".to_owned(),
+        thread_id: "thread-1".into(),
+        run_id: "run-1".into(),
         ..ExecutionContext::default()
     };
     Turn {

@@ -11,6 +11,7 @@ use super::*;
 use crate::backend::EmbeddedBackend;
 use crate::error::AgentErrorKind;
 use crate::event::{Event, EventGrammar};
+use crate::ids::{AgentId, CompanyId, UserId};
 use crate::message::Message;
 use crate::model::{Model, ModelInfo};
 use crate::preview::preview_turn;
@@ -139,8 +140,8 @@ struct TokyoBob;
 
 #[async_trait]
 impl crate::users::UserDirectory for TokyoBob {
-    async fn profile(&self, company: &str, user: &str) -> Result<Option<UserProfile>, StoreError> {
-        let known = (company, user) == ("c", "bob");
+    async fn profile(&self, company: &CompanyId, user: &UserId) -> Result<Option<UserProfile>, StoreError> {
+        let known = *company == "c" && *user == "bob";
         Ok(known.then(|| UserProfile { timezone: Some("Asia/Tokyo".to_owned()) }))
     }
 }
@@ -402,7 +403,7 @@ fn store_error() -> StoreError {
 
 #[async_trait]
 impl RoleSource for FailingStore {
-    async fn role(&self, _: &str, _: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    async fn role(&self, _: &CompanyId, _: &AgentId) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         Err(store_error())
     }
 }

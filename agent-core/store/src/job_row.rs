@@ -161,7 +161,7 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
     let asked: JobBody<'_> = serde_json::from_str(body).map_err(malformed)?;
     let progress: JobProgress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
     Ok(Job {
-        id: id.to_owned(),
+        id: id.into(),
         payload: asked.payload.into_owned().into(),
         schedule: asked.schedule.into_owned(),
         misfire: asked.misfire,

@@ -43,6 +43,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepOutcome,
     WakeSignal,
@@ -224,7 +225,7 @@ impl JobStore for PostgresJobs {
         self.signal_if_earliest(session.release(done).await)
     }
 
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::get(&session, scope, id).await;
         Ok(session.release(done).await?)
@@ -233,18 +234,18 @@ impl JobStore for PostgresJobs {
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::list(&session, filter, after, limit).await;
+        let done = jobs::list(&session, filter, after.map(JobId::as_str), limit).await;
         Ok(session.release(done).await?)
     }
 
     async fn apply_step(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, StoreError> {
@@ -257,7 +258,7 @@ impl JobStore for PostgresJobs {
 
     async fn apply_steps(
         &self,
-        steps: Vec<(String, Step)>,
+        steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         if steps.is_empty() {

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
 use agentd::config::{AppConfig, ConfigError, Env, Flags, Service};
@@ -45,7 +46,7 @@ pub(crate) enum Command {
     Export {
         /// Export this company only.
         #[arg(long, value_name = "ID")]
-        company: Option<String>,
+        company: Option<CompanyId>,
         /// Configuration source.
         #[command(flatten)]
         settings: ConfigFileArg,
@@ -176,7 +177,7 @@ pub(crate) enum TokenCommand {
 pub(crate) struct AgentArgs {
     /// Identifier of the agent.
     #[arg(long, value_name = "ID")]
-    pub(crate) agent: String,
+    pub(crate) agent: AgentId,
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,
@@ -193,7 +194,7 @@ pub(crate) struct PromptArgs {
     pub(crate) message: Option<String>,
     /// Identifier of the user who sends the message; the agent's owner, if it is left out.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<String>,
+    pub(crate) user: Option<UserId>,
     /// Todo list that tasks and plans are written to.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
@@ -241,7 +242,7 @@ pub(crate) struct McpArgs {
     pub(crate) token: NewTokenArgs,
     /// Identifier of the user that the tools act for.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: String,
+    pub(crate) user: UserId,
     /// Todo list that tasks and plans are written to.
     #[arg(long, value_name = "ID")]
     pub(crate) todo_list: Option<String>,
@@ -255,10 +256,10 @@ pub(crate) struct McpArgs {
 pub(crate) struct SessionArgs {
     /// Identifier of the user.
     #[arg(long, value_name = "ID")]
-    pub(crate) user: String,
+    pub(crate) user: UserId,
     /// Identifier of the user's company.
     #[arg(long, value_name = "ID")]
-    pub(crate) company: String,
+    pub(crate) company: CompanyId,
     /// Lifetime of the token, such as 30m, 1h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
     pub(crate) ttl: Duration,

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 use agentd::config::AppConfig;
 use agentd::stores::{self, Stores};
@@ -27,7 +28,7 @@ pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write)
 
 /// Writes the contents of the store as a workspace file, for one company or for all.
 pub(crate) async fn export(
-    company: Option<&str>,
+    company: Option<&CompanyId>,
     config: &AppConfig,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {

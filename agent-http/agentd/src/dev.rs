@@ -69,7 +69,7 @@ pub async fn run(options: DevOptions) -> Result<(), StartError> {
     let (jobs, jobs_in) = stores::open_jobs(&scheduler).await?;
     let scheduler_listener = run::listen(scheduler.listen).await?;
     let has_demo = options.workspace.is_none()
-        && stores.roles.find_company(DEMO_AGENT_ID).await?.as_deref() == Some(DEMO_ID);
+        && stores.roles.find_company(&DEMO_AGENT_ID.into()).await?.as_deref() == Some(DEMO_ID);
     print_welcome(&app, &origin, &options, has_demo)?;
 
     let stop = ShutdownSignal::on_signal();
@@ -238,7 +238,7 @@ fn print_welcome(
         return Ok(());
     }
     let secret = app.session_secret.as_ref().expect("dev always has one");
-    let token = mint_session(secret, DEMO_ID, DEMO_ID, TOKEN_TTL)
+    let token = mint_session(secret, &DEMO_ID.into(), &DEMO_ID.into(), TOKEN_TTL)
         .map_err(|error| StartError::Other(format!("the session token cannot be created: {error}")))?;
     let curl = |body: &str| {
         format!(

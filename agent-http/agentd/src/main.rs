@@ -54,7 +54,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Token(TokenCommand::List(args)) => block_on(token::list(args, env, out)),
         Command::Import { file, settings } => block_on(data::import(&file, &settings.load(env)?, out)),
         Command::Export { company, settings } => {
-            block_on(data::export(company.as_deref(), &settings.load(env)?, out))
+            block_on(data::export(company.as_ref(), &settings.load(env)?, out))
         }
         Command::Backup { file, settings } => block_on(data::backup(&file, &settings.load(env)?, out)),
         Command::Secrets(SecretsCommand::Rotate(settings)) => {

@@ -6,6 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
 use agent_core::Message;
+use agent_core::ids::{AgentId, UserId};
 use agent_core::preview::preview_turn;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleSource as _;
@@ -37,9 +38,9 @@ fn should_use_colours(env: &dyn Env) -> bool {
 
 /// Parameters of the turn to preview.
 struct PreviewArgs {
-    agent: String,
+    agent: AgentId,
     message: Option<String>,
-    user: Option<String>,
+    user: Option<UserId>,
     todo_list: Option<String>,
 }
 
@@ -76,7 +77,7 @@ async fn show_from(
 
 /// Returns the principal of the preview: the given user, or else the agent's owner.
 async fn principal(stores: &Stores, asked: &PreviewArgs) -> Result<Principal, CommandError> {
-    let none = || CommandError::NoAgent(asked.agent.clone());
+    let none = || CommandError::NoAgent(asked.agent.to_string());
     let company = stores.roles.find_company(&asked.agent).await?.ok_or_else(none)?;
     let user = match &asked.user {
         Some(user) => user.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
+use agent_core::ids::{AgentId, CompanyId};
 use agent_http::auth::mint_session;
 use agent_platform::records::ListQuery;
 use agent_platform::token::{
@@ -54,7 +55,7 @@ struct NewGrant {
 
 async fn mint(
     what: &str,
-    agent: &str,
+    agent: &AgentId,
     new: NewGrant,
     stores: &Stores,
     out: &mut dyn Write,
@@ -90,7 +91,7 @@ pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) ->
     list_of(&args.agent, &open(&args.settings.load(env)?)?, out).await
 }
 
-async fn list_of(agent: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
+async fn list_of(agent: &AgentId, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
     let company = company_of(agent, stores).await?;
     let tokens = tokens(stores);
     let mut list = ListQuery::default();
@@ -119,7 +120,7 @@ fn token_line(token: &Token) -> String {
             ("widget", "any origin".to_owned())
         }
         Grant::Widget(WidgetGrant { origins, .. }) => ("widget", origins.join(" ")),
-        Grant::Mcp(McpGrant { user_id, .. }) => ("mcp", user_id.clone()),
+        Grant::Mcp(McpGrant { user_id, .. }) => ("mcp", user_id.to_string()),
         _ => ("other", String::new()),
     };
     let label = token.label.as_deref().unwrap_or("-");
@@ -130,9 +131,9 @@ fn tokens(stores: &Stores) -> Tokens {
     Tokens::new(stores.records.clone(), Arc::new(SystemClock))
 }
 
-async fn company_of(agent: &str, stores: &Stores) -> Result<String, CommandError> {
+async fn company_of(agent: &AgentId, stores: &Stores) -> Result<CompanyId, CommandError> {
     let company = stores.roles.find_company(agent).await?;
-    company.ok_or_else(|| CommandError::NoAgent(agent.to_owned()))
+    company.ok_or_else(|| CommandError::NoAgent(agent.to_string()))
 }
 
 /// Opens the application's stores.
@@ -154,8 +155,8 @@ mod tests {
 
     fn run(user: &str, env: &[(&str, &str)]) -> Result<String, CommandError> {
         let args = SessionArgs {
-            user: user.to_owned(),
-            company: "acme".to_owned(),
+            user: user.into(),
+            company: "acme".into(),
             ttl: Duration::from_secs(3600),
             settings: ConfigFileArg::default(),
         };
@@ -220,7 +221,7 @@ mod tests {
 
     fn mcp_grant() -> NewGrant {
         let grant = McpGrant {
-            user_id: "ann".to_owned(),
+            user_id: "ann".into(),
             todo_list_id: Some("l".to_owned()),
             tools: Some(vec!["readTodos".to_owned()]),
             ..McpGrant::default()
@@ -231,10 +232,11 @@ mod tests {
     #[tokio::test]
     async fn tokens_are_made_listed_and_revoked() {
         let stores = stores().await;
-        let widget = written(async |out| mint("Widget token", "guide", widget_grant(), &stores, out).await)
-            .await
-            .expect("a token");
-        let mcp = written(async |out| mint("MCP token", "guide", mcp_grant(), &stores, out).await)
+        let widget =
+            written(async |out| mint("Widget token", &"guide".into(), widget_grant(), &stores, out).await)
+                .await
+                .expect("a token");
+        let mcp = written(async |out| mint("MCP token", &"guide".into(), mcp_grant(), &stores, out).await)
             .await
             .expect("a token");
         let mut ids = Vec::new();
@@ -262,7 +264,7 @@ mod tests {
         let text = mcp.lines().last().expect("a line");
         assert!(tokens(&stores).find(text).await.is_err());
 
-        let listed = written(async |out| list_of("guide", &stores, out).await).await.expect("a list");
+        let listed = written(async |out| list_of(&"guide".into(), &stores, out).await).await.expect("a list");
         let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
         assert!(lines[0][2].starts_with("until 2"), "{listed}");
         assert_eq!(
@@ -277,7 +279,7 @@ mod tests {
     async fn what_is_not_there_is_said() {
         let stores = stores().await;
         for agent in ["nobody", "", "a\0"] {
-            let listed = written(async |out| list_of(agent, &stores, out).await).await;
+            let listed = written(async |out| list_of(&agent.into(), &stores, out).await).await;
             let expected =
                 format!("there is no agent {agent:?} in the database; see --agent and DATABASE_URL");
             assert_eq!(listed.expect_err("no such agent").to_string(), expected);

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use agent_core::error::AgentError;
+use agent_core::ids::JobId;
 use agent_core::secret::Secret;
 use agent_jobs::job::{JobFilter, JobScope, JobView};
 use agent_jobs::schedule::ScheduleSpec;
+use agent_platform::ids::check_id;
 use agent_platform::pulse::{CancelResult, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob};
+use agent_platform::records::MAX_ID_BYTES;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -37,6 +40,13 @@ impl PulseClient {
     /// Creates a client of the scheduler at `url`, authenticated with `secret`.
     pub fn new(outbound: OutboundClient, url: Url, secret: Secret) -> Self {
         Self { outbound, url, secret }
+    }
+
+    /// Returns the URL of a job, or of an operation on it. The id is checked first: a URL drops a segment `..`, and the
+    /// shorter path is that of an operation on many jobs.
+    fn job_url(&self, scope: &JobScope, id: &JobId, operation: &[&str]) -> Result<Url, PulseError> {
+        check_id(id, MAX_ID_BYTES).map_err(|error| PulseError::Invalid(format!("the job's id {error}")))?;
+        Ok(self.url(&[&["jobs", id.as_str()], operation].concat(), &scope_query(scope)))
     }
 
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Url {
@@ -94,8 +104,8 @@ fn status_error(status: StatusCode) -> PulseError {
 }
 
 fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
-    let parts = [("companyId", &scope.company), ("userId", &scope.user)];
-    parts.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))).collect()
+    let parts = [("companyId", scope.company.as_deref()), ("userId", scope.user.as_deref())];
+    parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 fn json(value: &impl serde::Serialize) -> Result<Option<Vec<u8>>, PulseError> {
@@ -113,21 +123,21 @@ impl Pulse for PulseClient {
         self.send(Method::POST, &self.url(&["jobs"], &[]), json(job)?).await
     }
 
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
-        self.send(Method::GET, &self.url(&["jobs", id], &scope_query(scope)), None).await
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
+        self.send(Method::GET, &self.job_url(scope, id, &[])?, None).await
     }
 
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
-        self.send(Method::DELETE, &self.url(&["jobs", id], &scope_query(scope)), None).await
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
+        self.send(Method::DELETE, &self.job_url(scope, id, &[])?, None).await
     }
 
     async fn reschedule_job(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
-        let url = self.url(&["jobs", id, "reschedule"], &scope_query(scope));
+        let url = self.job_url(scope, id, &["reschedule"])?;
         self.send(Method::POST, &url, json(schedule)?).await
     }
 
@@ -191,16 +201,20 @@ mod tests {
     use crate::outbound::OutboundConfig;
 
     #[test]
-    fn addresses_keep_the_operators_path_and_escape_what_others_say() {
+    fn addresses_keep_the_operators_path_and_escape_ids() {
         let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
         for (base, expected) in [
-            ("http://pulse.internal:3002", "http://pulse.internal:3002/jobs/..%2Fx%3Fa%23b"),
-            ("https://example.com/scheduler/", "https://example.com/scheduler/jobs/..%2Fx%3Fa%23b"),
+            ("http://pulse.internal:3002", "http://pulse.internal:3002/jobs/..x%3Fa%23b%25"),
+            ("https://example.com/scheduler/", "https://example.com/scheduler/jobs/..x%3Fa%23b%25"),
         ] {
             let url = Url::parse(base).expect("an address");
             let client = PulseClient::new(outbound.clone(), url, Secret::new("0123456789abcdef"));
-            assert_eq!(client.url(&["jobs", "../x?a#b"], &[]).as_str(), expected);
-            let scope = user_scope("c&d", "u");
+            let job_url = |id: &str| client.job_url(&JobScope::default(), &id.into(), &[]);
+            assert_eq!(job_url("..x?a#b%").expect("an id").as_str(), expected);
+            for id in [".", "..", "", " ", "a/b", "a\u{200b}"] {
+                assert!(matches!(job_url(id), Err(PulseError::Invalid(_))), "{id:?}");
+            }
+            let scope = user_scope(&"c&d".into(), &"u".into());
             let url = client.url(&["jobs"], &scope_query(&scope));
             assert!(url.as_str().ends_with("/jobs?companyId=c%26d&userId=u"), "{url}");
         }

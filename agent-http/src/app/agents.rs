@@ -94,7 +94,7 @@ impl Resource for Agents {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        let found = self.app.roles.masked_role(&self.principal.company_id, id).await?;
+        let found = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
         found.as_ref().map_or(Ok(()), |found| check_owner(&self.principal, &found.value))?;
         Ok(found.map(|found| found.version))
     }
@@ -116,7 +116,7 @@ impl Resource for Agents {
         _: bool,
     ) -> Result<Versioned<RoleBlock>, HttpError> {
         self.notify_mcp_clients(id);
-        let now = self.app.roles.masked_role(&self.principal.company_id, id).await?;
+        let now = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
         let now = now.ok_or_else(|| {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
@@ -128,7 +128,7 @@ impl Resource for Agents {
     }
 
     async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
-        self.app.roles.delete_role(&self.principal.company_id, id, condition).await
+        self.app.roles.delete_role(&self.principal.company_id, &id.into(), condition).await
     }
 
     async fn removed(&self, id: &str) -> Result<(), HttpError> {
@@ -140,14 +140,14 @@ impl Resource for Agents {
 impl Agents {
     /// Revokes the agent's tokens and deletes its assignments.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
-        tokens::revoke_all(&self.app, &self.principal.company_id, id).await?;
-        assignments::delete_all(&self.app, &self.principal.company_id, id).await
+        tokens::revoke_all(&self.app, &self.principal.company_id, &id.into()).await?;
+        assignments::delete_all(&self.app, &self.principal.company_id, &id.into()).await
     }
 
     /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
     fn notify_mcp_clients(&self, id: &str) {
         let company_id = self.principal.company_id.clone();
-        self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.to_owned() });
+        self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.into() });
     }
 }
 

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use agent_core::allowed_tools::allowed_tools_in_run;
+use agent_core::ids::{AgentId, CompanyId, JobId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
@@ -47,7 +48,7 @@ struct SyncView {
     in_step: bool,
     /// The scheduler's job for the assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
-    job_id: Option<String>,
+    job_id: Option<JobId>,
     /// Due time of the job's next occurrence, as last reported by the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     execute_at: Option<String>,
@@ -211,7 +212,7 @@ async fn view(app: &App, saved: Record<Assignment>) -> Result<Versioned<Assignme
 }
 
 /// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
-async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
+async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) {
     let Ok(pulse) = app.pulse.client() else { return };
     let synced = assignment::sync_assignment(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
     if let Err(error) = synced {
@@ -220,7 +221,7 @@ async fn sync_with_scheduler(app: &App, company_id: &str, id: &str) {
 }
 
 /// Deletes all assignments of an agent and cancels their jobs.
-pub(super) async fn delete_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
+pub(super) async fn delete_all(app: &App, company_id: &CompanyId, agent: &AgentId) -> Result<(), StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
         let page = list_assignments(&*app.records, company_id, agent, &list).await?;

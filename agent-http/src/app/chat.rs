@@ -93,8 +93,9 @@ pub(super) fn authorize_turn(credential: Credential, input: ChatInput) -> Result
         }
         Credential::Proactive { reason } => (proactive_principal(&input)?, Some(reason), None),
     };
-    let disagrees = |said: &Option<String>, is: &str| said.as_deref().is_some_and(|said| said != is);
-    if disagrees(&input.user_id, &principal.user_id) || disagrees(&input.company_id, &principal.company_id) {
+    let other_user = input.user_id.as_ref().is_some_and(|user| *user != principal.user_id);
+    let other_company = input.company_id.as_ref().is_some_and(|company| *company != principal.company_id);
+    if other_user || other_company {
         return Err(HttpError::forbidden(
             "userId and companyId are taken from the credential and must not be given",
         ));
@@ -112,10 +113,10 @@ pub(super) fn authorize_turn(credential: Credential, input: ChatInput) -> Result
 
 /// Returns the principal that a proactive call acts for. The caller is trusted and must name it in the body.
 fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
-    let named =
-        |name: &str, id: &Option<String>| id.clone().ok_or_else(|| HttpError::invalid(name, "is missing"));
-    let user_id = named("userId", &input.user_id)?;
-    Ok(Principal::new(user_id, named("companyId", &input.company_id)?, Caller::Proactive))
+    let missing = |name| HttpError::invalid(name, "is missing");
+    let user_id = input.user_id.as_ref().ok_or_else(|| missing("userId"))?;
+    let company_id = input.company_id.as_ref().ok_or_else(|| missing("companyId"))?;
+    Ok(Principal::new(user_id, company_id, Caller::Proactive))
 }
 
 /// Assigns missing ids and starts the run. A run id chosen by the client is used up once the backend has accepted the
@@ -136,10 +137,11 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
 
 /// Generates the thread id and the run id if the client has not set them.
 pub(super) fn assign_ids(turn: &mut TurnRequest) {
-    for id in [&mut turn.thread_id, &mut turn.run_id] {
-        if id.is_empty() {
-            *id = agent_core::new_id();
-        }
+    if turn.thread_id.is_empty() {
+        turn.thread_id = agent_core::new_id().into();
+    }
+    if turn.run_id.is_empty() {
+        turn.run_id = agent_core::new_id().into();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::records::{Key, ListQuery, Precondition, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
@@ -35,7 +36,7 @@ pub(super) struct DocumentPage {
 /// The documents of the caller's company.
 pub(super) struct Documents {
     app: Arc<App>,
-    company_id: String,
+    company_id: CompanyId,
 }
 
 #[async_trait]

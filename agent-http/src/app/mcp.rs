@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::AgentId;
 use agent_core::request::Principal;
 use agent_mcp::server::McpServer;
 use agent_platform::records::StoreError;
@@ -35,20 +36,24 @@ pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult
 pub(super) async fn audit(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let app = &*context.state;
     let query = Query::from_uri(&context.head.uri);
-    let agent = query.require("agentId")?;
+    let agent: AgentId = query.require("agentId")?.into();
     let limit = query.get("limit")?.map(|limit| {
         limit.parse().map_err(|_| HttpError::invalid("limit", "must be a non-negative integer"))
     });
     let cursor = query.get("cursor")?;
-    if !is_owner(&*app.tools.roles, &principal, agent).await? {
+    if !is_owner(&*app.tools.roles, &principal, &agent).await? {
         return Err(HttpError::not_found());
     }
-    let calls =
-        app.tools.server.audit().list_calls(&principal.company_id, agent, limit.transpose()?, cursor).await?;
+    let calls = app
+        .tools
+        .server
+        .audit()
+        .list_calls(&principal.company_id, &agent, limit.transpose()?, cursor)
+        .await?;
     answer::json(StatusCode::OK, &calls)
 }
 
-async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &str) -> Result<bool, HttpError> {
+async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {
     let role = match roles.role(&principal.company_id, agent).await {
         // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,

@@ -17,7 +17,7 @@ pub(super) async fn load_in_company(
     principal: &Principal,
     id: &str,
 ) -> Result<Record<RoleBlock>, HttpError> {
-    app.roles.masked_role(&principal.company_id, id).await?.ok_or_else(HttpError::not_found)
+    app.roles.masked_role(&principal.company_id, &id.into()).await?.ok_or_else(HttpError::not_found)
 }
 
 /// Returns an agent that the caller owns; 403 if another user owns it.

@@ -153,18 +153,19 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 
 pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let pulse = context.state.pulse.client()?;
-    let cancelled = pulse.cancel_job(&scope(&principal), context.params.get("id")?).await?;
+    let cancelled = pulse.cancel_job(&scope(&principal), &context.params.id("id")?.into()).await?;
     answer::json(StatusCode::OK, &cancelled)
 }
 
 pub(super) async fn reschedule(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, head, params, body } = context;
     let pulse = app.pulse.client()?;
+    let id = params.id("id")?.into();
     let schedule: ScheduleSpec = body.read_json(&head.headers).await?;
     schedule
         .resolve(app.pulse.now())
         .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
-    let moved = pulse.reschedule_job(&scope(&principal), params.get("id")?, &schedule).await?;
+    let moved = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
     answer::json(StatusCode::OK, &moved)
 }
 

@@ -131,6 +131,8 @@ pub(super) async fn put<R: Resource>(context: RequestContext<App>, principal: Pr
         let found = resource.version_for_put(id).await?;
         let condition = check_conditions(&head.headers, found)?;
         if found.is_none() {
+            // An item with an id from before the rule can still be read, replaced and deleted.
+            params.id(R::ID_PARAMETER)?;
             resource.prepare_create(id).await?;
         }
         match resource.store(id, &input, condition).await {

@@ -3,6 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
+use agent_core::ids::{RunId, UserId};
+
 /// Maximum number of run ids kept; the oldest is evicted first.
 const MAX_RUN_IDS: usize = 100_000;
 
@@ -20,7 +22,7 @@ struct Seen {
 
 impl RunRegistry {
     /// Claims a run id; `None` if the user has already used it.
-    pub fn claim(&self, user_id: &str, run_id: &str) -> Option<RunIdClaim<'_>> {
+    pub fn claim(&self, user_id: &UserId, run_id: &RunId) -> Option<RunIdClaim<'_>> {
         let key = key(user_id, run_id);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !seen.keys.insert(key.clone()) {
@@ -68,7 +70,7 @@ impl Drop for RunIdClaim<'_> {
 }
 
 /// Returns the map key. The length prefix keeps pairs with the same concatenation apart.
-fn key(user_id: &str, run_id: &str) -> String {
+fn key(user_id: &UserId, run_id: &RunId) -> String {
     format!("{}:{user_id}{run_id}", user_id.len())
 }
 
@@ -79,19 +81,19 @@ mod tests {
     #[test]
     fn an_identifier_is_good_once_for_each_user() {
         let runs = RunRegistry::default();
-        runs.claim("u1", "r").expect("it is new").keep();
-        assert!(runs.claim("u1", "r").is_none());
-        assert!(runs.claim("u", "1r").is_some(), "another user's");
-        assert!(runs.claim("u", "1r").is_some(), "given back");
+        runs.claim(&"u1".into(), &"r".into()).expect("it is new").keep();
+        assert!(runs.claim(&"u1".into(), &"r".into()).is_none());
+        assert!(runs.claim(&"u".into(), &"1r".into()).is_some(), "another user's");
+        assert!(runs.claim(&"u".into(), &"1r".into()).is_some(), "given back");
     }
 
     #[test]
     fn the_oldest_is_forgotten_first() {
         let runs = RunRegistry::default();
         for i in 0..=MAX_RUN_IDS {
-            runs.claim("u", &i.to_string()).expect("it is new").keep();
+            runs.claim(&"u".into(), &i.to_string().into()).expect("it is new").keep();
         }
-        assert!(runs.claim("u", "1").is_none());
-        assert!(runs.claim("u", "0").is_some());
+        assert!(runs.claim(&"u".into(), &"1".into()).is_none());
+        assert!(runs.claim(&"u".into(), &"0".into()).is_some());
     }
 }

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::request::Principal;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::token::{
@@ -53,7 +54,7 @@ enum TokenKind {
 
 impl TokenRequest {
     /// Returns the token's grant. An MCP grant acts for the user who creates the token.
-    fn grant(&self, user_id: &str) -> Result<Grant, HttpError> {
+    fn grant(&self, user_id: &UserId) -> Result<Grant, HttpError> {
         let foreign = match self.kind {
             TokenKind::Widget => {
                 [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())]
@@ -111,7 +112,7 @@ pub(super) struct TokenPage {
 pub(super) struct AgentTokens {
     app: Arc<App>,
     principal: Principal,
-    agent_id: String,
+    agent_id: AgentId,
 }
 
 #[async_trait]
@@ -119,7 +120,7 @@ impl Listing for AgentTokens {
     type Page = TokenPage;
 
     async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
-        let agent_id = params.get("id")?.to_owned();
+        let agent_id: AgentId = params.get("id")?.into();
         load_owned(&app, &principal, &agent_id).await?;
         Ok(Self { app, principal, agent_id })
     }
@@ -167,7 +168,7 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
 }
 
 /// Revokes all tokens of an agent.
-pub(super) async fn revoke_all(app: &App, company_id: &str, agent: &str) -> Result<(), StoreError> {
+pub(super) async fn revoke_all(app: &App, company_id: &CompanyId, agent: &AgentId) -> Result<(), StoreError> {
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
         let page = app.tokens.list(company_id, agent, &list).await?;

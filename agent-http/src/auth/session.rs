@@ -3,10 +3,12 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use agent_core::ids::{CompanyId, UserId};
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
 use agent_core::tool::Caller;
 use agent_platform::history::MAX_ID_BYTES;
+use agent_platform::ids::check_id;
 use agent_platform::jwt;
 use agent_platform::token::WIDGET_USER_PREFIX;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
@@ -29,8 +31,8 @@ const MAX_CACHED_SESSIONS: usize = 10_000;
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Claims {
-    sub: String,
-    company_id: String,
+    sub: UserId,
+    company_id: CompanyId,
     /// RFC 7519's `NumericDate`, which may have a fraction.
     exp: f64,
 }
@@ -38,17 +40,16 @@ struct Claims {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NewClaims<'a> {
-    sub: &'a str,
-    company_id: &'a str,
+    sub: &'a UserId,
+    company_id: &'a CompanyId,
     aud: &'static str,
     iat: u64,
     exp: u64,
 }
 
 /// Returns true if both are valid identifiers and the user id does not have the prefix of widget visitors.
-fn are_valid_ids(user_id: &str, company_id: &str) -> bool {
-    let is_id =
-        |id: &str| !id.trim().is_empty() && id.len() <= MAX_ID_BYTES && !id.chars().any(char::is_control);
+fn are_valid_ids(user_id: &UserId, company_id: &CompanyId) -> bool {
+    let is_id = |id: &str| check_id(id, MAX_ID_BYTES).is_ok();
     is_id(user_id) && is_id(company_id) && !user_id.starts_with(WIDGET_USER_PREFIX)
 }
 
@@ -162,8 +163,8 @@ pub enum MintError {
 /// Returns [`MintError`] if the token would be rejected.
 pub fn mint_session(
     secret: &Secret,
-    user_id: &str,
-    company_id: &str,
+    user_id: &UserId,
+    company_id: &CompanyId,
     ttl: Duration,
 ) -> Result<String, MintError> {
     if !are_valid_ids(user_id, company_id) {
@@ -193,7 +194,8 @@ mod tests {
     #[test]
     fn a_token_is_checked_once_and_remembered_by_its_digest() {
         let (secret, verifier) = verifier();
-        let token = mint_session(&secret, "ann", "acme", Duration::from_secs(600)).expect("a token");
+        let token =
+            mint_session(&secret, &"ann".into(), &"acme".into(), Duration::from_secs(600)).expect("a token");
         for _ in 0..2 {
             assert_eq!(verifier.verify(&token), Some(ann(0.0).principal));
             assert_eq!(verifier.cache.len(), 1);

@@ -72,8 +72,8 @@ fn post(headers: &[(&str, &str)]) -> Result<Credential, String> {
 
 fn ann() -> Credential {
     Credential::Session(Principal {
-        user_id: "ann".to_owned(),
-        company_id: "acme".to_owned(),
+        user_id: "ann".into(),
+        company_id: "acme".into(),
         caller: Caller::Session,
         agent_id: None,
     })
@@ -158,13 +158,16 @@ fn tokens() {
 #[test]
 fn minted_tokens_hold() {
     let secret = Secret::new(SECRET);
-    let token = mint_session(&secret, "ann", "acme", Duration::from_secs(60)).unwrap();
+    let token = mint_session(&secret, &"ann".into(), &"acme".into(), Duration::from_secs(60)).unwrap();
     assert_eq!(post(&[("authorization", &format!("Bearer {token}"))]), Ok(ann()));
     for (user, company) in [("", "acme"), ("ann", " "), ("widget:1", "acme"), (&"x".repeat(129), "acme")] {
-        let minted = mint_session(&secret, user, company, Duration::from_secs(60));
+        let minted = mint_session(&secret, &user.into(), &company.into(), Duration::from_secs(60));
         assert_eq!(minted, Err(MintError::InvalidId), "for {user} of {company}");
     }
-    assert_eq!(mint_session(&secret, "ann", "acme", Duration::MAX), Err(MintError::InvalidTtl));
+    assert_eq!(
+        mint_session(&secret, &"ann".into(), &"acme".into(), Duration::MAX),
+        Err(MintError::InvalidTtl)
+    );
 }
 
 /// Name, request headers, and expected result.
@@ -426,15 +429,15 @@ fn a_widget_token_makes_a_visitor_of_its_own() {
     let (id, text) = widgets.widget(&[]);
     let visitor = Visitor {
         token_id: id.clone(),
-        company_id: "acme".to_owned(),
-        agent_id: "guide".to_owned(),
+        company_id: "acme".into(),
+        agent_id: "guide".into(),
         caps: Caps::default(),
     };
     let principal = Principal {
-        user_id: format!("widget:{id}"),
-        company_id: "acme".to_owned(),
+        user_id: format!("widget:{id}").into(),
+        company_id: "acme".into(),
         caller: Caller::Widget,
-        agent_id: Some("guide".to_owned()),
+        agent_id: Some("guide".into()),
     };
     assert_eq!(visitor.principal(), principal);
     let cookie = format!("agent_session={}", hs256(&claims()));
@@ -459,7 +462,7 @@ fn widget_tokens_that_do_not_hold_are_refused_alike() {
     widgets.tokens.revoke(&revoked, None).now_or_never().expect("no wait").expect("revoked");
     let hour = Duration::from_secs(3600);
     let (_, expired) = widgets.mint(Grant::Widget(WidgetGrant::default()), Some(hour));
-    let mcp = McpGrant { user_id: "ann".to_owned(), ..McpGrant::default() };
+    let mcp = McpGrant { user_id: "ann".into(), ..McpGrant::default() };
     let (_, mcp) = widgets.mint(Grant::Mcp(mcp), None);
     widgets.clock.advance(hour);
     for text in ["", "w", &good[..40], &good[4..], &revoked_text, &expired, &mcp, &hs256(&claims())] {

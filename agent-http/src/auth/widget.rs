@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::token::{Caps, Grant, Token, TokenError, Tokens, WIDGET_USER_PREFIX, WidgetGrant};
@@ -18,9 +19,9 @@ pub struct Visitor {
     /// Id of the widget token; all visitors with the same token are one user.
     pub token_id: String,
     /// Company of the agent.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// The agent that the visitor may chat with.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Usage caps of the token.
     pub caps: Caps,
 }
@@ -29,7 +30,7 @@ impl Visitor {
     /// Returns the visitor's principal: a user per token, bound to the agent.
     pub fn principal(&self) -> Principal {
         Principal {
-            user_id: format!("{WIDGET_USER_PREFIX}{}", self.token_id),
+            user_id: format!("{WIDGET_USER_PREFIX}{}", self.token_id).into(),
             company_id: self.company_id.clone(),
             caller: Caller::Widget,
             agent_id: Some(self.agent_id.clone()),

@@ -1,5 +1,7 @@
 //! Routing by method and path.
 
+use agent_platform::ids::check_id;
+use agent_platform::records::MAX_ID_BYTES;
 use http::{Method, Request};
 use percent_encoding::percent_decode_str;
 
@@ -95,6 +97,17 @@ impl Params {
         found
             .map(|(_, value)| value.as_str())
             .ok_or_else(|| HttpError::internal(format!("no path parameter {name}")))
+    }
+
+    /// Returns the path parameter called `name` as the id of something that is made, or that has an id of this rule.
+    ///
+    /// # Errors
+    ///
+    /// Returns 400 if it is not a valid identifier.
+    pub(crate) fn id(&self, name: &str) -> Result<&str, HttpError> {
+        let id = self.get(name)?;
+        check_id(id, MAX_ID_BYTES).map_err(|error| HttpError::invalid(name, error))?;
+        Ok(id)
     }
 }
 

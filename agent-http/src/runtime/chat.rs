@@ -70,11 +70,14 @@ async fn start(
     model: Arc<dyn Model>,
     request: RuntimeRequest,
 ) -> Result<EventStream, HttpError> {
-    let or_new = |id: &str| if id.is_empty() { agent_core::new_id() } else { id.to_owned() };
     let mut context = request.context;
-    context.thread_id = or_new(&context.thread_id);
-    context.run_id = or_new(&context.run_id);
-    let run = RunIds { thread_id: context.thread_id.as_str().into(), run_id: context.run_id.as_str().into() };
+    if context.thread_id.is_empty() {
+        context.thread_id = agent_core::new_id().into();
+    }
+    if context.run_id.is_empty() {
+        context.run_id = agent_core::new_id().into();
+    }
+    let run = RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() };
     let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
     specs.sort_by(|a, b| a.name.cmp(&b.name));
     let tools = tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs)?;

@@ -2,6 +2,7 @@
 
 mod describe;
 
+use agent_core::ids::{CompanyId, JobId, UserId};
 use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError, StepOutcome};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
@@ -59,16 +60,16 @@ pub(super) async fn list(context: RequestContext<Scheduler>, (): ()) -> HandlerR
             })?
         }
     };
-    let after = parameter(query, "cursor")?;
-    let page = context.state.worker.jobs().list(&filter, after.as_deref(), limit).await;
+    let after = parameter(query, "cursor")?.map(JobId::from);
+    let page = context.state.worker.jobs().list(&filter, after.as_ref(), limit).await;
     let page = page.map_err(store_error)?;
     let jobs = page.jobs.iter().map(JobDetails::from).collect();
-    json(StatusCode::OK, &JobList { jobs, next_cursor: page.next })
+    json(StatusCode::OK, &JobList { jobs, next_cursor: page.next.map(|id| id.to_string()) })
 }
 
 pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let scope = scope(&Query::from_uri(&context.head.uri))?;
-    let found = context.state.worker.jobs().get(&scope, context.params.get("id")?).await;
+    let found = context.state.worker.jobs().get(&scope, &context.params.get("id")?.into()).await;
     let found: Option<Job> = found.map_err(store_error)?;
     json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
 }
@@ -78,8 +79,9 @@ pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerRe
 pub(super) async fn cancel_all(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let query = &Query::from_uri(&context.head.uri);
     let filter = filter(query)?;
-    for (name, given) in [("userId", &filter.scope.user), ("companyId", &filter.scope.company)] {
-        if given.is_none() {
+    let JobScope { company, user } = &filter.scope;
+    for (name, is_given) in [("userId", user.is_some()), ("companyId", company.is_some())] {
+        if !is_given {
             return Err(HttpError::invalid(name, "is missing in the query"));
         }
     }
@@ -120,7 +122,7 @@ async fn apply_step(
     step: Step,
 ) -> HandlerResult {
     let scope = scope(&Query::from_uri(&head.uri))?;
-    let applied = scheduler.worker.apply_step(scope, params.get("id")?.to_owned(), step).await;
+    let applied = scheduler.worker.apply_step(scope, params.get("id")?.into(), step).await;
     match applied.map_err(store_error)? {
         StepOutcome::Applied(result) => json(StatusCode::OK, &JobStatus::from(&*result)),
         StepOutcome::NotFound => Err(HttpError::not_found()),
@@ -143,7 +145,8 @@ fn store_error(error: StoreError) -> HttpError {
 }
 
 fn scope(query: &Query<'_>) -> Result<JobScope, HttpError> {
-    Ok(JobScope { company: parameter(query, "companyId")?, user: parameter(query, "userId")? })
+    let company = parameter(query, "companyId")?.map(CompanyId::from);
+    Ok(JobScope { company, user: parameter(query, "userId")?.map(UserId::from) })
 }
 
 fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {

@@ -5,6 +5,8 @@ use agent_jobs::job::{
     MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
 };
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
+use agent_platform::ids::check_id;
+use agent_platform::records::MAX_KEY_ID_BYTES;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::error::HttpError;
+use agent_core::ids::JobId;
 
 /// A request to create a job, without its schedule.
 #[derive(Deserialize, JsonSchema)]
@@ -34,6 +37,7 @@ impl CreateJobRequest {
     /// Creates the requested job, with its schedule resolved at `now`.
     pub(super) fn job(self, spec: &ScheduleSpec, now: Timestamp) -> Result<Job, HttpError> {
         self.payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
+        self.check_ids()?;
         let schedule = resolve(spec, now)?;
         let max_attempts = self.max_attempts;
         if max_attempts.is_some_and(|attempts| !(1..=MAX_ATTEMPTS_LIMIT).contains(&attempts)) {
@@ -50,6 +54,22 @@ impl CreateJobRequest {
             ..usual
         };
         Ok(Job::new(new, now))
+    }
+
+    fn check_ids(&self) -> Result<(), HttpError> {
+        let payload = &self.payload;
+        let ids = [
+            ("payload.userId", Some(payload.user_id.as_str())),
+            ("payload.companyId", Some(payload.company_id.as_str())),
+            ("payload.agentId", Some(payload.agent_id.as_str())),
+            ("payload.assignmentId", payload.assignment_id.as_deref()),
+            ("payload.todoListId", payload.todo_list_id.as_deref()),
+        ];
+        for (field, id) in ids {
+            id.map_or(Ok(()), |id| check_id(id, MAX_KEY_ID_BYTES))
+                .map_err(|error| HttpError::invalid(field, error))?;
+        }
+        Ok(())
     }
 
     fn idempotency(&self, spec: &ScheduleSpec) -> Result<Option<IdempotencyKey>, HttpError> {
@@ -81,7 +101,7 @@ pub(super) fn resolve(spec: &ScheduleSpec, now: Timestamp) -> Result<Schedule, H
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ScheduledJob {
-    job_id: String,
+    job_id: JobId,
     /// Due time of the first occurrence: RFC 3339 in UTC with milliseconds.
     execute_at: String,
 }
@@ -96,7 +116,7 @@ impl ScheduledJob {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobStatus {
-    job_id: String,
+    job_id: JobId,
     state: JobState,
     /// Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC with
     /// milliseconds.

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
+use agent_core::ids::JobId;
 use agent_jobs::job::{
     AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepOutcome,
 };
@@ -247,7 +248,7 @@ impl Worker {
     pub async fn apply_step(
         self: &Arc<Self>,
         scope: JobScope,
-        id: String,
+        id: JobId,
         step: Step,
     ) -> Result<StepOutcome, StoreError> {
         // Runs in its own task, so that a cancelled request cannot lose a job that was taken from the claimed jobs.
@@ -258,7 +259,7 @@ impl Worker {
     async fn apply_step_now(
         &self,
         scope: &JobScope,
-        id: String,
+        id: JobId,
         step: Step,
     ) -> Result<StepOutcome, StoreError> {
         let _no_claims = self.claim_lock.read().await;

@@ -2,6 +2,7 @@
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, Id, RunOutcome, RunResult};
+use agent_core::ids::{RunId, ThreadId};
 use agent_core::message::{FinishReason, ToolCall, Usage};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
@@ -12,9 +13,9 @@ use serde::Serialize;
 #[non_exhaustive]
 pub struct CollectedRun {
     /// Thread id of the conversation.
-    pub thread_id: String,
+    pub thread_id: ThreadId,
     /// Run id.
-    pub run_id: String,
+    pub run_id: RunId,
     /// Text of the assistant's messages, in order, separated by an empty line.
     pub output: String,
     /// Tool calls, in order.
@@ -94,8 +95,8 @@ impl Collector {
                 }
             }
             Event::RunFinished { thread_id, run_id, result, outcome, usage } => {
-                self.collected.thread_id = thread_id.as_ref().to_owned();
-                self.collected.run_id = run_id.as_ref().to_owned();
+                self.collected.thread_id = thread_id;
+                self.collected.run_id = run_id;
                 self.collected.usage = usage;
                 self.collected.finish_reason = finish_reason(result, outcome);
                 return Ok(true);

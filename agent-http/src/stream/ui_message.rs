@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use agent_core::event::{Event, Id, RunOutcome, RunResult};
+use agent_core::ids::{RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
 use serde::Serialize;
 use serde_json::Value;
@@ -87,8 +88,8 @@ enum UiMessageChunk<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RunMetadata<'a> {
-    thread_id: &'a str,
-    run_id: &'a str,
+    thread_id: &'a ThreadId,
+    run_id: &'a RunId,
 }
 
 #[derive(Debug, Serialize)]

@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
         let at = Instant::now() + ahead.context("the first time has passed")?;
         let delivery = Delivery {
             payload: payload(n, 100).into(),
-            job_id: format!("job-{n}"),
+            job_id: format!("job-{n}").into(),
             occurrence: 1,
             scheduled_for: Timestamp::from_duration(due.try_into()?)?,
             attempt: 1,

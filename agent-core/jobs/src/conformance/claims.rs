@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agent_core::conformance::with_timeout;
+use agent_core::ids::{CompanyId, JobId};
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
@@ -120,14 +121,14 @@ pub(super) async fn a_company_has_its_share(store: &dyn JobStore) {
     insert(store, &jobs).await;
     let of = |quota: CompanyQuota, limit| ClaimRequest { quota, ..claim_due(400, limit) };
     let shares = |jobs: &[Job]| {
-        let mut shares: BTreeMap<String, usize> = BTreeMap::new();
+        let mut shares: BTreeMap<CompanyId, usize> = BTreeMap::new();
         for job in jobs {
             *shares.entry(job.payload.company_id.clone()).or_default() += 1;
         }
         shares.into_iter().collect::<Vec<_>>()
     };
-    let expect = |shares: &[(&str, usize)]| -> Vec<(String, usize)> {
-        shares.iter().map(|(company, count)| ((*company).to_owned(), *count)).collect()
+    let expect = |shares: &[(&str, usize)]| -> Vec<(CompanyId, usize)> {
+        shares.iter().map(|(company, count)| ((*company).into(), *count)).collect()
     };
     let claimed = claim(store, of(CompanyQuota::new(2), 10)).await;
     let two_each = expect(&[("greedy", 2), ("modest", 2), ("small", 2)]);
@@ -189,7 +190,7 @@ pub(super) async fn two_never_claim_the_same(store: SharedJobStore) {
             }
         }
     });
-    let mut claimed: Vec<String> = join_all(claimers).await.concat();
+    let mut claimed: Vec<JobId> = join_all(claimers).await.concat();
     claimed.sort();
     assert_eq!(claimed, ids(&jobs), "each job is claimed by one, and all are claimed");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use agent_core::ids::{CompanyId, JobId, UserId};
 use futures_util::future::join;
 use jiff::Timestamp;
 
@@ -15,9 +16,9 @@ use crate::job::{AttemptOutcome, Job, JobCounts, JobFilter, JobState, JobStore, 
 /// Returns all jobs that match the filter, page by page.
 async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
-    let mut after: Option<String> = None;
+    let mut after: Option<JobId> = None;
     loop {
-        let page = expect_ok("list", store.list(filter, after.as_deref(), limit).await);
+        let page = expect_ok("list", store.list(filter, after.as_ref(), limit).await);
         assert!(
             page.jobs.len() <= limit.clamp(1, MAX_JOBS_PER_PAGE),
             "a page has no more than were asked for"
@@ -124,11 +125,11 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
     let mut jobs = in_all_states(store, "acme").await;
     jobs.extend(in_all_states(store, "other").await);
     let mut more: Vec<Job> = (0..4).map(|_| once("acme", 10)).collect();
-    Arc::make_mut(&mut more[0].payload).user_id = "bob".to_owned();
+    Arc::make_mut(&mut more[0].payload).user_id = "bob".into();
     Arc::make_mut(&mut more[1].payload).tool_id = Some("report".to_owned());
     Arc::make_mut(&mut more[2].payload).assignment_id = Some("daily".to_owned());
     Arc::make_mut(&mut more[3].payload).assignment_id = Some("daily".to_owned());
-    Arc::make_mut(&mut more[3].payload).user_id = "bob".to_owned();
+    Arc::make_mut(&mut more[3].payload).user_id = "bob".into();
     Arc::make_mut(&mut more[3].payload).tool_id = None;
     insert(store, &more).await;
     jobs.extend(more);
@@ -142,7 +143,8 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
             for assignment in assignments {
                 for state in states() {
                     let own = |text: Option<&str>| text.map(str::to_owned);
-                    let scope = JobScope { company: own(company), user: own(user) };
+                    let scope =
+                        JobScope { company: company.map(CompanyId::from), user: user.map(UserId::from) };
                     let filter = JobFilter { scope, tool: own(tool), assignment: own(assignment), state };
                     let meant = jobs.iter().filter(|job| filter.matches(job));
                     let found = all(store, &filter, 4).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_core::ids::JobId;
 use jiff::Timestamp;
 
 use super::lists::counted;
@@ -63,12 +64,12 @@ impl TestRng {
 
 struct ModelRun {
     store: SharedJobStore,
-    model: BTreeMap<String, Job>,
+    model: BTreeMap<JobId, Job>,
     rng: TestRng,
     /// Simulated time, in milliseconds after the suite's start time.
     now: i64,
     /// Job ids and fences of all claims, including those that have ended.
-    held: Vec<(String, u64)>,
+    held: Vec<(JobId, u64)>,
     keys: usize,
 }
 
@@ -145,18 +146,17 @@ impl ModelRun {
         InsertOutcome::New
     }
 
-    fn any_id(&mut self) -> String {
+    fn any_id(&mut self) -> JobId {
         if self.model.is_empty() || self.rng.one_in(20) {
-            return "unknown".to_owned();
+            return "unknown".into();
         }
         let n = self.rng.below(self.model.len());
         self.model.keys().nth(n).expect("it is below the number of jobs").clone()
     }
 
     fn scope(&mut self) -> JobScope {
-        let own = |text: &str| Some(text.to_owned());
-        let company = if self.rng.one_in(3) { None } else { own(self.rng.choose(&COMPANIES)) };
-        let user = if self.rng.one_in(2) { None } else { own(self.rng.choose(&USERS)) };
+        let company = if self.rng.one_in(3) { None } else { Some(self.rng.choose(&COMPANIES).into()) };
+        let user = if self.rng.one_in(2) { None } else { Some(self.rng.choose(&USERS).into()) };
         JobScope { company, user }
     }
 
@@ -172,7 +172,7 @@ impl ModelRun {
     }
 
     /// Returns a random job and step: mostly a step of a current or former claim, otherwise one that needs no claim.
-    fn some_step(&mut self) -> (String, Step) {
+    fn some_step(&mut self) -> (JobId, Step) {
         let lease = at(self.now + 5000);
         if !self.held.is_empty() && !self.rng.one_in(4) {
             // The latest entries are the most likely to hold their claim.
@@ -213,7 +213,7 @@ impl ModelRun {
         }
     }
 
-    fn step_in_model(&mut self, id: &str, step: Step) -> StepOutcome {
+    fn step_in_model(&mut self, id: &JobId, step: Step) -> StepOutcome {
         let Some(job) = self.model.get(id) else { return StepOutcome::NotFound };
         let outcome = StepOutcome::from(job.clone().step(step, self.now()));
         if let StepOutcome::Applied(stepped) = &outcome {
@@ -247,11 +247,11 @@ impl ModelRun {
     async fn list(&mut self, operation: &str) {
         let (filter, limit) = (self.filter(), 1 + self.rng.below(20));
         let after = if self.rng.one_in(2) { Some(self.any_id()) } else { None };
-        let later = |id: &String| after.as_ref().is_none_or(|after| id > after);
+        let later = |id: &JobId| after.as_ref().is_none_or(|after| id > after);
         let mut meant = self.model.iter().filter(|(id, job)| later(id) && filter.matches(job));
         let jobs: Vec<Job> = meant.by_ref().take(limit).map(|(_, job)| job.clone()).collect();
         let next = meant.next().and(jobs.last()).map(|job| job.id.clone());
-        let page = expect_ok("list", self.store.list(&filter, after.as_deref(), limit).await);
+        let page = expect_ok("list", self.store.list(&filter, after.as_ref(), limit).await);
         assert_eq!(
             (page.jobs, page.next),
             (jobs, next),
@@ -262,7 +262,7 @@ impl ModelRun {
     async fn cancel_all(&mut self, operation: &str) {
         let filter = self.filter();
         let meant = self.model.values().filter(|job| !job.state().is_final() && filter.matches(job));
-        let ids: Vec<String> = meant.map(|job| job.id.clone()).collect();
+        let ids: Vec<JobId> = meant.map(|job| job.id.clone()).collect();
         for id in &ids {
             self.step_in_model(id, Step::Cancel);
         }
@@ -273,7 +273,7 @@ impl ModelRun {
     async fn purge(&mut self, operation: &str) {
         let (before, limit) = (at(self.now - self.rng.below(20_000) as i64), self.rng.below(10));
         let is_old = |job: &Job| job.ended_at().is_some_and(|ended| ended < before);
-        let old: Vec<String> =
+        let old: Vec<JobId> =
             self.model.values().filter(|job| is_old(job)).map(|job| job.id.clone()).collect();
         let purged = expect_ok("purge", self.store.purge(before, limit).await);
         assert_eq!(
@@ -340,7 +340,7 @@ impl ModelRun {
                 stepped.job
             );
             self.held.push((job.id.clone(), job.fence));
-            let company = COMPANIES.into_iter().find(|company| *company == job.payload.company_id);
+            let company = COMPANIES.into_iter().find(|company| job.payload.company_id == *company);
             *taken.entry(company.expect("all are of these")).or_default() += 1;
         }
         assert!(taken.values().all(|taken| *taken <= each), "{operation}: no more than a company's share");

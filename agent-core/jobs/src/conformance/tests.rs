@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use agent_core::ids::JobId;
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -78,7 +79,7 @@ impl JobStore for DefectiveJobs {
             match (self.defect, &mut job.idempotency) {
                 (JobsDefect::ForgetsKeys, key) => *key = None,
                 (JobsDefect::SharesKeysOfCompanies, Some(_)) => {
-                    Arc::make_mut(&mut job.payload).company_id = "shared".to_owned()
+                    Arc::make_mut(&mut job.payload).company_id = "shared".into()
                 }
                 _ => {}
             }
@@ -86,14 +87,14 @@ impl JobStore for DefectiveJobs {
         self.jobs.insert(jobs).await
     }
 
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         self.jobs.get(&self.scope(scope), id).await
     }
 
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let filter = JobFilter { scope: self.scope(&filter.scope), ..filter.clone() };
@@ -108,7 +109,7 @@ impl JobStore for DefectiveJobs {
 
     async fn apply_steps(
         &self,
-        mut steps: Vec<(String, Step)>,
+        mut steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         if let JobsDefect::StepsBackwards = self.defect {

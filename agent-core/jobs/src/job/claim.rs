@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 
 use super::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM, Phase, Step};
@@ -79,7 +80,7 @@ pub struct ClaimPlanner {
     /// Number of decisions.
     decided: usize,
     /// Companies of which a row was turned away in this round.
-    turned_away: BTreeSet<String>,
+    turned_away: BTreeSet<CompanyId>,
     /// True if a company regained a slot in this round after one of its rows was turned away.
     is_retry_needed: bool,
 }
@@ -131,7 +132,7 @@ impl ClaimPlanner {
             return true;
         }
         if !self.turned_away.contains(company) {
-            self.turned_away.insert(company.to_owned());
+            self.turned_away.insert(company.into());
         }
         false
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_core::ids::{CompanyId, JobId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -24,10 +25,10 @@ pub struct MemoryJobStore {
 
 #[derive(Debug, Default)]
 struct Jobs {
-    by_id: BTreeMap<String, Job>,
-    by_wake: BTreeSet<(Timestamp, String)>,
+    by_id: BTreeMap<JobId, Job>,
+    by_wake: BTreeSet<(Timestamp, JobId)>,
     /// Job ids by company and idempotency key.
-    by_key: HashMap<(String, String), String>,
+    by_key: HashMap<(CompanyId, String), JobId>,
 }
 
 impl MemoryJobStore {
@@ -122,7 +123,7 @@ impl Jobs {
     }
 }
 
-fn key(job: &Job) -> Option<(String, String)> {
+fn key(job: &Job) -> Option<(CompanyId, String)> {
     let idempotency = job.idempotency.as_ref()?;
     Some((job.payload.company_id.clone(), idempotency.key.clone()))
 }
@@ -133,19 +134,19 @@ impl JobStore for MemoryJobStore {
         Ok(self.update_and_notify(|all| jobs.into_iter().map(|job| all.insert(job)).collect()))
     }
 
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         Ok(self.lock().by_id.get(id).filter(|job| scope.contains(job)).cloned())
     }
 
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let jobs = self.lock();
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = jobs.by_id.range::<str, _>((start, Bound::Unbounded)).map(|(_, job)| job);
+        let mut found = jobs.by_id.range::<JobId, _>((start, Bound::Unbounded)).map(|(_, job)| job);
         let mut found = found.by_ref().filter(|job| filter.matches(job));
         let page: Vec<Job> = found.by_ref().take(limit.clamp(1, MAX_JOBS_PER_PAGE)).cloned().collect();
         let next = found.next().and(page.last()).map(|last| last.id.clone());
@@ -154,7 +155,7 @@ impl JobStore for MemoryJobStore {
 
     async fn apply_steps(
         &self,
-        steps: Vec<(String, Step)>,
+        steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         Ok(self
@@ -164,7 +165,7 @@ impl JobStore for MemoryJobStore {
     async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
         Ok(self.update_and_notify(|all| {
             let meant = all.by_id.values().filter(|job| !job.state().is_final() && filter.matches(job));
-            let ids: Vec<String> = meant.map(|job| job.id.clone()).collect();
+            let ids: Vec<JobId> = meant.map(|job| job.id.clone()).collect();
             ids.iter().filter(|id| all.step(id, Step::Cancel, now).is_applied()).count() as u64
         }))
     }
@@ -190,7 +191,7 @@ impl JobStore for MemoryJobStore {
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         let mut jobs = self.lock();
         let old = jobs.by_id.values().filter(|job| job.ended_at().is_some_and(|ended| ended < ended_before));
-        let ids: Vec<String> = old.take(limit).map(|job| job.id.clone()).collect();
+        let ids: Vec<JobId> = old.take(limit).map(|job| job.id.clone()).collect();
         ids.iter().for_each(|id| jobs.remove(id));
         Ok(ids.len() as u64)
     }

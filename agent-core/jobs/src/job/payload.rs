@@ -1,5 +1,6 @@
 //! Payload of a job: the work to do, and the user to do it for.
 
+use agent_core::ids::{AgentId, CompanyId, UserId};
 #[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,13 +26,13 @@ pub struct JobPayload {
     pub kind: JobKind,
     /// User on whose behalf the job runs.
     #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
-    pub user_id: String,
+    pub user_id: UserId,
     /// Company of the user.
     #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Agent that runs the turn or calls the tool.
     #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 256)))]
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Tool name; required for the kind `tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_id: Option<String>,
@@ -82,12 +83,12 @@ impl JobPayload {
     /// The first invalid or missing field, an unknown time zone, or excess size.
     pub fn validate(&self) -> Result<(), PayloadError> {
         let ids = [
-            ("userId", Some(&self.user_id)),
-            ("companyId", Some(&self.company_id)),
-            ("agentId", Some(&self.agent_id)),
-            ("toolId", self.tool_id.as_ref()),
-            ("assignmentId", self.assignment_id.as_ref()),
-            ("todoListId", self.todo_list_id.as_ref()),
+            ("userId", Some(self.user_id.as_str())),
+            ("companyId", Some(self.company_id.as_str())),
+            ("agentId", Some(self.agent_id.as_str())),
+            ("toolId", self.tool_id.as_deref()),
+            ("assignmentId", self.assignment_id.as_deref()),
+            ("todoListId", self.todo_list_id.as_deref()),
         ];
         for (field, id) in ids {
             if id.is_some_and(|id| !is_id(id)) {

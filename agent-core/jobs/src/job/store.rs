@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use agent_core::ids::{CompanyId, JobId, UserId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -19,20 +20,20 @@ pub const MAX_JOBS_PER_PAGE: usize = 500;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobScope {
     /// Restricts to one company; `None` only for the operator of the scheduler.
-    pub company: Option<String>,
+    pub company: Option<CompanyId>,
     /// Restricts to one user.
-    pub user: Option<String>,
+    pub user: Option<UserId>,
 }
 
 impl JobScope {
     /// Returns true if the job is within the scope.
     pub fn contains(&self, job: &Job) -> bool {
-        matches_if_given(self.company.as_deref(), &job.payload.company_id)
-            && matches_if_given(self.user.as_deref(), &job.payload.user_id)
+        matches_if_given(self.company.as_ref(), &job.payload.company_id)
+            && matches_if_given(self.user.as_ref(), &job.payload.user_id)
     }
 }
 
-fn matches_if_given(wanted: Option<&str>, found: &str) -> bool {
+fn matches_if_given<T: PartialEq>(wanted: Option<&T>, found: &T) -> bool {
     wanted.is_none_or(|wanted| wanted == found)
 }
 
@@ -71,7 +72,7 @@ pub struct JobPage {
     /// Jobs of this page.
     pub jobs: Vec<Job>,
     /// Id of the last job on this page if more follow: the cursor of the next page.
-    pub next: Option<String>,
+    pub next: Option<JobId>,
 }
 
 /// Outcome of inserting a job.
@@ -112,7 +113,7 @@ pub struct ClaimRequest {
 #[derive(Debug, Clone)]
 pub struct CompanyQuota {
     per_company: usize,
-    in_use: BTreeMap<String, usize>,
+    in_use: BTreeMap<CompanyId, usize>,
 }
 
 impl CompanyQuota {
@@ -138,7 +139,7 @@ impl CompanyQuota {
             }
             None if self.per_company == 0 => false,
             None => {
-                self.in_use.insert(company.to_owned(), 1);
+                self.in_use.insert(company.into(), 1);
                 true
             }
         }
@@ -187,13 +188,13 @@ pub trait JobStore: Send + Sync + 'static {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError>;
 
     /// Returns the job with the id, if it is within the scope.
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError>;
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError>;
 
     /// Returns one page of at most `limit` jobs after the id `after`, ordered by id.
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError>;
 
@@ -201,14 +202,14 @@ pub trait JobStore: Send + Sync + 'static {
     async fn apply_step(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, StoreError> {
         if self.get(scope, id).await?.is_none() {
             return Ok(StepOutcome::NotFound);
         }
-        let outcome = self.apply_steps(vec![(id.to_owned(), step)], now).await?.pop();
+        let outcome = self.apply_steps(vec![(id.clone(), step)], now).await?.pop();
         Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
@@ -216,7 +217,7 @@ pub trait JobStore: Send + Sync + 'static {
     /// nothing and does not affect the others.
     async fn apply_steps(
         &self,
-        steps: Vec<(String, Step)>,
+        steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError>;
 

@@ -11,6 +11,7 @@ use super::{Job, JobPayload, JobState};
 #[cfg(feature = "schemars")]
 use crate::schedule::SerializedSchedule;
 use crate::schedule::{Schedule, write_time};
+use agent_core::ids::JobId;
 
 /// A job and its current occurrence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,7 +19,7 @@ use crate::schedule::{Schedule, write_time};
 #[serde(rename_all = "camelCase")]
 pub struct JobView {
     /// Job id.
-    pub job_id: String,
+    pub job_id: JobId,
     /// State of the job.
     pub state: JobState,
     /// Work to do, and the user to do it for.
@@ -67,7 +68,7 @@ pub struct Delivery {
     #[serde(flatten)]
     pub payload: Arc<JobPayload>,
     /// Job id.
-    pub job_id: String,
+    pub job_id: JobId,
     /// Number of the occurrence, from 1.
     pub occurrence: u64,
     /// Scheduled time of the occurrence: RFC 3339 in UTC with milliseconds.
@@ -97,7 +98,7 @@ impl Delivery {
 }
 
 /// Formats the key of an occurrence, `<job id>:<occurrence>`; the same in every attempt and for every executor.
-pub fn occurrence_key(job: &str, occurrence: u64) -> String {
+pub fn occurrence_key(job: &JobId, occurrence: u64) -> String {
     format!("{job}:{occurrence}")
 }
 
@@ -113,9 +114,9 @@ mod tests {
         let now = "2026-03-01T12:00:00Z".parse().unwrap();
         let payload = JobPayload {
             kind: JobKind::Tool,
-            user_id: "u".to_owned(),
-            company_id: "c".to_owned(),
-            agent_id: "a".to_owned(),
+            user_id: "u".into(),
+            company_id: "c".into(),
+            agent_id: "a".into(),
             tool_id: Some("createTodo".to_owned()),
             assignment_id: None,
             arguments: json!({"title": "call"}).as_object().cloned(),
@@ -124,7 +125,7 @@ mod tests {
             timezone: None,
         };
         let spec = ScheduleSpec { every_ms: Some(60_000), ..ScheduleSpec::default() };
-        Job { id: "j".to_owned(), ..Job::new(NewJob::new(payload, spec.resolve(now).unwrap()), now) }
+        Job { id: "j".into(), ..Job::new(NewJob::new(payload, spec.resolve(now).unwrap()), now) }
     }
 
     #[test]

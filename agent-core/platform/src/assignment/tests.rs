@@ -25,7 +25,7 @@ fn assignment(change: Value) -> Assignment {
 
 fn told(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
-    let job = job.map(|id| AssignedJob { job_id: id.to_owned(), occurrence: Some(1), execute_at });
+    let job = job.map(|id| AssignedJob { job_id: id.into(), occurrence: Some(1), execute_at });
     SyncedState { assignment, version: 1, job }
 }
 
@@ -87,8 +87,8 @@ fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
     let [SchedulerCall::Schedule(request), SchedulerCall::CancelJob { scope, .. }] = &operations[..] else {
         panic!("{operations:?}")
     };
-    assert_eq!(request.scope(), user_scope("c", "v"));
-    assert_eq!(*scope, user_scope("c", "u"));
+    assert_eq!(request.scope(), user_scope(&"c".into(), &"v".into()));
+    assert_eq!(*scope, user_scope(&"c".into(), &"u".into()));
 }
 
 #[test]
@@ -135,14 +135,14 @@ impl Pulse for RecordingPulse {
     async fn schedule_job(&self, job: &JobRequest) -> Result<ScheduledJob, PulseError> {
         let key = job.idempotency_key.clone().expect("a key");
         self.note(format!("schedule {key}"))?;
-        Ok(ScheduledJob { job_id: format!("job of {key}"), execute_at: Timestamp::UNIX_EPOCH })
+        Ok(ScheduledJob { job_id: format!("job of {key}").into(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
-    async fn get_job(&self, _: &JobScope, _: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, _: &JobScope, _: &JobId) -> Result<JobView, PulseError> {
         Err(PulseError::NotFound)
     }
 
-    async fn cancel_job(&self, _: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+    async fn cancel_job(&self, _: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         self.note(format!("cancel {id}"))?;
         Ok(CancelResult::default())
     }
@@ -150,11 +150,11 @@ impl Pulse for RecordingPulse {
     async fn reschedule_job(
         &self,
         _: &JobScope,
-        id: &str,
+        id: &JobId,
         _: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         self.note(format!("reschedule {id}"))?;
-        Ok(ScheduledJob { job_id: id.to_owned(), execute_at: Timestamp::UNIX_EPOCH })
+        Ok(ScheduledJob { job_id: id.into(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
     async fn cancel_jobs_for_tool(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
@@ -180,13 +180,13 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
-    let key = assignment_key("c", "s").expect("a key");
+    let key = assignment_key(&"c".into(), "s").expect("a key");
     ready(records.put_as(&key, assignment, Precondition::Any)).expect("put")
 }
 
 fn synced(records: &MemoryRecords, pulse: &RecordingPulse, second: i64) -> Result<Vec<String>, String> {
     let now = Timestamp::from_second(second).expect("a time");
-    let synced = ready(sync_assignment(records, pulse, ("c", "s"), now));
+    let synced = ready(sync_assignment(records, pulse, (&"c".into(), "s"), now));
     synced.map(|()| pulse.taken()).map_err(|error| error.to_string())
 }
 
@@ -200,10 +200,11 @@ fn the_scheduler_is_told_once_of_each_change() {
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
     save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![format!("reschedule job of {first}")]));
-    ready(records.delete(&assignment_key("c", "s").expect("a key"), Precondition::Any)).expect("removed");
+    ready(records.delete(&assignment_key(&"c".into(), "s").expect("a key"), Precondition::Any))
+        .expect("removed");
     assert_eq!(synced(&records, &pulse, 0), Ok(vec!["cancel all of s".to_owned()]));
     assert_eq!(synced(&records, &pulse, 0), Ok(vec![]));
-    assert!(ready(records.get(&sync_key("c", "s").expect("a key"))).expect("read").is_none());
+    assert!(ready(records.get(&sync_key(&"c".into(), "s").expect("a key"))).expect("read").is_none());
 }
 
 #[test]
@@ -240,7 +241,8 @@ fn one_tells_at_a_time_and_a_lease_ends() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     save(&records, &assignment(json!({})));
     let link = AssignmentSync { told: None, busy_until: Timestamp::from_second(100).ok() };
-    ready(records.put_as(&sync_key("c", "s").expect("a key"), &link, Precondition::Any)).expect("put");
+    ready(records.put_as(&sync_key(&"c".into(), "s").expect("a key"), &link, Precondition::Any))
+        .expect("put");
     assert!(synced(&records, &pulse, 99).is_err());
     assert_eq!(pulse.taken(), Vec::<String>::new());
     assert_eq!(synced(&records, &pulse, 100).expect("told").len(), 1);
@@ -251,13 +253,14 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     let version = save(&records, &assignment(json!({"schedule": {"enabled": true, "everyMs": 5000}})));
     synced(&records, &pulse, 0).expect("told");
-    let job_id = format!("job of assignment:s:{version}");
+    let job_id = JobId::from(format!("job of assignment:s:{version}"));
+    let company = CompanyId::from("c");
     let run = |occurrence, by_scheduler, second| {
         let now = Timestamp::from_second(second).expect("a time");
-        let ran = record_run(&records, ("c", "s"), (&job_id, occurrence), by_scheduler, now);
+        let ran = record_run(&records, (&company, "s"), (&job_id, occurrence), by_scheduler, now);
         ready(ran).expect("remembered");
-        let link =
-            ready(records.get_as::<AssignmentSync>(&sync_key("c", "s").expect("a key"))).expect("read");
+        let link = ready(records.get_as::<AssignmentSync>(&sync_key(&"c".into(), "s").expect("a key")))
+            .expect("read");
         let job = link.expect("a link").value.told.expect("told").job.expect("a job");
         (job.occurrence, job.execute_at.as_second())
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::conformance::{OpenWorkCounter, Scenario, drop_in_progress, wait_until_idle, with_timeout};
+use agent_core::ids::JobId;
 use agent_core::new_id;
 use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState, JobView};
 use agent_jobs::schedule::ScheduleSpec;
@@ -67,6 +68,10 @@ fn never() -> ScheduleSpec {
     ScheduleSpec { cron: Some("0 0 31 2 *".to_owned()), ..ScheduleSpec::default() }
 }
 
+fn scope_of(company: &str, user: &str) -> JobScope {
+    user_scope(&company.into(), &user.into())
+}
+
 fn request(company: &str, user: &str) -> JobRequest {
     let payload = JobPayload {
         kind: JobKind::Tool,
@@ -91,7 +96,7 @@ async fn schedule(pulse: &dyn Pulse, request: &JobRequest) -> ScheduledJob {
     expect_ok("scheduling a job", with_timeout("a new job", pulse.schedule_job(request)).await)
 }
 
-async fn get(pulse: &dyn Pulse, scope: &JobScope, id: &str) -> JobView {
+async fn get(pulse: &dyn Pulse, scope: &JobScope, id: &JobId) -> JobView {
     expect_ok("reading a job", pulse.get_job(scope, id).await)
 }
 
@@ -115,8 +120,8 @@ async fn all(pulse: &dyn Pulse, filter: &JobFilter, limit: usize) -> Vec<JobView
     }
 }
 
-fn ids(jobs: &[JobView]) -> Vec<String> {
-    jobs.iter().map(|job| job.job_id.to_string()).collect()
+fn ids(jobs: &[JobView]) -> Vec<JobId> {
+    jobs.iter().map(|job| job.job_id.clone()).collect()
 }
 
 async fn a_job_is_as_requested(pulse: &dyn Pulse) {
@@ -163,7 +168,7 @@ async fn an_idempotency_key_creates_one_job(pulse: &dyn Pulse) {
     );
     let elsewhere = schedule(pulse, &keyed(&new_id())).await;
     assert_ne!(elsewhere.job_id, first.job_id, "idempotency keys of companies are apart");
-    let scope = user_scope(&company, "ada");
+    let scope = scope_of(&company, "ada");
     assert_eq!(all(pulse, &filter(&scope), 10).await.len(), 1, "one job was stored");
     let unkeyed = request(&company, "ada");
     let (one, two) = (schedule(pulse, &unkeyed).await, schedule(pulse, &unkeyed).await);
@@ -193,11 +198,11 @@ async fn invalid_requests_are_refused(pulse: &dyn Pulse) {
             "a request with {what} is PulseError::Invalid: {refused:?}"
         );
     }
-    let stored = all(pulse, &filter(&user_scope(&company, "ada")), 10).await;
+    let stored = all(pulse, &filter(&scope_of(&company, "ada")), 10).await;
     assert!(stored.is_empty(), "a request that was refused stores nothing: {stored:?}");
 }
 
-async fn assert_absent(pulse: &dyn Pulse, scope: &JobScope, id: &str, what: &str) {
+async fn assert_absent(pulse: &dyn Pulse, scope: &JobScope, id: &JobId, what: &str) {
     let results = [
         ("reading", pulse.get_job(scope, id).await.map(drop)),
         ("cancelling", pulse.cancel_job(scope, id).await.map(drop)),
@@ -216,7 +221,7 @@ async fn scopes_are_apart(pulse: &dyn Pulse) {
     let request = request(&company, "ada");
     let job = schedule(pulse, &request).await;
     let before = get(pulse, &request.scope(), &job.job_id).await;
-    for scope in [user_scope(&other, "ada"), user_scope(&company, "bob")] {
+    for scope in [scope_of(&other, "ada"), scope_of(&company, "bob")] {
         assert_absent(pulse, &scope, &job.job_id, "a job outside the scope").await;
         let listed = all(pulse, &filter(&scope), 10).await;
         assert!(listed.is_empty(), "a list has no job outside the scope: {scope:?}: {listed:?}");
@@ -228,9 +233,9 @@ async fn scopes_are_apart(pulse: &dyn Pulse) {
 }
 
 async fn unknown_ids_are_absent(pulse: &dyn Pulse) {
-    let scope = user_scope(&new_id(), "ada");
+    let scope = scope_of(&new_id(), "ada");
     for id in [&new_id(), "no-such-job", "../jobs", "a/b?c=d#e", "%2e%2e", "ü"] {
-        assert_absent(pulse, &scope, id, "an unknown job").await;
+        assert_absent(pulse, &scope, &id.into(), "an unknown job").await;
     }
 }
 
@@ -276,7 +281,7 @@ async fn a_job_is_rescheduled(pulse: &dyn Pulse) {
 
 async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
     let company = new_id();
-    let scope = user_scope(&company, "ada");
+    let scope = scope_of(&company, "ada");
     let job = async |tool: &str, assignment: Option<&str>, user: &str| {
         let mut request = request(&company, user);
         request.payload.tool_id = Some(tool.to_owned());
@@ -310,17 +315,17 @@ async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
     }
     let found = states(&[&by_assignment, &kept]).await;
     assert_eq!(found, [Cancelled, Scheduled], "only jobs of the assignment are cancelled");
-    let bobs = get(pulse, &user_scope(&company, "bob"), &of_bob).await;
+    let bobs = get(pulse, &scope_of(&company, "bob"), &of_bob).await;
     assert_eq!(bobs.state, Scheduled, "jobs of another user are not cancelled");
 }
 
 async fn pages_join(pulse: &dyn Pulse) {
-    let scope = user_scope(&new_id(), "ada");
+    let scope = scope_of(&new_id(), "ada");
     let company = scope.company.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(all(pulse, &filter(&scope), 3).await.is_empty(), "a new company has no jobs");
     let mut expected = Vec::new();
     for _ in 0..7 {
-        expected.push(schedule(pulse, &request(&company, "ada")).await.job_id.to_string());
+        expected.push(schedule(pulse, &request(&company, "ada")).await.job_id.clone());
     }
     expected.sort();
     for limit in [1, 2, 3, 7, 50] {
@@ -344,19 +349,19 @@ async fn filters_hold(pulse: &dyn Pulse) {
         created.push(schedule(pulse, &request).await.job_id);
     }
     let first = &created[0];
-    expect_ok("cancelling a job", pulse.cancel_job(&user_scope(&company, "ada"), first).await);
-    let of_company = JobScope { user: None, ..user_scope(&company, "") };
+    expect_ok("cancelling a job", pulse.cancel_job(&scope_of(&company, "ada"), first).await);
+    let of_company = JobScope { user: None, ..scope_of(&company, "") };
     let tool = |tool: &str| JobFilter { tool: Some(tool.to_owned()), ..filter(&of_company) };
     for (filter, expected) in [
         (filter(&of_company), &[0, 1, 2, 3][..]),
-        (filter(&user_scope(&company, "bob")), &[2, 3]),
+        (filter(&scope_of(&company, "bob")), &[2, 3]),
         (tool("remind"), &[0, 2]),
         (tool("none"), &[]),
         (JobFilter { assignment: Some("daily".into()), ..filter(&of_company) }, &[1, 2]),
         (JobFilter { state: Some(JobState::Cancelled), ..filter(&of_company) }, &[0]),
         (JobFilter { state: Some(JobState::Scheduled), ..tool("remind") }, &[2]),
     ] {
-        let mut expected: Vec<String> = expected.iter().map(|at| created[*at].to_string()).collect();
+        let mut expected: Vec<JobId> = expected.iter().map(|at| created[*at].clone()).collect();
         expected.sort();
         let found = ids(&all(pulse, &filter, 2).await);
         assert_eq!(found, expected, "a list has the jobs that match its filter: {filter:?}");
@@ -365,7 +370,7 @@ async fn filters_hold(pulse: &dyn Pulse) {
 
 async fn an_outage_is_no_answer(pulse: &dyn Pulse, scenario: Scenario) {
     let request = request(&new_id(), "ada");
-    let (scope, id) = (request.scope(), new_id());
+    let (scope, id) = (request.scope(), JobId::from(new_id()));
     let results = [
         ("schedule_job", pulse.schedule_job(&request).await.map(drop)),
         ("get_job", pulse.get_job(&scope, &id).await.map(drop)),

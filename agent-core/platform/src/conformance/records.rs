@@ -447,7 +447,7 @@ pub async fn inventory(make: impl AsyncFn() -> Arc<dyn Inventory>) {
     let agents = Collection::of_platform("agents").expect("a valid collection");
     put(&*store, &agents.key("a").expect("a valid key"), "1").await;
     for company in &many {
-        put(&*store, &Key::new(company, "things", "a").expect("a valid key"), "1").await;
+        put(&*store, &Key::new(company.as_str(), "things", "a").expect("a valid key"), "1").await;
     }
     assert_eq!(companies(&*store).await, many, "the companies are all there, and the platform is none");
 

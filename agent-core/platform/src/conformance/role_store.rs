@@ -85,7 +85,7 @@ fn secrets_of(role: &RoleBlock) -> Vec<String> {
 const SECRETS: [&str; 4] = ["secret-1", "secret-2", "secret-3", "secret-4"];
 
 async fn get(store: &dyn RoleStore, company: &str) -> Option<Arc<RoleBlock>> {
-    done("reading a role", store.role(company, "agent").await)
+    done("reading a role", store.role(&company.into(), &"agent".into()).await)
 }
 
 async fn there(store: &dyn RoleStore) -> Arc<RoleBlock> {
@@ -93,7 +93,7 @@ async fn there(store: &dyn RoleStore) -> Arc<RoleBlock> {
 }
 
 async fn masked(store: &dyn RoleStore, company: &str) -> Option<Record<RoleBlock>> {
-    done("reading a masked role", store.masked_role(company, "agent").await)
+    done("reading a masked role", store.masked_role(&company.into(), &"agent".into()).await)
 }
 
 async fn put(store: &dyn RoleStore, role: RoleBlock) -> u64 {
@@ -101,7 +101,7 @@ async fn put(store: &dyn RoleStore, role: RoleBlock) -> u64 {
 }
 
 async fn delete(store: &dyn RoleStore, company: &str) -> bool {
-    done("deleting a role", store.delete_role(company, "agent", Precondition::Any).await)
+    done("deleting a role", store.delete_role(&company.into(), &"agent".into(), Precondition::Any).await)
 }
 
 fn done<T>(what: &str, result: Result<T, StoreError>) -> T {
@@ -179,7 +179,7 @@ async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
     let masks = ["***"; 4];
     let record = masked(store, "company").await.expect("there");
     assert_eq!(secrets_of(&record.value), masks, "a masked role holds no secret");
-    let page = done("listing roles", store.masked_roles("company", &ListQuery::default()).await);
+    let page = done("listing roles", store.masked_roles(&"company".into(), &ListQuery::default()).await);
     assert_eq!(secrets_of(&page.records[0].value), masks, "a list holds no secret");
     put(store, record.value).await;
     assert_eq!(secrets_of(&*there(store).await), SECRETS, "what was shown can be put back");
@@ -203,13 +203,13 @@ async fn preconditions_hold(store: &dyn RoleStore) {
     conflict(put_if("C", Precondition::Version(first)).await, Some(second), "an old version");
     assert_eq!(there(store).await.name, "B", "a write that is refused changes nothing");
 
-    let refused = store.delete_role("company", "agent", Precondition::Version(first)).await;
+    let refused = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(first)).await;
     let refused = refused.map(u64::from);
     conflict(refused, Some(second), "deleting an old version");
     assert!(get(store, "company").await.is_some(), "a deletion that is refused deletes nothing");
-    let deleted = store.delete_role("company", "agent", Precondition::Version(second)).await;
+    let deleted = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(second)).await;
     assert!(done("deleting", deleted), "a role of the right version is deleted");
-    let refused = store.delete_role("company", "agent", Precondition::Version(second)).await;
+    let refused = store.delete_role(&"company".into(), &"agent".into(), Precondition::Version(second)).await;
     conflict(refused.map(u64::from), None, "deleting a version of what is absent");
     let third = done("creating", put_if("D", Precondition::Absent).await);
     assert!(third > second, "versions do not come back with a new role");
@@ -235,7 +235,7 @@ async fn tenants_are_apart(store: &dyn RoleStore) {
     put(store, role("company")).await;
     assert!(get(store, "other").await.is_none(), "another company's role is absent");
     assert!(masked(store, "other").await.is_none(), "another company's role is absent when masked");
-    let page = done("listing roles", store.masked_roles("other", &ListQuery::default()).await);
+    let page = done("listing roles", store.masked_roles(&"other".into(), &ListQuery::default()).await);
     assert!(page.records.is_empty(), "another company's role is absent from a list");
     for precondition in [Precondition::Any, Precondition::Absent] {
         let refused = store.put_role(role("other"), precondition).await;
@@ -278,6 +278,7 @@ async fn identifiers_are_checked(store: &dyn RoleStore) {
             "a role of the id {id:?} in the company {company:?} is invalid: {refused:?}"
         );
         let what = format!("the id {id:?} in the company {company:?}, which no agent has");
+        let (id, company) = (&id.into(), &company.into());
         assert!(done(&what, store.role(company, id).await).is_none(), "{what}, is absent");
         assert!(done(&what, store.masked_role(company, id).await).is_none(), "{what}, is absent");
         let deleted = store.delete_role(company, id, Precondition::Any).await;
@@ -285,7 +286,10 @@ async fn identifiers_are_checked(store: &dyn RoleStore) {
     }
     let longest = "ü".repeat(64);
     done("saving", store.put_role(named("company", &longest), Precondition::Any).await);
-    assert!(done("reading", store.role("company", &longest).await).is_some(), "an id has up to 128 bytes");
+    assert!(
+        done("reading", store.role(&"company".into(), &longest.into()).await).is_some(),
+        "an id has up to 128 bytes"
+    );
 }
 
 async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
@@ -295,10 +299,10 @@ async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
     let mut list = ListQuery { limit: Some(2), ..ListQuery::default() };
     let mut ids = Vec::new();
     loop {
-        let page = done("listing roles", store.masked_roles("company", &list).await);
+        let page = done("listing roles", store.masked_roles(&"company".into(), &list).await);
         assert!(page.records.len() <= 2, "a page has no more roles than were asked for");
         for record in page.records {
-            assert_eq!(record.id, record.value.id, "a role is listed under its id");
+            assert_eq!(record.value.id, *record.id, "a role is listed under its id");
             ids.push(record.id);
         }
         assert!(ids.len() <= 5, "a list comes to its end");

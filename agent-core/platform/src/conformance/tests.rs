@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::{Container, RoleBlock, RoleSource, WebhookAuth, WorkflowConnector};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
@@ -196,7 +197,7 @@ enum RoleDefect {
 struct DefectiveRoles {
     inner: RecordRoleStore,
     defect: RoleDefect,
-    read: Mutex<HashMap<(String, String), Arc<RoleBlock>>>,
+    read: Mutex<HashMap<(CompanyId, AgentId), Arc<RoleBlock>>>,
 }
 
 fn webhook(children: &mut [Container]) -> Option<&mut WorkflowConnector> {
@@ -221,9 +222,14 @@ impl DefectiveRoles {
 
 #[async_trait]
 impl RoleSource for DefectiveRoles {
-    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    async fn role(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+        let tenant = CompanyId::from("company");
         let company_id = match self.defect {
-            RoleDefect::ForgetsTheTenant => "company",
+            RoleDefect::ForgetsTheTenant => &tenant,
             _ => company_id,
         };
         let key = (company_id.to_owned(), agent_id.to_owned());
@@ -242,8 +248,8 @@ impl RoleSource for DefectiveRoles {
 impl RoleStore for DefectiveRoles {
     async fn masked_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
     ) -> Result<Option<Record<RoleBlock>>, StoreError> {
         let mut record = self.inner.masked_role(company_id, agent_id).await?;
         if let (RoleDefect::ShowsSecrets, Some(record)) = (self.defect, &mut record) {
@@ -253,7 +259,11 @@ impl RoleStore for DefectiveRoles {
         Ok(record)
     }
 
-    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError> {
+    async fn masked_roles(
+        &self,
+        company_id: &CompanyId,
+        list: &ListQuery,
+    ) -> Result<Page<RoleBlock>, StoreError> {
         let page = self.inner.masked_roles(company_id, list).await?;
         Ok(match self.defect {
             RoleDefect::ListsOnePage => Page { next_cursor: None, ..page },
@@ -279,7 +289,9 @@ impl RoleStore for DefectiveRoles {
                     workflow.auth = held;
                 }
             }
-            RoleDefect::TakesLongIds => role.id.truncate(MAX_ID_BYTES),
+            RoleDefect::TakesLongIds if role.id.len() > MAX_ID_BYTES => {
+                role.id = role.id[..MAX_ID_BYTES].into()
+            }
             _ => {}
         }
         self.inner.put_role(role, self.precondition(precondition)).await
@@ -287,8 +299,8 @@ impl RoleStore for DefectiveRoles {
 
     async fn delete_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         precondition: Precondition,
     ) -> Result<bool, StoreError> {
         if matches!(self.defect, RoleDefect::DeletesNothing) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::json::{ObjectFields, Value};
 use super::{Conversation, FieldError, JsonBody, MAX_MESSAGES};
+use agent_core::ids::CompanyId;
 use agent_core::message::{Message, SharedJson};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
@@ -151,14 +152,14 @@ fn read_context(body: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> 
 
 fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldError> {
     Ok(ExecutionContext {
-        user_id: context.id("userId")?.unwrap_or_default(),
-        company_id: String::new(),
-        agent_id: context.id("agentId")?.unwrap_or_default(),
+        user_id: context.id("userId")?.unwrap_or_default().into(),
+        company_id: CompanyId::default(),
+        agent_id: context.id("agentId")?.unwrap_or_default().into(),
         agent_name: context.bounded_text("agentName", MAX_NAME_BYTES)?,
         todo_list_id: context.id("todoListId")?,
         timezone: context.id("timezone")?,
-        thread_id: context.id("threadId")?.unwrap_or_default(),
-        run_id: context.id("runId")?.unwrap_or_default(),
+        thread_id: context.id("threadId")?.unwrap_or_default().into(),
+        run_id: context.id("runId")?.unwrap_or_default().into(),
         caller: match context.text("caller")? {
             Some("widget") => Caller::Widget,
             Some("proactive") => Caller::Proactive,

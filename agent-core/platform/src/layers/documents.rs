@@ -8,6 +8,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::records::{Records, StoreError};
 use crate::workspace;
 use agent_core::context::{ContextLayer, LayerError, TurnInput};
+use agent_core::ids::CompanyId;
 use agent_core::prompt::PartCache;
 use agent_core::prompt::{Fragment, Stability};
 
@@ -29,7 +30,7 @@ impl DocumentsLayer {
         Self { records, cache }
     }
 
-    async fn fragment(&self, company_id: &str, id: &str) -> Result<Option<Fragment>, StoreError> {
+    async fn fragment(&self, company_id: &CompanyId, id: &str) -> Result<Option<Fragment>, StoreError> {
         let document = match workspace::get_document(&*self.records, company_id, id).await {
             // An invalid identifier cannot name a stored document.
             Err(StoreError::Invalid(_)) => None,
@@ -88,7 +89,7 @@ mod tests {
         ] {
             let [id, company_id, title, text] = [id, company, title, text].map(str::to_owned);
             let key = Key::new(company, collection::DOCUMENTS, id.as_str()).expect("a key");
-            let document = Document { id, company_id, title, text };
+            let document = Document { id, company_id: company_id.into(), title, text };
             records.put_as(&key, &document, Precondition::Absent).await.expect("puts");
         }
         let layer = DocumentsLayer::new(Arc::new(records), Arc::new(PartCache::default()));

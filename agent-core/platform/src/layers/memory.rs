@@ -90,7 +90,9 @@ mod tests {
             ("c1", "a2", "notes", "another agent's"),
             ("c2", "a1", "notes", "another company's"),
         ] {
-            create_memory(&*records, company, agent, Some(folder), text).await.expect("remembers");
+            create_memory(&*records, &company.into(), &agent.into(), Some(folder), text)
+                .await
+                .expect("remembers");
         }
         let layer = MemoryLayer::new(records, Arc::new(PartCache::default()));
         let mut turn =

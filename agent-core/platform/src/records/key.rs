@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use agent_core::ids::CompanyId;
+
 use super::StoreError;
 
 /// Maximum length of an identifier of a company or an entity, in bytes.
@@ -14,14 +16,14 @@ pub const MAX_COLLECTION_BYTES: usize = 1024;
 /// A set of records of one company, with a path such as `documents` or `memories/agent-7/notes`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Collection {
-    company: String,
+    company: CompanyId,
     path: String,
 }
 
 impl Collection {
     /// Creates the collection `name` of `company`. Fails with [`StoreError::Invalid`] on an empty or overlong part and
     /// on control characters, which not every database can store.
-    pub fn new(company: impl Into<String>, name: &str) -> Result<Self, StoreError> {
+    pub fn new(company: impl Into<CompanyId>, name: &str) -> Result<Self, StoreError> {
         let company = company.into();
         check_key_part("the company id", &company, MAX_ID_BYTES)?;
         let path = escape(name).into_owned();
@@ -35,12 +37,12 @@ impl Collection {
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
         let path = escape(name).into_owned();
         check_key_part("the collection", &path, MAX_COLLECTION_BYTES)?;
-        Ok(Self { company: String::new(), path })
+        Ok(Self { company: CompanyId::default(), path })
     }
 
     /// Recreates a collection that a store has saved: `company` and `path` are the values of [`Self::company`] and
     /// [`Self::path`].
-    pub fn from_stored(company: impl Into<String>, path: impl Into<String>) -> Result<Self, StoreError> {
+    pub fn from_stored(company: impl Into<CompanyId>, path: impl Into<String>) -> Result<Self, StoreError> {
         let (company, path) = (company.into(), path.into());
         if !company.is_empty() {
             check_key_part("the company id", &company, MAX_ID_BYTES)?;
@@ -95,7 +97,7 @@ pub struct Key {
 
 impl Key {
     /// Creates the key of `id` in the collection `name` of `company`; see [`Collection::new`] for errors.
-    pub fn new(company: impl Into<String>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
+    pub fn new(company: impl Into<CompanyId>, name: &str, id: impl Into<String>) -> Result<Self, StoreError> {
         Collection::new(company, name)?.into_key(id)
     }
 

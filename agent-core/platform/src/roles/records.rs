@@ -21,6 +21,7 @@ use crate::records::{
 use crate::roles::RoleStore;
 use crate::roles::secrets::{merge_secrets, secret_fields};
 use crate::seal::{SealError, Sealer};
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::RoleBlock;
 use agent_core::role::RoleSource;
 use agent_core::secret::Secret;
@@ -71,7 +72,7 @@ impl Weighter<Key, OpenedRole> for RoleWeighter {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AgentIndexEntry {
-    pub(super) company_id: String,
+    pub(super) company_id: CompanyId,
 }
 
 /// Keys of the records that make up a role.
@@ -82,12 +83,12 @@ pub(crate) struct RoleKeys {
 }
 
 impl RoleKeys {
-    pub(crate) fn new(company_id: &str, agent_id: &str) -> Result<Self, StoreError> {
+    pub(crate) fn new(company_id: &CompanyId, agent_id: &AgentId) -> Result<Self, StoreError> {
         let role = role_key(company_id, agent_id)?;
         Ok(Self {
-            agent: Collection::of_platform(AGENTS)?.key(agent_id)?,
+            agent: Collection::of_platform(AGENTS)?.key(agent_id.as_str())?,
             role,
-            secrets: Key::new(company_id, ROLE_SECRETS, agent_id)?,
+            secrets: Key::new(company_id, ROLE_SECRETS, agent_id.as_str())?,
         })
     }
 
@@ -98,12 +99,12 @@ impl RoleKeys {
 }
 
 /// Returns the key of the role itself, or [`StoreError::Invalid`] for an invalid agent id.
-fn role_key(company_id: &str, agent_id: &str) -> Result<Key, StoreError> {
+fn role_key(company_id: &CompanyId, agent_id: &AgentId) -> Result<Key, StoreError> {
     if agent_id.len() > MAX_ID_BYTES {
         let fault = format!("the id has {} bytes; the limit is {MAX_ID_BYTES}", agent_id.len());
         return Err(StoreError::Invalid(fault));
     }
-    Key::new(company_id, ROLES, agent_id)
+    Key::new(company_id, ROLES, agent_id.as_str())
 }
 
 /// The stored records of a role.
@@ -165,8 +166,8 @@ impl RecordRoleStore {
     ///
     /// # Errors
     /// Errors of the store. An invalid id belongs to no company and gives `None`.
-    pub async fn find_company(&self, agent_id: &str) -> Result<Option<String>, StoreError> {
-        let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id) else { return Ok(None) };
+    pub async fn find_company(&self, agent_id: &AgentId) -> Result<Option<CompanyId>, StoreError> {
+        let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id.as_str()) else { return Ok(None) };
         Ok(self.records.get_as::<AgentIndexEntry>(&key).await?.map(|record| record.value.company_id))
     }
 
@@ -211,7 +212,7 @@ impl RecordRoleStore {
         stored: &StoredRole,
     ) -> Result<RoleWrites, StoreError> {
         if stored.agent.as_ref().is_some_and(|holder| holder.value.company_id != role.company_id) {
-            return Err(StoreError::IdTaken(role.id));
+            return Err(StoreError::IdTaken(role.id.to_string()));
         }
         let before = stored.role.clone().map(|record| record.parse(keys.role.collection())).transpose()?;
         merge_secrets(&mut role, before.map(|record| record.value));
@@ -275,7 +276,11 @@ impl RecordRoleStore {
 
 #[async_trait]
 impl RoleSource for RecordRoleStore {
-    async fn role(&self, company_id: &str, agent_id: &str) -> Result<Option<Arc<RoleBlock>>, StoreError> {
+    async fn role(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<Option<Arc<RoleBlock>>, StoreError> {
         let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
         let Some(record) = self.records.get(&key).await? else {
             self.cache.remove(&key);
@@ -292,14 +297,18 @@ impl RoleSource for RecordRoleStore {
 impl RoleStore for RecordRoleStore {
     async fn masked_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
     ) -> Result<Option<Record<RoleBlock>>, StoreError> {
         let Ok(key) = role_key(company_id, agent_id) else { return Ok(None) };
         self.records.get_as(&key).await
     }
 
-    async fn masked_roles(&self, company_id: &str, list: &ListQuery) -> Result<Page<RoleBlock>, StoreError> {
+    async fn masked_roles(
+        &self,
+        company_id: &CompanyId,
+        list: &ListQuery,
+    ) -> Result<Page<RoleBlock>, StoreError> {
         self.records.list_as(&Collection::new(company_id, ROLES)?, list).await
     }
 
@@ -328,8 +337,8 @@ impl RoleStore for RecordRoleStore {
 
     async fn delete_role(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         precondition: Precondition,
     ) -> Result<bool, StoreError> {
         let Ok(keys) = RoleKeys::new(company_id, agent_id) else { return Ok(false) };

@@ -53,7 +53,7 @@ impl RecordRoleStore {
             let page = self.records().list_as::<AgentIndexEntry>(&agents, &list).await?;
             for Record { id, value, .. } in page.records {
                 rotated.agents += 1;
-                rotated.merge(self.rotate_agent(&RoleKeys::new(&value.company_id, &id)?).await?);
+                rotated.merge(self.rotate_agent(&RoleKeys::new(&value.company_id, &id.into())?).await?);
             }
             if page.next_cursor.is_none() {
                 return Ok(rotated);

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::{Clock, SystemClock};
+use agent_core::ids::JobId;
 use agent_core::store_error::StoreError;
 use agent_jobs::job::{
     IdempotencyKey, InsertOutcome, Job, JobFilter, JobPayload, JobScope, JobStore, JobView,
@@ -73,7 +74,7 @@ impl MemoryPulse {
         Err(PulseError::Unavailable("the scheduler was made unavailable".into()))
     }
 
-    async fn apply_step(&self, scope: &JobScope, id: &str, step: Step) -> Result<StepResult, PulseError> {
+    async fn apply_step(&self, scope: &JobScope, id: &JobId, step: Step) -> Result<StepResult, PulseError> {
         self.check_available()?;
         match self.jobs.apply_step(scope, id, step, self.now()).await.map_err(unavailable)? {
             StepOutcome::Applied(result) => {
@@ -150,13 +151,13 @@ impl Pulse for MemoryPulse {
         }
     }
 
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
         self.check_available()?;
         let job = self.jobs.get(scope, id).await.map_err(unavailable)?;
         job.as_ref().map(JobView::from).ok_or(PulseError::NotFound)
     }
 
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         let StepResult { delivering, .. } = self.apply_step(scope, id, Step::Cancel).await?;
         Ok(CancelResult { delivering })
     }
@@ -164,7 +165,7 @@ impl Pulse for MemoryPulse {
     async fn reschedule_job(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         let schedule = schedule.resolve(self.now()).map_err(invalid)?;
@@ -193,8 +194,12 @@ impl Pulse for MemoryPulse {
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
         self.check_available()?;
-        let page = self.jobs.list(filter, cursor, limit).await.map_err(unavailable)?;
-        Ok(JobViewPage { jobs: page.jobs.iter().map(JobView::from).collect(), next_cursor: page.next })
+        let page =
+            self.jobs.list(filter, cursor.map(JobId::from).as_ref(), limit).await.map_err(unavailable)?;
+        Ok(JobViewPage {
+            jobs: page.jobs.iter().map(JobView::from).collect(),
+            next_cursor: page.next.map(|id| id.to_string()),
+        })
     }
 
     async fn check_health(&self) -> Result<(), PulseError> {

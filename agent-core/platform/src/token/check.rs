@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Grant, McpGrant, NewToken, TokenMintError, WidgetGrant};
+use crate::ids::check_id;
 use crate::records::MAX_ID_BYTES;
 
 /// Maximum number of origins in a widget token.
@@ -26,10 +27,10 @@ pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
             check_token_lines("origins", origins, MAX_ORIGINS_PER_TOKEN, MAX_ORIGIN_BYTES)
         }
         Grant::Mcp(McpGrant { user_id, todo_list_id, tools, timezone, run_id }) => {
-            check_token_line("userId", user_id, MAX_ID_BYTES)?;
-            check_optional_token_line("todoListId", todo_list_id.as_deref(), MAX_ID_BYTES)?;
+            check_token_id("userId", Some(user_id))?;
+            check_token_id("todoListId", todo_list_id.as_deref())?;
             check_optional_token_line("timezone", timezone.as_deref(), MAX_ID_BYTES)?;
-            check_optional_token_line("runId", run_id.as_deref(), MAX_ID_BYTES)?;
+            check_token_id("runId", run_id.as_deref())?;
             check_token_lines(
                 "tools",
                 tools.as_deref().unwrap_or_default(),
@@ -38,6 +39,11 @@ pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
             )
         }
     }
+}
+
+fn check_token_id(field: &'static str, id: Option<&str>) -> Result<(), TokenMintError> {
+    let checked = id.map_or(Ok(()), |id| check_id(id, MAX_ID_BYTES));
+    checked.map_err(|error| TokenMintError::invalid(field, error.to_string()))
 }
 
 fn check_token_line(field: &'static str, text: &str, limit: usize) -> Result<(), TokenMintError> {

@@ -199,7 +199,9 @@ fn what_is_revoked_is_refused_at_once_and_stays_so() {
     let minted = bench.mint(widget("a"));
     let other = bench.mint(widget("a"));
     let id = minted.token.id.as_str();
-    let revoke = |id: &str, company| now(bench.tokens.revoke(id, company)).expect("the store works");
+    let revoke = |id: &str, company: Option<&str>| {
+        now(bench.tokens.revoke(id, company.map(CompanyId::from).as_ref())).expect("the store works")
+    };
     assert!(!revoke(id, Some("d")), "another company's is as absent as none");
     for absent in ["", "x", minted.text.expose(), &agent_core::new_id()] {
         assert!(!revoke(absent, None), "{absent}");
@@ -210,7 +212,8 @@ fn what_is_revoked_is_refused_at_once_and_stays_so() {
     assert!(matches!(bench.find(minted.text.expose()), Err(TokenError::Revoked)));
     bench.clock.advance(HOUR);
     assert!(revoke(id, None), "once more is as good as once");
-    let listed = now(bench.tokens.list("c", "a", &ListQuery::default())).expect("a list").records;
+    let listed =
+        now(bench.tokens.list(&"c".into(), &"a".into(), &ListQuery::default())).expect("a list").records;
     let times: Vec<_> = listed.iter().map(|record| record.value.revoked_at).collect();
     assert_eq!(times, [Some(revoked_at), None]);
     assert!(bench.find(other.text.expose()).is_ok());
@@ -222,7 +225,7 @@ fn an_agents_tokens_are_listed_by_age() {
     let ids: Vec<String> = [widget("a"), mcp("a"), widget("a")].map(|new| bench.mint(new).token.id).into();
     bench.mint(widget("b"));
     let page = |company: &str, agent: &str, list: &ListQuery| {
-        let page = now(bench.tokens.list(company, agent, list)).expect("a page");
+        let page = now(bench.tokens.list(&company.into(), &agent.into(), list)).expect("a page");
         let ids: Vec<String> = page.records.iter().map(|record| record.value.id.clone()).collect();
         (ids, page.next_cursor)
     };
@@ -260,7 +263,7 @@ fn a_token_that_could_not_be_is_not_made() {
         (NewToken { ttl: Some(century * 100), ..widget("a") }, "ttl exceeds the maximum lifetime"),
         (origins(vec![long]), "origins has more than 300 bytes"),
         (origins(vec!["https://a.example".into(); 101]), "origins has more than 100 elements"),
-        (with(|grant| grant.user_id.clear()), "userId is empty"),
+        (with(|grant| grant.user_id = UserId::default()), "userId is empty"),
         (with(|grant| grant.todo_list_id = Some(String::new())), "todoListId is empty"),
         (with(|grant| grant.tools = Some(vec!["x".into(); 501])), "tools has more than 500 elements"),
     ] {

@@ -94,7 +94,7 @@ struct Documents {
 }
 
 async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> Result<Documents, ToolError> {
-    let (records, company) = (&*stores.records, context.company_id.as_str());
+    let (records, company) = (&*stores.records, &context.company_id);
     let (docs, next_cursor) = match DocumentAccess::of(stores, context).await? {
         DocumentAccess::Company => {
             let list = page::parse_page(asked.limit, asked.cursor)?;
@@ -176,7 +176,7 @@ async fn create_doc(
         return Err(ToolError::Unavailable("visitors cannot create documents".to_owned()));
     }
     let CreateDoc { title, text } = new;
-    let company = context.company_id.as_str();
+    let company = &context.company_id;
     let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
     Ok(ChangedDoc { doc: DocumentSummary::new(made, version) })
 }
@@ -200,7 +200,7 @@ async fn append_doc(
 ) -> Result<ChangedDoc, ToolError> {
     let Append { id, text, version } = append;
     DocumentAccess::of(stores, context).await?.check(&id)?;
-    let company = context.company_id.as_str();
+    let company = &context.company_id;
     let append = workspace::append_document(&*stores.records, company, &id, &text, version);
     let (longer, version) = append.await?;
     Ok(ChangedDoc { doc: DocumentSummary::new(longer, version) })

@@ -125,7 +125,7 @@ async fn record_metric(
     let RecordMetric { name, value, unit, at } = given;
     let at = parse_time_argument("at", at.as_deref(), context)?.unwrap_or_else(|| stores.now());
     let metric = NewMetric { name, value, unit, at };
-    let (company, agent) = (context.company_id.as_str(), context.agent_id.as_str());
+    let (company, agent) = (&context.company_id, &context.agent_id);
     let metric = workspace::record_metric(&*stores.records, company, agent, &metric).await?;
     Ok(Recorded { metric: MetricResult::new(metric, context) })
 }

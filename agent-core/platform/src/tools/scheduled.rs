@@ -12,6 +12,7 @@ use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
 use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, user_scope};
 use crate::workspace::utc_time;
 use agent_core::allowed_tools::allowed_tools_in_run;
+use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState, MAX_JOBS_PER_PAGE};
@@ -70,7 +71,7 @@ struct ScheduleArguments {
 #[serde(rename_all = "camelCase")]
 struct ScheduledCall {
     /// The job's id, for cancelling it.
-    job_id: String,
+    job_id: JobId,
     /// The time of the next call, RFC 3339 in UTC.
     execute_at: String,
 }
@@ -154,7 +155,7 @@ async fn check_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<(), Tool
 #[serde(rename_all = "camelCase")]
 struct CancelArguments {
     /// The job's id.
-    job_id: Option<String>,
+    job_id: Option<JobId>,
     /// The name of the tool whose jobs are all cancelled, instead of one job's id.
     tool: Option<String>,
 }
@@ -225,7 +226,7 @@ async fn open_jobs_for_tool(
     pulse: &dyn Pulse,
     context: &ExecutionContext,
     tool: String,
-) -> Result<Vec<String>, ToolError> {
+) -> Result<Vec<JobId>, ToolError> {
     let mut ids = HashSet::new();
     for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
         let filter = JobFilter {

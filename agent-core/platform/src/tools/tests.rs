@@ -318,7 +318,8 @@ fn memory() {
     assert_eq!(recall(&ada(), json!({"query": "TEA"})), Ok(json!({"memories": [memory]})));
     assert_eq!(recall(&ada(), json!({"query": "coffee"})), Ok(json!({"memories": []})));
     // The prompt's memory layer reads the same folder.
-    let folder = ready(crate::workspace::list_memories(&*world.records, "c", "a", Some("notes"), 10));
+    let folder =
+        ready(crate::workspace::list_memories(&*world.records, &"c".into(), &"a".into(), Some("notes"), 10));
     assert_eq!(folder.expect("read").len(), 1);
     let other = ExecutionContext { agent_id: "b".into(), ..ada() };
     assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));

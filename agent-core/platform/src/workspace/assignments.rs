@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::{ListPage, collection, list_projected};
 use crate::pulse::{JobRequest, user_scope};
 use crate::records::{Collection, Key, ListQuery, MAX_ID_BYTES, Record, Records, StoreError};
+use agent_core::ids::{AgentId, CompanyId, UserId};
 
 /// Tool that an agent runs for a user on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,11 +19,11 @@ pub struct Assignment {
     /// Identifier, unique in the company.
     pub id: String,
     /// User for whom the tool runs.
-    pub user_id: String,
+    pub user_id: UserId,
     /// Company of the user.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Agent that runs the tool.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Name of the tool.
     pub tool_id: String,
     /// Arguments of the tool.
@@ -77,7 +78,8 @@ impl Assignment {
     /// path is empty for a fault of the payload.
     pub fn validate(&self, now: Timestamp) -> Option<(&'static str, String)> {
         // Record ids are limited more tightly than the ids of a payload.
-        for (field, id) in [("id", &self.id), ("agentId", &self.agent_id), ("toolId", &self.tool_id)] {
+        for (field, id) in [("id", self.id.as_str()), ("agentId", &self.agent_id), ("toolId", &self.tool_id)]
+        {
             if id.is_empty() || id.len() > MAX_ID_BYTES {
                 return Some((field, format!("must have 1 to {MAX_ID_BYTES} bytes")));
             }
@@ -125,7 +127,7 @@ impl Assignment {
 ///
 /// # Errors
 /// [`StoreError::Invalid`] for an invalid identifier.
-pub fn assignment_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
+pub fn assignment_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, collection::ASSIGNMENTS, id)
 }
 
@@ -135,11 +137,11 @@ pub fn assignment_key(company_id: &str, id: &str) -> Result<Key, StoreError> {
 /// Errors of the store.
 pub async fn list_assignments(
     records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     list: &ListQuery,
 ) -> Result<ListPage<Record<Assignment>>, StoreError> {
     let all = Collection::new(company_id, collection::ASSIGNMENTS)?;
-    let of_agent = |record: Record<Assignment>| (record.value.agent_id == agent_id).then_some(record);
+    let of_agent = |record: Record<Assignment>| (record.value.agent_id == *agent_id).then_some(record);
     list_projected(records, &all, list, of_agent).await
 }

@@ -8,6 +8,7 @@ use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
 use super::{WorkspaceError, check_version, collection};
 use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt, StoreError, to_json};
+use agent_core::ids::CompanyId;
 
 /// Maximum size, in bytes, of the text of a document after creation or an append. As JSON, with the other fields, it
 /// fits into a record.
@@ -22,7 +23,7 @@ pub struct Document {
     /// Identifier of the document, unique in its company.
     pub id: String,
     /// Company of the document.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Title of the document.
     #[serde(default)]
     pub title: String,
@@ -34,7 +35,7 @@ pub struct Document {
 /// Returns the document, if the company has it, with the record version under which derived forms can be cached.
 pub async fn get_document(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     id: &str,
 ) -> Result<Option<Record<Document>>, StoreError> {
     records.get_as(&Key::new(company_id, collection::DOCUMENTS, id)?).await
@@ -46,7 +47,7 @@ pub async fn get_document(
 /// [`WorkspaceError::NotFound`] if the company does not have it; errors of the store.
 pub async fn require_document(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     id: &str,
 ) -> Result<Record<Document>, WorkspaceError> {
     records.get_as(&key(company_id, id)?).await?.ok_or_else(|| absent(id))
@@ -55,7 +56,7 @@ pub async fn require_document(
 /// Returns the documents with these identifiers, in their order. Those that the company does not have are left out.
 pub async fn get_documents(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     ids: &[String],
 ) -> Result<Vec<Record<Document>>, StoreError> {
     let key = |id: &String| Key::new(company_id, collection::DOCUMENTS, id);
@@ -92,7 +93,7 @@ impl DocumentSummary {
 /// Returns one page of the summaries of the company's documents.
 pub async fn list_document_summaries(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     list: &ListQuery,
 ) -> Result<ListPage<DocumentSummary>, StoreError> {
     let documents = Collection::new(company_id, collection::DOCUMENTS)?;
@@ -103,7 +104,7 @@ pub async fn list_document_summaries(
 /// have are left out.
 pub async fn get_document_summaries(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     ids: &[String],
 ) -> Result<Vec<DocumentSummary>, StoreError> {
     // Invalid identifiers name no document.
@@ -119,7 +120,7 @@ pub async fn get_document_summaries(
 /// Creates a document and returns it with its version.
 pub async fn create_document(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     title: &str,
     text: &str,
 ) -> Result<(Document, u64), WorkspaceError> {
@@ -136,7 +137,7 @@ pub async fn create_document(
 /// document must be at it.
 pub async fn append_document(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     id: &str,
     text: &str,
     version: Option<u64>,
@@ -162,7 +163,7 @@ pub async fn append_document(
 }
 
 /// Returns the record key of a document; an invalid identifier is reported as absent.
-fn key(company_id: &str, id: &str) -> Result<Key, WorkspaceError> {
+fn key(company_id: &CompanyId, id: &str) -> Result<Key, WorkspaceError> {
     Key::new(company_id, collection::DOCUMENTS, id).map_err(|_| absent(id))
 }
 
@@ -196,7 +197,8 @@ mod tests {
                 .expect("put");
         }
         let ids: Vec<String> = ["b", "x", "none", "a"].map(String::from).into();
-        let found = get_documents(&records, "c", &ids).now_or_never().expect("no wait").expect("read");
+        let found =
+            get_documents(&records, &"c".into(), &ids).now_or_never().expect("no wait").expect("read");
         assert_eq!(found.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(found[0].value.text, "text of b");
     }
@@ -204,17 +206,19 @@ mod tests {
     #[test]
     fn what_is_created_is_listed_and_appended_to() {
         let records = MemoryRecords::default();
-        let (made, version) =
-            create_document(&records, "c", " Log ", " one\n").now_or_never().expect("no wait").expect("made");
+        let (made, version) = create_document(&records, &"c".into(), " Log ", " one\n")
+            .now_or_never()
+            .expect("no wait")
+            .expect("made");
         assert_eq!((made.title.as_str(), made.text.as_str(), made.company_id.as_str()), ("Log", "one", "c"));
         let append = |company: &str, id: &str, text: &str, version| {
-            append_document(&records, company, id, text, version).now_or_never().expect("no wait")
+            append_document(&records, &company.into(), id, text, version).now_or_never().expect("no wait")
         };
         let (longer, newer) = append("c", &made.id, "two", Some(version)).expect("appended");
         assert_eq!(longer.text, "one\ntwo");
         let list = |company: &str| {
             let list = ListQuery::default();
-            list_document_summaries(&records, company, &list)
+            list_document_summaries(&records, &company.into(), &list)
                 .now_or_never()
                 .expect("no wait")
                 .expect("listed")
@@ -223,7 +227,7 @@ mod tests {
         let head = DocumentSummary { id: made.id.clone(), title: "Log".into(), bytes: 7, version: newer };
         assert_eq!((list("c"), list("d")), (vec![head.clone()], vec![]));
         let named = ["none".to_owned(), made.id.clone(), String::new()];
-        let named = get_document_summaries(&records, "c", &named).now_or_never().expect("no wait");
+        let named = get_document_summaries(&records, &"c".into(), &named).now_or_never().expect("no wait");
         assert_eq!(named.expect("read"), [head]);
 
         let long = "x".repeat(MAX_DOCUMENT_BYTES - 7);

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::view::{ListPage, list_projected};
 use super::{FreeFormItem, WorkspaceError, collection};
 use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt, StoreError};
+use agent_core::ids::CompanyId;
 
 /// Summary of an epic in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -25,7 +26,7 @@ pub struct EpicSummary {
 /// Returns one page of the company's epics.
 pub async fn list_epic_summaries(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     list: &ListQuery,
 ) -> Result<ListPage<EpicSummary>, StoreError> {
     let epics = Collection::new(company_id, collection::EPICS)?;
@@ -42,7 +43,7 @@ pub async fn list_epic_summaries(
 /// [`WorkspaceError::NotFound`] if there is no such epic; errors of the store.
 pub async fn get_epic(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     id: &str,
 ) -> Result<Record<FreeFormItem>, WorkspaceError> {
     let absent = || WorkspaceError::NotFound { what: "epic", id: id.to_owned() };

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
 use crate::workspace::Assignment;
+use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
 mod check;
@@ -68,7 +69,7 @@ pub struct FreeFormItem {
     /// Identifier, unique in its company and list.
     pub id: String,
     /// Company of the item.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// All other fields.
     #[serde(flatten)]
     pub rest: Map<String, Value>,

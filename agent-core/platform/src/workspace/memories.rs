@@ -12,6 +12,7 @@ use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, RecordsExt,
     StoreError,
 };
+use agent_core::ids::{AgentId, CompanyId};
 
 /// Folder of an agent whose role does not name one.
 pub const DEFAULT_MEMORY_FOLDER: &str = "default";
@@ -27,9 +28,9 @@ pub struct Memory {
     /// Identifier, unique in its folder.
     pub id: String,
     /// Company of the agent.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Agent that owns the entry.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Folder; absent or blank is [`DEFAULT_MEMORY_FOLDER`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
@@ -46,8 +47,8 @@ impl Memory {
 
 /// Returns the collection of an agent's folder.
 fn folder_collection(
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     folder: Option<&str>,
 ) -> Result<Collection, StoreError> {
     let folder = folder.map(str::trim).filter(|folder| !folder.is_empty()).unwrap_or(DEFAULT_MEMORY_FOLDER);
@@ -60,8 +61,8 @@ fn folder_collection(
 /// the newest of those created by [`create_memory`].
 pub async fn list_memories(
     records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     folder: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Memory>, StoreError> {
@@ -78,8 +79,8 @@ pub async fn list_memories(
 /// Creates an entry and returns it with its identifier.
 pub async fn create_memory(
     records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     folder: Option<&str>,
     text: &str,
 ) -> Result<Memory, WorkspaceError> {
@@ -118,8 +119,8 @@ async fn is_full(records: &dyn Records, folder: &Collection) -> Result<bool, Sto
 /// thousand of the folder.
 pub async fn search_memories(
     records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     folder: Option<&str>,
     query: &str,
     limit: usize,
@@ -163,8 +164,9 @@ mod tests {
     #[test]
     fn the_newest_entries_come_oldest_first_from_the_own_folder_alone() {
         let records = MemoryRecords::default();
-        let write = |company, agent, folder, text| {
-            let entry = create_memory(&records, company, agent, folder, text);
+        let write = |company: &str, agent: &str, folder, text| {
+            let (company, agent) = (company.into(), agent.into());
+            let entry = create_memory(&records, &company, &agent, folder, text);
             entry.now_or_never().expect("no wait").expect("remembered");
         };
         write("c", "a", None, "one");
@@ -174,7 +176,9 @@ mod tests {
         write("c", "b", None, "another agent's");
         write("d", "a", None, "another company's");
         let read = |folder, limit| {
-            let found = list_memories(&records, "c", "a", folder, limit).now_or_never().expect("no wait");
+            let found = list_memories(&records, &"c".into(), &"a".into(), folder, limit)
+                .now_or_never()
+                .expect("no wait");
             found.expect("read").into_iter().map(|entry| entry.text).collect::<Vec<_>>()
         };
         assert_eq!(read(None, 10), ["one", "two", "three"]);
@@ -187,7 +191,7 @@ mod tests {
     fn what_was_said_in_other_words_is_not_recalled() {
         let records = MemoryRecords::default();
         for text in ["Ada likes green tea.", "Bob likes coffee.", "The TEA is in the cupboard.", "Ünder"] {
-            create_memory(&records, "c", "a", None, text)
+            create_memory(&records, &"c".into(), &"a".into(), None, text)
                 .now_or_never()
                 .expect("no wait")
                 .expect("remembered");
@@ -199,19 +203,22 @@ mod tests {
             ("ü", 10, &["Ünder"]),
             ("beer", 10, &[]),
         ] {
-            let found =
-                search_memories(&records, "c", "a", None, query, limit).now_or_never().expect("no wait");
+            let found = search_memories(&records, &"c".into(), &"a".into(), None, query, limit)
+                .now_or_never()
+                .expect("no wait");
             let texts: Vec<_> = found.expect("read").into_iter().map(|record| record.value.text).collect();
             assert_eq!(texts, expected, "{query:?}");
         }
-        let other = search_memories(&records, "d", "a", None, "", 10).now_or_never().expect("no wait");
+        let other = search_memories(&records, &"d".into(), &"a".into(), None, "", 10)
+            .now_or_never()
+            .expect("no wait");
         assert_eq!(other.expect("read"), []);
     }
 
     #[test]
     fn a_full_folder_says_so() {
         let records = MemoryRecords::default();
-        let folder = folder_collection("c", "a", None).expect("a folder");
+        let folder = folder_collection(&"c".into(), &"a".into(), None).expect("a folder");
         let entry = Memory {
             id: String::new(),
             company_id: "c".into(),
@@ -223,7 +230,9 @@ mod tests {
             records.append_as(&folder, &entry).now_or_never().expect("no wait").expect("appended");
         }
         let remember = |folder, text: &str| {
-            let entry = create_memory(&records, "c", "a", folder, text).now_or_never().expect("no wait");
+            let entry = create_memory(&records, &"c".into(), &"a".into(), folder, text)
+                .now_or_never()
+                .expect("no wait");
             entry.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(remember(None, "y"), Ok(()));

@@ -12,6 +12,7 @@ use super::text::{self, checked_line};
 use super::view::{ListPage, list_projected};
 use super::{FreeFormItem, WorkspaceError, collection};
 use crate::records::{Collection, ListQuery, Record, Records, StoreError, to_json};
+use agent_core::ids::{AgentId, CompanyId};
 
 /// Maximum size of a metric's name, in bytes.
 pub const MAX_METRIC_NAME_BYTES: usize = 200;
@@ -34,7 +35,7 @@ pub struct Metric {
     /// Time of the measurement: its `at`, or else when the record was written.
     pub at: Timestamp,
     /// Agent that recorded the value.
-    pub agent_id: Option<String>,
+    pub agent_id: Option<AgentId>,
 }
 
 impl From<Record<FreeFormItem>> for Metric {
@@ -48,7 +49,7 @@ impl From<Record<FreeFormItem>> for Metric {
             value,
             unit: text("unit").map(str::to_owned),
             at: text("at").and_then(|at| at.parse().ok()).unwrap_or_else(|| timestamp(record.updated)),
-            agent_id: text("agentId").map(str::to_owned),
+            agent_id: text("agentId").map(AgentId::from),
         }
     }
 }
@@ -59,7 +60,7 @@ pub struct MetricFilter {
     /// Restricts to this name.
     pub name: Option<String>,
     /// Restricts to values recorded by this agent.
-    pub agent_id: Option<String>,
+    pub agent_id: Option<AgentId>,
     /// Restricts to this time or later.
     pub from: Option<Timestamp>,
     /// Restricts to before this time.
@@ -79,7 +80,7 @@ impl MetricFilter {
 /// id.
 pub async fn list_metrics(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     filter: &MetricFilter,
     list: &ListQuery,
 ) -> Result<ListPage<Metric>, StoreError> {
@@ -105,16 +106,16 @@ pub struct NewMetric {
 /// Records a value for an agent and returns it with its identifier.
 pub async fn record_metric(
     records: &dyn Records,
-    company_id: &str,
-    agent_id: &str,
+    company_id: &CompanyId,
+    agent_id: &AgentId,
     metric: &NewMetric,
 ) -> Result<Metric, WorkspaceError> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Stored<'a> {
         id: &'a str,
-        company_id: &'a str,
-        agent_id: &'a str,
+        company_id: &'a CompanyId,
+        agent_id: &'a AgentId,
         name: &'a str,
         value: f64,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -173,7 +174,8 @@ mod tests {
         for (agent, name, day) in [("a", "sales", 2), ("b", "sales", 3), ("b", "visits", 4)] {
             let at = at("2026-01-01T00:00:00Z") + Duration::from_hours(24 * (day - 1));
             let metric = NewMetric { name: name.into(), value: day as f64, unit: None, at };
-            let recorded = record_metric(&records, "c", agent, &metric).now_or_never().expect("no wait");
+            let recorded =
+                record_metric(&records, &"c".into(), &agent.into(), &metric).now_or_never().expect("no wait");
             assert_eq!(recorded.expect("recorded").at, at);
         }
         let day = |n| Some(at(&format!("2026-01-0{n}T00:00:00Z")));
@@ -186,13 +188,14 @@ mod tests {
             (MetricFilter { name: sales(), agent_id: Some("c".into()), ..all.clone() }, &[]),
             (all.clone(), &["2.0", "3.0", "4.0", "1", "\"much\""]),
         ] {
-            let found =
-                list_metrics(&records, "c", &filter, &ListQuery::default()).now_or_never().expect("no wait");
+            let found = list_metrics(&records, &"c".into(), &filter, &ListQuery::default())
+                .now_or_never()
+                .expect("no wait");
             let values: Vec<_> = found.expect("read").items.iter().map(|m| m.value.to_string()).collect();
             assert_eq!(values, expected, "{filter:?}");
         }
         let elsewhere =
-            list_metrics(&records, "d", &all, &ListQuery::default()).now_or_never().expect("no wait");
+            list_metrics(&records, &"d".into(), &all, &ListQuery::default()).now_or_never().expect("no wait");
         assert_eq!(elsewhere.expect("read").items, []);
     }
 
@@ -210,7 +213,8 @@ mod tests {
                 "unit: has a line break or another control character",
             ),
         ] {
-            let refused = record_metric(&records, "c", "a", &metric).now_or_never().expect("no wait");
+            let refused =
+                record_metric(&records, &"c".into(), &"a".into(), &metric).now_or_never().expect("no wait");
             assert_eq!(refused.expect_err("refused").to_string(), expected);
         }
     }

@@ -9,6 +9,7 @@ use super::{WorkspaceError, collection, utc_time};
 use crate::records::{
     Collection, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, StoreError, Write, to_json,
 };
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of notifications per user; the oldest are deleted.
@@ -23,11 +24,11 @@ pub struct Notification {
     /// Identifier of the notification.
     pub id: String,
     /// Company of the user.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// User who is notified.
-    pub user_id: String,
+    pub user_id: UserId,
     /// Agent that sent the notification.
-    pub agent_id: String,
+    pub agent_id: AgentId,
     /// Subject.
     pub title: String,
     /// Body text.

@@ -11,6 +11,7 @@ use super::todos::get_todo_list;
 use super::view::list_projected;
 use super::{FreeFormItem, WorkspaceError, check_version, collection};
 use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt};
+use agent_core::ids::CompanyId;
 use agent_core::tool::ExecutionContext;
 
 /// Maximum size of the text of a plan, in bytes.
@@ -70,7 +71,7 @@ pub async fn update_plan(
     let title = title.transpose().map_err(text::invalid_field("title"))?;
     let text = checked_text(text, MAX_PLAN_BYTES).map_err(text::invalid_field("text"))?;
     let list_id = get_todo_list(records, context).await?.id;
-    let company_id = context.company_id.as_str();
+    let company_id = &context.company_id;
     let id = match find(records, company_id, &list_id).await? {
         Some(found) => found.id,
         None => free_id(records, company_id, &list_id).await?,
@@ -86,7 +87,7 @@ pub async fn update_plan(
             }
             None => {
                 let rest = Map::from_iter([(LIST_ID_FIELD.to_owned(), list_id.as_str().into())]);
-                FreeFormItem { id: id.clone(), company_id: company_id.to_owned(), rest }
+                FreeFormItem { id: id.clone(), company_id: company_id.into(), rest }
             }
         };
         if let Some(title) = title {
@@ -103,7 +104,7 @@ pub async fn update_plan(
 /// Finds the plan of a list: by the list's identifier, which most have, or else by a scan.
 async fn find(
     records: &dyn Records,
-    company_id: &str,
+    company_id: &CompanyId,
     list_id: &str,
 ) -> Result<Option<Record<FreeFormItem>>, WorkspaceError> {
     let plans = Collection::new(company_id, collection::PLANS)?;
@@ -124,7 +125,11 @@ fn belongs_to_list(plan: &FreeFormItem, list_id: &str) -> bool {
 }
 
 /// Returns the identifier of a new plan: the list's, unless the plan of another list has it.
-async fn free_id(records: &dyn Records, company_id: &str, list_id: &str) -> Result<String, WorkspaceError> {
+async fn free_id(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    list_id: &str,
+) -> Result<String, WorkspaceError> {
     let taken = records.get(&Key::new(company_id, collection::PLANS, list_id)?).await?.is_some();
     Ok(if taken { agent_core::new_id() } else { list_id.to_owned() })
 }

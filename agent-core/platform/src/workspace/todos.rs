@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::text::{self, MAX_TITLE_BYTES, checked_line};
 use super::{WorkspaceError, check_version, collection};
 use crate::records::{Key, Record, Records, RecordsExt};
+use agent_core::ids::{CompanyId, UserId};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of todos in a list. With titles of maximum size, every byte escaped, they fit into one record.
@@ -19,9 +20,9 @@ pub struct TodoList {
     /// Identifier of the list, unique in its company.
     pub id: String,
     /// User who owns the list.
-    pub owner_id: String,
+    pub owner_id: UserId,
     /// Company of the list.
-    pub company_id: String,
+    pub company_id: CompanyId,
     /// Name of the list.
     #[serde(default)]
     pub name: String,

@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::*;
-use crate::context::{
-    CallerLayer, ContextLayer, CouncilLayer, ExecutionLayer, LayerError, PageLayer, RoleLayer, TurnInput,
-};
+use crate::context::{ContextLayer, ExecutionLayer, LayerError, PageLayer, RoleLayer, TurnInput};
 use crate::prompt::{Fragment, Part, PartCache, Stability};
 use crate::request::TurnRequest;
 use crate::tool::ExecutionContext;
@@ -17,8 +15,7 @@ use crate::tool::ExecutionContext;
 fn turn() -> TurnInput {
     let role = json!({"id": "agent", "companyId": "company", "content": {
         "systemPrompt": "You help.", "personality": "Calm.", "rules": ["Never lie.", "Ask."],
-        "promptBlocks": ["Plain.", {"title": "Tone", "text": "Short."}], "agentConfig": {"a": 1, "b": [2]},
-        "council": {"purpose": "Advice.", "members": [{"name": "Bea", "expertise": "law"}]}}});
+        "promptBlocks": ["Plain.", {"title": "Tone", "text": "Short."}], "agentConfig": {"a": 1, "b": [2]}}});
     TurnInput {
         role: Arc::new(serde_json::from_value(role).expect("a role")),
         context: ExecutionContext {
@@ -42,10 +39,8 @@ fn turn() -> TurnInput {
 #[tokio::test]
 async fn the_layers_of_the_core_conform() {
     type Make = fn(Arc<PartCache>) -> Arc<dyn ContextLayer>;
-    let layers: [Make; 5] = [
+    let layers: [Make; 3] = [
         |cache| Arc::new(RoleLayer::new(cache)),
-        |cache| Arc::new(CouncilLayer::new(cache)),
-        |cache| Arc::new(CallerLayer::new(cache)),
         |cache| Arc::new(PageLayer::new(cache)),
         |cache| Arc::new(ExecutionLayer::new(cache)),
     ];

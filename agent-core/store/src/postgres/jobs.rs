@@ -39,13 +39,13 @@ fn parse_row(row: &Row) -> Result<Job, JobStoreError> {
 }
 
 pub(super) async fn get(session: &Session, scope: &JobScope, id: &str) -> Result<Option<Job>, JobStoreError> {
-    let JobScope { company, user } = scope;
-    if [Some(id), company.as_deref(), user.as_deref()].into_iter().flatten().any(contains_nul) {
+    let (company, user) = (scope.company.as_deref(), scope.user.as_deref());
+    if [Some(id), company, user].into_iter().flatten().any(contains_nul) {
         return Ok(None);
     }
     let sql = "SELECT id, body, progress FROM scheduler.jobs
                WHERE id = $1 AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
-    let rows = session.query(sql, &[&id, company, user]).await?;
+    let rows = session.query(sql, &[&id, &company, &user]).await?;
     rows.first().map(parse_row).transpose()
 }
 

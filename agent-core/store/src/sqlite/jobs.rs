@@ -1,5 +1,6 @@
 //! Job store: each operation is one statement of a reader thread, or one operation of the writer thread.
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{
     ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
     Step, StepOutcome,
@@ -82,7 +83,7 @@ impl JobStore for SqliteStore {
         self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
     }
 
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         let id = id.to_owned();
         let found = self.readers.read(move |rows| JobTable::new(rows.0).get(&id)).await?;
         Ok(found.filter(|job| scope.contains(job)))
@@ -91,10 +92,10 @@ impl JobStore for SqliteStore {
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
-        let (filter, after) = (filter.clone(), after.map(str::to_owned));
+        let (filter, after) = (filter.clone(), after.cloned());
         let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
         let mut jobs = self
             .readers
@@ -109,7 +110,7 @@ impl JobStore for SqliteStore {
     async fn apply_step(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, StoreError> {
@@ -120,7 +121,7 @@ impl JobStore for SqliteStore {
 
     async fn apply_steps(
         &self,
-        steps: Vec<(String, Step)>,
+        steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         let work = move |rows: &JobTable<'_>| {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobScope, JobState, JobStore, Step,
     StepOutcome,
@@ -42,7 +43,7 @@ async fn what_was_acknowledged_survives_the_server() {
         .await;
         assert!(!acknowledged.is_empty(), "some were acknowledged before the end");
         stored.extend(acknowledged);
-        let down = fault(store.get(&JobScope::default(), "any").await);
+        let down = fault(store.get(&JobScope::default(), &"any".into()).await);
         assert_eq!(down.kind(), PostgresErrorKind::Unreachable, "{down:?}");
         cluster.restart();
         recovered(&store).await;
@@ -54,7 +55,7 @@ async fn what_was_acknowledged_survives_the_server() {
 
 /// Inserts and delivers jobs while `fault` runs and until all operations fail. Returns the acknowledged state
 /// of each job.
-async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) -> HashMap<String, JobState> {
+async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) -> HashMap<JobId, JobState> {
     let over = Arc::new(AtomicBool::new(false));
     let tasks: Vec<_> = (0..6)
         .map(|_| {
@@ -74,18 +75,18 @@ async fn work_while(store: &Arc<PostgresJobs>, fault: impl Future<Output = ()>) 
         .collect();
     fault.await;
     over.store(true, Ordering::Relaxed);
-    let mut acknowledged: HashMap<String, JobState> = HashMap::new();
+    let mut acknowledged: HashMap<JobId, JobState> = HashMap::new();
     for task in tasks {
         for (id, state) in task.await.expect("it ends") {
             // Another task may have acknowledged a later state.
-            let known = acknowledged.entry(id).or_insert(state);
+            let known = acknowledged.entry(id.to_string().into()).or_insert(state);
             *known = (*known).max(state);
         }
     }
     acknowledged
 }
 
-async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobState>) {
+async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<JobId, JobState>) {
     let quota = CompanyQuota::new(100);
     let claim = ClaimRequest { now: at(5), due_until: at(5), lease_until: at(60_000), limit: 1, quota };
     let Ok(claimed) = store.claim_due(claim).await else { return };
@@ -95,17 +96,17 @@ async fn deliver(store: &PostgresJobs, acknowledged: &mut HashMap<String, JobSta
         let end = Step::End { fence, outcome: AttemptOutcome::Succeeded, took, status: None, jitter: 0 };
         if let Ok(ended) = store.apply_step(&JobScope::default(), &job.id, end, at(6)).await {
             assert!(ended.is_applied(), "it is held: {ended:?}");
-            acknowledged.insert(job.id, JobState::Completed);
+            acknowledged.insert(job.id.clone(), JobState::Completed);
         }
     }
 }
 
 /// Asserts that every acknowledged job exists, in its acknowledged state or a later one.
-async fn check(store: &PostgresJobs, acknowledged: &HashMap<String, JobState>) {
+async fn check(store: &PostgresJobs, acknowledged: &HashMap<JobId, JobState>) {
     let mut found = HashMap::new();
-    let mut after: Option<String> = None;
+    let mut after: Option<JobId> = None;
     loop {
-        let page = store.list(&JobFilter::default(), after.as_deref(), 500).await.expect("list");
+        let page = store.list(&JobFilter::default(), after.as_ref(), 500).await.expect("list");
         found.extend(page.jobs.iter().map(|job| (job.id.clone(), job.state())));
         after = page.next;
         if after.is_none() {
@@ -279,15 +280,15 @@ async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
     let nul = job("ac\0me", 5);
     let refused = store.insert(vec![job("acme", 5), nul.clone()]).await;
     assert!(matches!(refused, Err(agent_platform::records::StoreError::Invalid(_))), "{refused:?}");
-    let scope = JobScope { company: Some("ac\0me".to_owned()), user: None };
+    let scope = JobScope { company: Some("ac\0me".into()), user: None };
     let filter = JobFilter { scope: scope.clone(), ..JobFilter::default() };
-    assert!(store.list(&filter, Some("a\0"), 5).await.expect("list").jobs.is_empty());
+    assert!(store.list(&filter, Some(&"a\0".into()), 5).await.expect("list").jobs.is_empty());
     assert_eq!(store.cancel_all(&filter, at(1)).await.expect("cancel"), 0);
-    assert_eq!(store.get(&JobScope::default(), "a\0").await.expect("get"), None);
+    assert_eq!(store.get(&JobScope::default(), &"a\0".into()).await.expect("get"), None);
     assert_eq!(
-        store.apply_step(&scope, "a", Step::Cancel, at(1)).await.expect("step"),
+        store.apply_step(&scope, &"a".into(), Step::Cancel, at(1)).await.expect("step"),
         StepOutcome::NotFound
     );
-    let steps = vec![("a\0".to_owned(), Step::Cancel)];
+    let steps = vec![("a\0".into(), Step::Cancel)];
     assert_eq!(store.apply_steps(steps, at(1)).await.expect("steps"), [StepOutcome::NotFound]);
 }

@@ -58,9 +58,9 @@ fn at(ms: i64) -> Timestamp {
 fn job(company: &str, ms: i64) -> Job {
     let payload = JobPayload {
         kind: JobKind::Agent,
-        user_id: "ada".to_owned(),
-        company_id: company.to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: "ada".into(),
+        company_id: company.into(),
+        agent_id: "agent".into(),
         tool_id: None,
         assignment_id: None,
         arguments: None,

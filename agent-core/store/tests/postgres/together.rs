@@ -237,7 +237,7 @@ async fn a_job_that_cannot_be_read_keeps_nobody_waiting(cluster: &Cluster) {
     let jobs = [job("acme", 1), job("acme", 2)];
     store.insert(jobs.to_vec()).await.expect("insert");
     let damage = "UPDATE scheduler.jobs SET body = '{\"secret\":1}' WHERE id = $1";
-    other(cluster, "shared").await.execute(damage, &[&jobs[0].id]).await.expect("damaged");
+    other(cluster, "shared").await.execute(damage, &[&jobs[0].id.as_str()]).await.expect("damaged");
     let claimed = store.claim_due(due(5, 10, 10)).await.expect("claim");
     assert_eq!(claimed.iter().map(|job| &job.id).collect::<Vec<_>>(), [&jobs[1].id]);
     let refused = store.get(&JobScope::default(), &jobs[0].id).await.expect_err("it cannot be read");

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind, JobPayload, JobScope,
     JobState, JobStore, NewJob, Step, StepOutcome,
@@ -21,9 +22,9 @@ fn at(seconds: i64) -> Timestamp {
 pub(super) fn job(company: &str, seconds: i64) -> Job {
     let payload = JobPayload {
         kind: JobKind::Tool,
-        user_id: "ada".to_owned(),
-        company_id: company.to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: "ada".into(),
+        company_id: company.into(),
+        agent_id: "agent".into(),
         tool_id: Some("remind".to_owned()),
         assignment_id: None,
         arguments: None,
@@ -54,7 +55,7 @@ async fn is_there(store: &SqliteStore, job: &Job) -> bool {
     JobStore::get(store, &JobScope::default(), &job.id).await.expect("read").is_some()
 }
 
-pub(super) fn succeeded(job: &Job) -> (String, Step) {
+pub(super) fn succeeded(job: &Job) -> (JobId, Step) {
     let (outcome, took) = (AttemptOutcome::Succeeded, Duration::from_secs(1));
     (job.id.clone(), Step::End { fence: job.fence, outcome, took, status: None, jitter: 0 })
 }
@@ -199,9 +200,9 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     let (broken, whole) = (job("acme", 1), job("acme", 2));
     store.insert(vec![broken.clone(), whole.clone()]).await.expect("insert");
     let sql = "UPDATE jobs SET body = '{\"secret\": 1}' WHERE id = ?1";
-    other(&place.file()).execute(sql, [&broken.id]).expect("changed");
+    other(&place.file()).execute(sql, [broken.id.as_str()]).expect("changed");
     let error = JobStore::get(&store, &JobScope::default(), &broken.id).await.expect_err("no job");
-    assert!(matches!(&error, StoreError::Malformed { id, .. } if *id == broken.id), "{error:?}");
+    assert!(matches!(&error, StoreError::Malformed { id, .. } if broken.id == id.as_str()), "{error:?}");
     assert!(!format!("{error}").contains("secret"));
     // The other jobs are claimed without delay, and this one is retried later.
     let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
@@ -210,7 +211,7 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     assert_eq!(store.next_run_at().await.expect("read"), Some(at(35)), "the lease of the other");
     let sql = "UPDATE jobs SET body = ?2 WHERE id = ?1";
     let body = serde_json::to_string(&broken).expect("JSON");
-    other(&place.file()).execute(sql, [&broken.id, &body]).expect("mended");
+    other(&place.file()).execute(sql, [broken.id.as_str(), &body]).expect("mended");
     let later = store.claim_due(claim(5 + 3600, 10)).await.expect("claim");
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
@@ -249,7 +250,7 @@ async fn what_others_make_of_a_claimed_job_counts() {
         job.attempt = 7;
         let sql = format!("UPDATE jobs SET {column} = ?2 WHERE id = ?1");
         let all = serde_json::to_string(&job).expect("JSON");
-        other(&place.file()).execute(&sql, [&job.id, &all]).expect("changed");
+        other(&place.file()).execute(&sql, [job.id.as_str(), &all]).expect("changed");
         let ended = store.apply_steps(vec![succeeded(&job)], at(6)).await.expect("steps");
         let [StepOutcome::Applied(stepped)] = &ended[..] else { panic!("it is held: {ended:?}") };
         let found = (stepped.job.max_attempts == 77, stepped.job.attempt == 7);

@@ -67,7 +67,7 @@ async fn look(place: &TempStore, stored: &[String], done: &[String]) {
 }
 
 async fn get(store: &SqliteStore, id: &str) -> Job {
-    JobStore::get(store, &JobScope::default(), id)
+    JobStore::get(store, &JobScope::default(), &id.into())
         .await
         .expect("read")
         .expect("what was acknowledged is there")

@@ -53,7 +53,10 @@ impl ImportFixture {
 
     async fn messenger_token(&self) -> Result<Option<String>, String> {
         let store = stores::open_existing(&self.config()).expect("it opens");
-        let role = Stores::from_records(Arc::new(store), &self.config()).roles.role("acme", "guide").await;
+        let role = Stores::from_records(Arc::new(store), &self.config())
+            .roles
+            .role(&"acme".into(), &"guide".into())
+            .await;
         let role = role.map_err(|error| agentd::with_source(&error))?.expect("the agent is there");
         Ok(role.content.messenger_token.as_ref().map(|token| token.expose().to_owned()))
     }

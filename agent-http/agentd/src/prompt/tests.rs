@@ -30,7 +30,7 @@ fn asked(agent: &str, user: Option<&str>) -> PreviewArgs {
     PreviewArgs {
         agent: agent.into(),
         message: Some("Hello?".into()),
-        user: user.map(str::to_owned),
+        user: user.map(UserId::from),
         todo_list: Some("l1".into()),
     }
 }

@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
+use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_platform::records::{Collection, Records, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -66,12 +67,12 @@ pub struct CallRecord {
     /// End of the call, RFC 3339 in UTC.
     pub at: String,
     /// The user that the tool worked for.
-    pub user_id: String,
+    pub user_id: UserId,
     /// Public identifier of the credential.
     pub credential_id: String,
     /// The run, if the credential was issued for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<String>,
+    pub run_id: Option<RunId>,
     /// Tool name as requested.
     pub tool: String,
     /// Duration in milliseconds.
@@ -113,7 +114,7 @@ struct Inner {
 }
 
 /// Key of an agent: company id and agent id.
-type AgentKey = (String, String);
+type AgentKey = (CompanyId, AgentId);
 
 #[derive(Default)]
 struct PendingEntries {
@@ -178,8 +179,8 @@ impl AuditLog {
     /// The cursor is invalid, or the store fails.
     pub async fn list_calls(
         &self,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         limit: Option<usize>,
         cursor: Option<&str>,
     ) -> Result<CallPage, AuditError> {
@@ -339,7 +340,7 @@ async fn run_writer(log: Weak<Inner>) {
     }
 }
 
-fn collection(company_id: &str, agent_id: &str) -> Result<Collection, StoreError> {
+fn collection(company_id: &CompanyId, agent_id: &AgentId) -> Result<Collection, StoreError> {
     Collection::new(company_id, CALLS_COLLECTION)?.within(agent_id)
 }
 

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use agent_core::ids::{AgentId, CompanyId};
 use rmcp::RoleServer;
 use rmcp::model::ResourceUpdatedNotificationParam;
 use rmcp::service::{Peer, SubscriptionSink};
@@ -29,21 +30,21 @@ pub enum Change {
     /// An agent's role, and with it the tools, the prompts, and the visible resources.
     Role {
         /// The agent's company.
-        company_id: String,
+        company_id: CompanyId,
         /// The agent.
-        agent_id: String,
+        agent_id: AgentId,
     },
     /// The content of a resource.
     Resource {
         /// The company that owns the resource.
-        company_id: String,
+        company_id: CompanyId,
         /// The resource's URI.
         uri: String,
     },
     /// The list of resources.
     Resources {
         /// The company that owns the resources.
-        company_id: String,
+        company_id: CompanyId,
     },
 }
 
@@ -58,8 +59,8 @@ struct Watchers {
 }
 
 struct Watcher {
-    company_id: String,
-    agent_id: String,
+    company_id: CompanyId,
+    agent_id: AgentId,
     outlet: NotificationChannel,
     send_permits: Arc<Semaphore>,
 }

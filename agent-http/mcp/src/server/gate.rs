@@ -13,6 +13,8 @@ use quick_cache::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time;
 
+use agent_core::ids::{AgentId, CompanyId};
+
 use super::identity::Identity;
 
 /// Maximum number of agents whose usage is tracked; the least used are evicted. An agent can exceed its limits only if
@@ -41,7 +43,7 @@ pub(super) struct AgentLimiter {
     limits: AgentLimits,
     clock: MonotonicClock,
     /// Keyed by company and agent.
-    agents: Cache<(String, String), Arc<AgentState>>,
+    agents: Cache<(CompanyId, AgentId), Arc<AgentState>>,
 }
 
 struct AgentState {

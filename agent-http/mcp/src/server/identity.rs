@@ -57,17 +57,17 @@ impl LegacyQuery {
 
     async fn find(&self, named: &QueryIdentity<'_>) -> Result<Option<Identity>, StoreError> {
         let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
-        let Some(company) = self.roles.find_company(agent).await? else { return Ok(None) };
-        if workspace::get_user(&**self.roles.records(), &company, user).await?.is_none() {
+        let Some(company) = self.roles.find_company(&agent.into()).await? else { return Ok(None) };
+        if workspace::get_user(&**self.roles.records(), &company, &user.into()).await?.is_none() {
             return Ok(None);
         }
         Ok(Some(Identity {
             // No token id contains these characters, so the ids cannot collide.
             id: format!("legacy:{}", serde_json::json!([user, agent, named.todo_list])),
             context: ExecutionContext {
-                user_id: user.to_owned(),
+                user_id: user.into(),
                 company_id: company,
-                agent_id: agent.to_owned(),
+                agent_id: agent.into(),
                 todo_list_id: named.todo_list.map(str::to_owned),
                 caller: Caller::Session,
                 ..ExecutionContext::default()

@@ -93,7 +93,7 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
         return Err(HttpError::rate_limited(Some(MAX_BUSY_RETRY_AFTER)));
     };
     let payload = &delivery.payload;
-    let which = (&*delivery.job_id, delivery.occurrence);
+    let which = (&delivery.job_id, delivery.occurrence);
     let lease = side.deadline + LEASE_MARGIN;
     let claim = occurrence::claim(&*app.records, &payload.company_id, which, side.now(), lease).await?;
     match claim {
@@ -108,7 +108,7 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
         ClaimOutcome::Claimed(claim, OccurrenceWork::Run) => run_effect(app, claim, delivery).await?,
     }
     if let Some(id) = &payload.assignment_id {
-        let whose = (&*payload.company_id, &**id);
+        let whose = (&payload.company_id, &**id);
         let noted = assignment::record_run(&*app.records, whose, which, by_scheduler, side.now()).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "the state of the job's occurrences cannot be stored");

@@ -90,9 +90,9 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
         todo_list_id: payload.todo_list_id.clone(),
         timezone,
-        thread_id: delivery.job_id.clone(),
+        thread_id: delivery.job_id.as_str().into(),
         // Equal in all attempts, so that tools can use it as an idempotency key.
-        run_id: delivery.occurrence_key(),
+        run_id: delivery.occurrence_key().into(),
         caller: Caller::Proactive,
         granted_tools: None,
     })

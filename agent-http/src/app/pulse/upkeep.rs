@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
 use agent_platform::pulse::PulseError;
@@ -88,9 +89,10 @@ async fn process_page(
     if collection.path() == OCCURRENCE_COLLECTION {
         delete_expired(app, collection, page.records).await?;
     } else {
-        for id in unsynchronized(app, collection.company(), ids).await? {
+        let company = CompanyId::from(collection.company());
+        for id in unsynchronized(app, &company, ids).await? {
             if *reachable {
-                *reachable = sync(app, collection.company(), &id).await;
+                *reachable = sync(app, &company, &id).await;
             }
         }
     }
@@ -119,7 +121,7 @@ async fn delete_expired(app: &App, collection: &Collection, records: Vec<Record>
 }
 
 /// Returns the ids, of assignments or links, for which the scheduler does not have the current version.
-async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
+async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Result<Vec<String>, StoreError> {
     let mut keys: Vec<Key> = Vec::with_capacity(2 * ids.len());
     for id in &ids {
         keys.extend([assignment_key(company, id)?, assignment::sync_key(company, id)?]);
@@ -142,7 +144,7 @@ async fn unsynchronized(app: &App, company: &str, ids: Vec<String>) -> Result<Ve
 }
 
 /// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
-async fn sync(app: &App, company: &str, id: &str) -> bool {
+async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
     let Some(pulse) = app.pulse.client.as_deref() else { return false };
     match assignment::sync_assignment(&*app.records, pulse, (company, id), app.pulse.now()).await {
         Ok(()) | Err(SyncError::Busy) => true,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_core::ids::{CompanyId, JobId};
 use agent_jobs::job::{CompanyQuota, Job, JobFilter, Phase};
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 /// Identifies a claim: the job's id and the fencing token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClaimKey {
-    pub(super) id: String,
+    pub(super) id: JobId,
     pub(super) fence: u64,
 }
 
@@ -53,15 +54,15 @@ pub(super) struct ClaimedJobs {
 
 struct Inner {
     /// Claimed jobs that have not started, by due time and id.
-    waiting: BTreeMap<(Timestamp, String), Job>,
-    due_of: HashMap<String, Timestamp>,
+    waiting: BTreeMap<(Timestamp, JobId), Job>,
+    due_of: HashMap<JobId, Timestamp>,
     delivering: HashMap<ClaimKey, InFlightDelivery>,
     /// Delivery slots taken, per company.
     quota: CompanyQuota,
 }
 
 struct InFlightDelivery {
-    company: String,
+    company: CompanyId,
     lease: Timestamp,
     lost: CancellationToken,
 }
@@ -69,11 +70,11 @@ struct InFlightDelivery {
 impl Inner {
     fn remove_waiting(&mut self, id: &str) -> Option<Job> {
         let due = self.due_of.remove(id)?;
-        self.waiting.remove(&(due, id.to_owned()))
+        self.waiting.remove(&(due, id.into()))
     }
 
     fn due(&self, now: Timestamp) -> impl Iterator<Item = &Job> {
-        self.waiting.range(..=(now, char::MAX.to_string())).map(|(_, job)| job)
+        self.waiting.range(..=(now, JobId::from(char::MAX.to_string()))).map(|(_, job)| job)
     }
 }
 
@@ -178,7 +179,7 @@ impl ClaimedJobs {
     /// Returns the earliest due time after `now` among the waiting jobs.
     pub(super) fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let inner = self.lock();
-        let after = (now, char::MAX.to_string());
+        let after = (now, JobId::from(char::MAX.to_string()));
         let (due, _) = inner.waiting.range(after..).find(|((due, _), _)| *due > now)?.0;
         Some(*due)
     }
@@ -186,7 +187,7 @@ impl ClaimedJobs {
     /// Removes and returns the waiting jobs that were due by `since` and have found no slot.
     pub(super) fn take_overdue(&self, since: Timestamp) -> Vec<Job> {
         let mut inner = self.lock();
-        let ids: Vec<String> = inner.due(since).map(|job| job.id.clone()).collect();
+        let ids: Vec<JobId> = inner.due(since).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }
 
@@ -200,7 +201,7 @@ impl ClaimedJobs {
         let mut inner = self.lock();
         // The filter's state is ignored: the claim hides the state that the job has after its release.
         let meant = JobFilter { state: None, ..filter.clone() };
-        let ids: Vec<String> =
+        let ids: Vec<JobId> =
             inner.waiting.values().filter(|job| meant.matches(job)).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }

@@ -39,7 +39,7 @@ impl Worker {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
                         if let StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound = stepped {
                             tracing::debug!(
-                                job = settlement.key.id,
+                                job = %settlement.key.id,
                                 "an outcome was reported after its lease had expired"
                             );
                             self.metrics.record_outcome("stale");

@@ -45,7 +45,7 @@ impl Worker {
         let delivered = tokio::select! {
             biased;
             () = lost.cancelled() => {
-                tracing::info!(job = job.id, "a claim was lost; its delivery is aborted");
+                tracing::info!(job = %job.id, "a claim was lost; its delivery is aborted");
                 self.metrics.record_outcome("lost");
                 return;
             }
@@ -68,11 +68,11 @@ impl Worker {
         let (occurrence, attempt, status) = (job.place.occurrence, job.attempt, delivered.status);
         match &delivered.outcome {
             AttemptOutcome::Succeeded | AttemptOutcome::Gone => {
-                tracing::debug!(job = job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
+                tracing::debug!(job = %job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
             AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {
                 tracing::info!(
-                    job = job.id,
+                    job = %job.id,
                     occurrence,
                     attempt,
                     status,

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_client::outbound::{OutboundClient, OutboundConfig};
+use agent_core::ids::JobId;
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
 use agent_jobs::job::{
@@ -122,11 +123,11 @@ impl WorkerHarness {
     }
 
     /// Stores a job that is due after `later`.
-    async fn job(&self, company: &str, later: Duration) -> String {
+    async fn job(&self, company: &str, later: Duration) -> JobId {
         self.new_job(NewJob::new(payload(company), Schedule::after(self.worker.now(), later))).await
     }
 
-    async fn new_job(&self, job: NewJob) -> String {
+    async fn new_job(&self, job: NewJob) -> JobId {
         let job = Job::new(job, self.worker.now());
         let id = job.id.clone();
         assert_eq!(self.worker.insert(job).await.unwrap(), InsertOutcome::New);
@@ -134,7 +135,7 @@ impl WorkerHarness {
     }
 
     async fn state(&self, id: &str) -> JobState {
-        self.jobs.get(&JobScope::default(), id).await.unwrap().unwrap().state()
+        self.jobs.get(&JobScope::default(), &id.into()).await.unwrap().unwrap().state()
     }
 
     /// Advances the clock until the condition holds.
@@ -175,9 +176,9 @@ impl WorkerHarness {
 fn payload(company: &str) -> JobPayload {
     JobPayload {
         kind: JobKind::Tool,
-        user_id: "u".to_owned(),
-        company_id: company.to_owned(),
-        agent_id: "a".to_owned(),
+        user_id: "u".into(),
+        company_id: company.into(),
+        agent_id: "a".into(),
         tool_id: Some("createTodo".to_owned()),
         assignment_id: None,
         arguments: None,
@@ -204,7 +205,7 @@ async fn a_job_is_claimed_ahead_and_delivered_at_its_time_and_not_before() {
     let body = bench.receiver.next().await;
     assert_eq!(
         (&body["jobId"], &body["occurrence"], &body["attempt"]),
-        (&id.clone().into(), &1.into(), &1.into())
+        (&id.as_str().into(), &1.into(), &1.into())
     );
     bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
     bench.end().await;
@@ -235,7 +236,7 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
     bench.clock.advance(Duration::from_secs(1));
     // The delivery of another job shows that the loops are still running.
     let last = bench.job("c", Duration::ZERO).await;
-    assert_eq!(bench.receiver.next().await["jobId"], last);
+    assert_eq!(bench.receiver.next().await["jobId"], last.as_str());
     bench.end().await;
 }
 
@@ -248,12 +249,12 @@ async fn who_acts_during_a_delivery_is_told() {
         Step::Reschedule(Schedule::after(bench.worker.now(), Duration::from_secs(60))),
     ] {
         let id = bench.job("c", Duration::ZERO).await;
-        assert_eq!(bench.receiver.next().await["jobId"], id);
+        assert_eq!(bench.receiver.next().await["jobId"], id.as_str());
         let stepped =
             bench.worker.apply_step(JobScope::default(), id, step).await.unwrap().applied().unwrap();
         assert!(stepped.delivering);
     }
-    let other = JobScope { company: Some("d".to_owned()), user: None };
+    let other = JobScope { company: Some("d".into()), user: None };
     let id = bench.job("c", Duration::from_secs(60)).await;
     assert_eq!(bench.worker.apply_step(other, id, Step::Cancel).await.unwrap(), StepOutcome::NotFound);
     bench.receiver.gate.send_replace(true);
@@ -299,7 +300,7 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
     bench.receiver.next().await;
     // The clock stands still: a job stored at this moment starts immediately, although older jobs are due.
     let other = bench.job("b", Duration::ZERO).await;
-    assert_eq!(bench.receiver.next().await["jobId"], other);
+    assert_eq!(bench.receiver.next().await["jobId"], other.as_str());
     let soon = bench.job("c", Duration::from_millis(1000)).await;
     let began = bench.worker.now();
     while bench.worker.deliveries_in_flight() < 3 {
@@ -308,7 +309,7 @@ async fn a_company_that_has_no_slot_left_is_in_nobodys_way() {
             tokio::task::yield_now().await;
         }
     }
-    assert_eq!(bench.receiver.next().await["jobId"], soon);
+    assert_eq!(bench.receiver.next().await["jobId"], soon.as_str());
     let took = duration_until(bench.worker.now(), began);
     assert!((1000..1050).contains(&took.as_millis()), "{took:?}");
     bench.receiver.gate.send_replace(true);
@@ -391,7 +392,7 @@ async fn what_has_not_begun_is_handed_back_at_the_end_and_the_rest_given_up_in_t
     bench.until_claimed(1).await;
     let jobs = bench.jobs.clone();
     bench.end().await;
-    let job = |id: String| {
+    let job = |id: JobId| {
         let jobs = jobs.clone();
         async move { jobs.get(&JobScope::default(), &id).await.unwrap().unwrap() }
     };
@@ -459,20 +460,20 @@ impl JobStore for FaultyJobStore {
         self.check("insert")?;
         self.jobs.insert(jobs).await
     }
-    async fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, StoreError> {
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         self.jobs.get(scope, id).await
     }
     async fn list(
         &self,
         filter: &JobFilter,
-        after: Option<&str>,
+        after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         self.jobs.list(filter, after, limit).await
     }
     async fn apply_steps(
         &self,
-        steps: Vec<(String, Step)>,
+        steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
         self.check("steps")?;

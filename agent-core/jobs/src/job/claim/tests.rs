@@ -1,6 +1,7 @@
 use super::*;
 use crate::job::{JobKind, JobPayload, NewJob};
 use crate::schedule::{MisfirePolicy, Schedule};
+use agent_core::ids::JobId;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
@@ -11,9 +12,9 @@ fn at(ms: i64) -> Timestamp {
 fn job(company: &str, schedule: Schedule) -> Job {
     let payload = JobPayload {
         kind: JobKind::Tool,
-        user_id: "ada".to_owned(),
-        company_id: company.to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: "ada".into(),
+        company_id: company.into(),
+        agent_id: "agent".into(),
         tool_id: Some("remind".to_owned()),
         assignment_id: None,
         arguments: None,
@@ -97,7 +98,7 @@ fn each_row_has_its_decision() {
     assert!(planner.admit("acme"));
     assert_eq!(planner.decide(unreadable), ClaimDecision::Postpone(at(1_500_000 + HOUR_MS)));
     assert!(!planner.next_round(true), "nothing is left");
-    let ids: Vec<String> = planner.finish().into_iter().map(|job| job.id).collect();
+    let ids: Vec<JobId> = planner.finish().into_iter().map(|job| job.id).collect();
     assert_eq!(ids, [jobs[0].id.as_str(), jobs[4].id.as_str()]);
 }
 
@@ -147,6 +148,6 @@ fn the_earliest_come_first_whatever_round_they_are_of() {
         assert_eq!(offer(&mut planner, std::slice::from_ref(job)), ["claim"]);
         planner.next_round(false);
     }
-    let ids: Vec<String> = planner.finish().into_iter().map(|job| job.id).collect();
+    let ids: Vec<JobId> = planner.finish().into_iter().map(|job| job.id).collect();
     assert_eq!(ids, [1, 2, 0].map(|n: usize| jobs[n].id.clone()));
 }

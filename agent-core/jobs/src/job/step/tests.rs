@@ -16,9 +16,9 @@ fn at(seconds: i64) -> Timestamp {
 fn new(schedule: Schedule) -> NewJob {
     let payload = JobPayload {
         kind: JobKind::Tool,
-        user_id: "ada".to_owned(),
-        company_id: "acme".to_owned(),
-        agent_id: "agent".to_owned(),
+        user_id: "ada".into(),
+        company_id: "acme".into(),
+        agent_id: "agent".into(),
         tool_id: Some("remind".to_owned()),
         assignment_id: None,
         arguments: serde_json::json!({"text": "Hello"}).as_object().cloned(),

@@ -13,7 +13,7 @@ use agent_core::tool::{Caller, ExecutionContext};
 use serde_json::json;
 
 use super::*;
-use crate::layers::{DocumentsLayer, MemoryLayer};
+use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, MemoryLayer};
 use crate::pulse::Pulse;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
@@ -93,7 +93,9 @@ async fn workspace() -> Arc<MemoryRecords> {
     WorkspaceFile::parse(&file.to_string()).expect("a good file").apply(&roles).await.expect("applied");
     for n in 0..60 {
         let text = format!("the marker {n} {}", "x".repeat(1_000));
-        create_memory(&*records, "company", "a", Some("notes"), &text).await.expect("remembered");
+        create_memory(&*records, &"company".into(), &"a".into(), Some("notes"), &text)
+            .await
+            .expect("remembered");
     }
     records
 }
@@ -133,6 +135,28 @@ async fn layers_over_records_conform() {
                 ..ContextLayerSubject::new(layer, turn)
             };
             (scenario != Scenario::Truncates).then_some(subject)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn layers_of_the_caller_and_the_council_conform() {
+    type Make = fn(Arc<PartCache>) -> Arc<dyn ContextLayer>;
+    let layers: [Make; 2] =
+        [|cache| Arc::new(CallerLayer::new(cache)), |cache| Arc::new(CouncilLayer::new(cache))];
+    let role = json!({"id": "a", "companyId": "company", "content": {
+        "council": {"purpose": "Advice.", "members": [{"name": "Bea", "expertise": "law"}]}}});
+    for make in layers {
+        context_layer(async |scenario| {
+            let turn = TurnInput {
+                role: Arc::new(serde_json::from_value(role.clone()).expect("a role")),
+                context: context("company", "ada", "a"),
+                request: Arc::default(),
+                now: SystemTime::UNIX_EPOCH,
+            };
+            let layer = make(Arc::default());
+            (scenario == Scenario::Completes).then(|| ContextLayerSubject::new(layer, turn))
         })
         .await;
     }

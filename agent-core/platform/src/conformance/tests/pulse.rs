@@ -1,6 +1,7 @@
 //! The suite of scheduler clients, against the scheduler in memory and against defective clients.
 
 use agent_core::conformance::Scenario;
+use agent_core::ids::{CompanyId, JobId};
 use agent_jobs::job::{JobFilter, JobScope, JobView};
 use agent_jobs::schedule::ScheduleSpec;
 
@@ -46,7 +47,7 @@ struct DefectivePulse {
     defect: PulseDefect,
     is_away: bool,
     /// Company of the first job with an idempotency key.
-    company_of_keys: Mutex<Option<String>>,
+    company_of_keys: Mutex<Option<CompanyId>>,
 }
 
 impl DefectivePulse {
@@ -87,7 +88,7 @@ impl Pulse for DefectivePulse {
         }
     }
 
-    async fn get_job(&self, scope: &JobScope, id: &str) -> Result<JobView, PulseError> {
+    async fn get_job(&self, scope: &JobScope, id: &JobId) -> Result<JobView, PulseError> {
         match self.inner.get_job(&self.scope(scope), id).await {
             Err(PulseError::NotFound) if self.has(PulseDefect::FailsForUnknownIds) => {
                 Err(PulseError::Unavailable("a row is missing".into()))
@@ -96,7 +97,7 @@ impl Pulse for DefectivePulse {
         }
     }
 
-    async fn cancel_job(&self, scope: &JobScope, id: &str) -> Result<CancelResult, PulseError> {
+    async fn cancel_job(&self, scope: &JobScope, id: &JobId) -> Result<CancelResult, PulseError> {
         let is_cancelled = async || {
             let found = self.inner.get_job(scope, id).await;
             found.is_ok_and(|job| job.state == agent_jobs::job::JobState::Cancelled)
@@ -110,7 +111,7 @@ impl Pulse for DefectivePulse {
     async fn reschedule_job(
         &self,
         scope: &JobScope,
-        id: &str,
+        id: &JobId,
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError> {
         if self.has(PulseDefect::DoesNotMove) {

@@ -61,7 +61,7 @@ fn token(role: &RoleBlock) -> Option<&str> {
 
 /// Returns the JSON text of all stored records of the role.
 fn stored(records: &dyn Records) -> [Option<String>; 3] {
-    let found = ready(records.get_many(&RoleKeys::new("c", "a").expect("keys").all()));
+    let found = ready(records.get_many(&RoleKeys::new(&"c".into(), &"a".into()).expect("keys").all()));
     let mut found = found.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
     std::array::from_fn(|_| found.next().flatten())
 }
@@ -88,7 +88,7 @@ fn secrets_are_stored_apart_and_sealed() {
 
     ready(roles.put_role(self::role(json!({"messengerToken": ""})), Precondition::Any));
     assert_eq!(stored(&*records)[2], None, "without a secret nothing is kept of one");
-    ready(roles.delete_role("c", "a", Precondition::Any));
+    ready(roles.delete_role(&"c".into(), &"a".into(), Precondition::Any));
     assert_eq!(stored(&*records), [None, None, None]);
 }
 
@@ -98,18 +98,18 @@ fn a_role_that_has_been_read_costs_one_look() {
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     records.asked();
-    let first = ready(roles.role("c", "a")).expect("there");
+    let first = ready(roles.role(&"c".into(), &"a".into())).expect("there");
     assert_eq!(records.asked(), (1, 1));
-    let again = ready(roles.role("c", "a")).expect("there");
+    let again = ready(roles.role(&"c".into(), &"a".into())).expect("there");
     assert_eq!(records.asked(), (1, 0));
     assert!(Arc::ptr_eq(&first, &again), "it is parsed and opened once");
 
     // A second role store over the same records, as in another process.
     let other = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(other.put_role(role(json!({"messengerToken": "sk-2"})), Precondition::Any));
-    assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), Some("sk-2"));
-    ready(other.delete_role("c", "a", Precondition::Any));
-    assert!(ready(roles.role("c", "a")).is_none());
+    assert_eq!(token(&ready(roles.role(&"c".into(), &"a".into())).expect("there")), Some("sk-2"));
+    ready(other.delete_role(&"c".into(), &"a".into(), Precondition::Any));
+    assert!(ready(roles.role(&"c".into(), &"a".into())).is_none());
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn saving_a_role_as_it_is_writes_nothing() {
         || role(json!({"messengerToken": "sk-1", "agentServerUrl": "http://h", "agentServerApiKey": "sk-2"}));
     let version = ready(roles.put_role(full(), Precondition::Absent));
     let before = stored(&*records);
-    let masked = ready(roles.masked_role("c", "a")).expect("there").value;
+    let masked = ready(roles.masked_role(&"c".into(), &"a".into())).expect("there").value;
     for same in [full(), masked, role(json!({"agentServerUrl": "http://h", "messengerToken": "sk-1"}))] {
         assert_eq!(ready(roles.put_role(same, Precondition::Version(version))), version);
         assert_eq!(stored(&*records), before);
@@ -135,20 +135,20 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
     assert_eq!(stored(&*records), [None, None, None], "nothing is half saved");
     ready(keyless.put_role(role(json!({"personality": "P"})), Precondition::Any));
-    assert!(ready(keyless.role("c", "a")).is_some());
+    assert!(ready(keyless.role(&"c".into(), &"a".into())).is_some());
 
     let roles = RecordRoleStore::new(records.clone(), sealer("the operator's secret"));
     ready(roles.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
-    let refused = outcome(keyless.role("c", "a"));
+    let refused = outcome(keyless.role(&"c".into(), &"a".into()));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
     // Without a key, fields that are not secret can still be read and changed, and the secret stays.
-    let mut shown = ready(keyless.masked_role("c", "a")).expect("there").value;
+    let mut shown = ready(keyless.masked_role(&"c".into(), &"a".into())).expect("there").value;
     shown.name = "Ann".to_owned();
     ready(keyless.put_role(shown, Precondition::Any));
-    let found = ready(roles.role("c", "a")).expect("there");
+    let found = ready(roles.role(&"c".into(), &"a".into())).expect("there");
     assert_eq!((found.name.as_str(), token(&found)), ("Ann", Some("sk-1")));
     ready(keyless.put_role(role(json!({"messengerToken": ""})), Precondition::Any));
-    assert_eq!(token(&ready(roles.role("c", "a")).expect("there")), None);
+    assert_eq!(token(&ready(roles.role(&"c".into(), &"a".into())).expect("there")), None);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
         let roles = RecordRoleStore::new(records.clone(), sealer(secret));
         ready(roles.put_role(role(json!({"messengerToken": "sk-canary"})), Precondition::Any));
     };
-    let keys = RoleKeys::new("c", "a").expect("keys");
+    let keys = RoleKeys::new(&"c".into(), &"a".into()).expect("keys");
     let damage = |text: Value| {
         ready(records.put(&keys.secrets, to_json(&text).expect("JSON"), Precondition::Any));
     };
@@ -173,18 +173,18 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
     ];
     for text in cases {
         damage(text.clone());
-        let error = outcome(roles().role("c", "a")).expect_err("it cannot be opened");
+        let error = outcome(roles().role(&"c".into(), &"a".into())).expect_err("it cannot be opened");
         assert_eq!(
             error.to_string(),
             "the secret content.messengerToken of \"a\" cannot be decrypted",
             "{text}"
         );
         assert!(!format!("{error:?}").contains("canary"), "{error:?}");
-        assert!(ready(roles().masked_role("c", "a")).is_some(), "it can still be seen");
+        assert!(ready(roles().masked_role(&"c".into(), &"a".into())).is_some(), "it can still be seen");
     }
     save("the secret of last year");
     ready(roles().put_role(role(json!({"messengerToken": "sk-new"})), Precondition::Any));
-    assert_eq!(token(&ready(roles().role("c", "a")).expect("there")), Some("sk-new"));
+    assert_eq!(token(&ready(roles().role(&"c".into(), &"a".into())).expect("there")), Some("sk-new"));
 }
 
 #[test]
@@ -195,10 +195,10 @@ fn a_sealed_text_is_good_for_its_own_agent_alone() {
         let role = RoleBlock { id: id.into(), ..role(json!({"messengerToken": format!("sk-{id}")})) };
         ready(roles.put_role(role, Precondition::Any));
     }
-    let key = |id| RoleKeys::new("c", id).expect("keys").secrets;
+    let key = |id: &str| RoleKeys::new(&"c".into(), &id.into()).expect("keys").secrets;
     let moved = ready(records.get(&key("b"))).expect("there").value;
     ready(records.put(&key("a"), moved, Precondition::Any));
-    let error = outcome(roles.role("c", "a")).expect_err("it was sealed for another");
+    let error = outcome(roles.role(&"c".into(), &"a".into())).expect_err("it was sealed for another");
     let StoreError::UnreadableSecret { source, .. } = &error else { panic!("{error:?}") };
     assert!(matches!(source.downcast_ref(), Some(SealError::Damaged)), "{error:?}");
 }

@@ -82,7 +82,7 @@ fn after_a_rotation_the_previous_key_can_be_forgotten() {
     let count = MAX_PAGE_RECORDS + 5;
     fill(&roles(&records, OLD, None), count);
     let both = roles(&records, NEW, Some(OLD));
-    let before = ready(both.masked_role("company-1", "agent-001")).expect("there").version;
+    let before = ready(both.masked_role(&"company-1".into(), &"agent-001".into())).expect("there").version;
     ready(both.put_role(
         RoleBlock { id: "bare".into(), content: Default::default(), ..role(0) },
         Precondition::Any,
@@ -94,7 +94,10 @@ fn after_a_rotation_the_previous_key_can_be_forgotten() {
         let found = ready(alone.role(&expected.company_id, &expected.id)).expect("there");
         assert_eq!(found.content.messenger_token, expected.content.messenger_token);
     }
-    assert_eq!(ready(both.masked_role("company-1", "agent-001")).expect("there").version, before);
+    assert_eq!(
+        ready(both.masked_role(&"company-1".into(), &"agent-001".into())).expect("there").version,
+        before
+    );
     assert_eq!(counts(&ready(both.rotate_secrets())), [count + 1, 0, 2 * count, 0]);
 }
 
@@ -130,7 +133,7 @@ fn what_cannot_be_opened_is_counted_and_stays() {
     let first = rotated.errors[0].to_string();
     assert_eq!(first, "the secret content.agentServerApiKey of \"agent-000\" cannot be decrypted");
     let lost = roles(&records, "a secret that is lost", None);
-    assert!(ready(lost.role("company-0", "agent-000")).is_some());
+    assert!(ready(lost.role(&"company-0".into(), &"agent-000".into())).is_some());
 
     let keyless = RecordRoleStore::new(records, Sealer::without_key());
     let refused = keyless.rotate_secrets().now_or_never().expect("no wait");

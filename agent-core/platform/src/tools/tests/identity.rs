@@ -304,8 +304,8 @@ impl Cell<'_> {
         }
         assert!(!shown.contains("bot-of:"), "{} and saw a token: {shown}", case());
         for payload in self.world.pulse.take_changed() {
-            let of = [&payload.company_id, &payload.user_id, &payload.agent_id];
-            let own = [&self.context.company_id, &self.context.user_id, &self.context.agent_id];
+            let of = (&payload.company_id, &payload.user_id, &payload.agent_id);
+            let own = (&self.context.company_id, &self.context.user_id, &self.context.agent_id);
             assert_eq!(of, own, "{}", case());
             assert_ne!(self.context.caller, Caller::Widget, "{}", case());
             self.written.insert(name.to_owned());
@@ -339,12 +339,14 @@ impl Cell<'_> {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let own_people = context.caller != Caller::Widget;
         let value: Value = serde_json::from_str(value).expect("JSON");
-        key.company() == context.company_id
+        key.company() == context.company_id.as_str()
             && match parts[..] {
                 [collection::DOCUMENTS] => own_people,
-                [collection::METRICS] => value["agentId"] == context.agent_id,
-                [collection::MEMORIES, agent, "default"] => own_people && agent == context.agent_id,
-                [collection::NOTIFICATIONS, user] => user == context.user_id && value["userId"] == user,
+                [collection::METRICS] => value["agentId"] == context.agent_id.as_str(),
+                [collection::MEMORIES, agent, "default"] => own_people && agent == context.agent_id.as_str(),
+                [collection::NOTIFICATIONS, user] => {
+                    user == context.user_id.as_str() && value["userId"] == user
+                }
                 [collection::TALLIES] => true,
                 _ => false,
             }

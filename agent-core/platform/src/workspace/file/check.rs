@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use super::WorkspaceFile;
 use super::locate::JsonPath;
+use crate::ids::check_id;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
 use crate::roles::secret_fields;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
+use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
 /// Maximum number of reported faults.
@@ -62,7 +64,7 @@ impl FileChecker<'_> {
     }
 
     fn agents(&mut self) {
-        let documents = companies(self.file.documents.iter().map(|d| (&d.id, &d.company_id)));
+        let documents = companies(self.file.documents.iter().map(|d| (d.id.as_str(), &d.company_id)));
         let mut seen = HashSet::new();
         for (i, role) in self.file.agents.iter().enumerate() {
             let at = JsonPath::default().field("agents").index(i);
@@ -96,7 +98,7 @@ impl FileChecker<'_> {
     }
 
     fn todo_lists(&mut self) {
-        let users = companies(self.file.users.iter().map(|user| (&user.id, &user.company_id)));
+        let users = companies(self.file.users.iter().map(|user| (user.id.as_str(), &user.company_id)));
         let mut seen = HashSet::new();
         for (i, list) in self.file.todo_lists.iter().enumerate() {
             let at = JsonPath::default().field("todoLists").index(i);
@@ -122,7 +124,7 @@ impl FileChecker<'_> {
     }
 
     fn memories(&mut self) {
-        let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
+        let agents = companies(self.file.agents.iter().map(|role| (role.id.as_str(), &role.company_id)));
         let mut seen = HashSet::new();
         for (i, memory) in self.file.memories.iter().enumerate() {
             let at = JsonPath::default().field("memories").index(i);
@@ -155,7 +157,7 @@ impl FileChecker<'_> {
     }
 
     fn assignments(&mut self) {
-        let agents = companies(self.file.agents.iter().map(|role| (&role.id, &role.company_id)));
+        let agents = companies(self.file.agents.iter().map(|role| (role.id.as_str(), &role.company_id)));
         // The limit on future times is relative to the current time.
         let now = jiff::Timestamp::now();
         let mut seen = HashSet::new();
@@ -174,18 +176,14 @@ impl FileChecker<'_> {
         }
     }
 
-    fn identified(&mut self, at: &JsonPath, id: &str, company_id: &str) {
+    fn identified(&mut self, at: &JsonPath, id: &str, company_id: &CompanyId) {
         self.id(at.clone().field("id"), id);
         self.id(at.clone().field("companyId"), company_id);
     }
 
     fn id(&mut self, at: JsonPath, id: &str) {
-        if id.is_empty() {
-            self.fault(at, "is empty".to_owned());
-        } else if id.len() > MAX_ID_BYTES {
-            self.fault(at, format!("has {} bytes; the limit is {MAX_ID_BYTES}", id.len()));
-        } else if id.chars().any(char::is_control) {
-            self.fault(at, "has a control character".to_owned());
+        if let Err(error) = check_id(id, MAX_ID_BYTES) {
+            self.fault(at, error.to_string());
         }
     }
 
@@ -196,7 +194,14 @@ impl FileChecker<'_> {
     }
 
     /// Checks that a referenced item belongs to the same company, if the file contains it.
-    fn same_company(&mut self, at: JsonPath, what: &str, id: &str, company: &str, known: &Companies<'_>) {
+    fn same_company(
+        &mut self,
+        at: JsonPath,
+        what: &str,
+        id: &str,
+        company: &CompanyId,
+        known: &Companies<'_>,
+    ) {
         if known.get(id).is_some_and(|companies| !companies.contains(company)) {
             self.fault(at, format!("the {what} {id:?} belongs to another company"));
         }
@@ -230,9 +235,9 @@ impl FileChecker<'_> {
 }
 
 /// Companies that have an item with a given identifier.
-type Companies<'a> = HashMap<&'a str, HashSet<&'a str>>;
+type Companies<'a> = HashMap<&'a str, HashSet<&'a CompanyId>>;
 
-fn companies<'a>(things: impl Iterator<Item = (&'a String, &'a String)>) -> Companies<'a> {
+fn companies<'a>(things: impl Iterator<Item = (&'a str, &'a CompanyId)>) -> Companies<'a> {
     let mut known = Companies::new();
     for (id, company) in things {
         known.entry(id).or_default().insert(company);

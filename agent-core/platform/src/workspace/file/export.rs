@@ -6,6 +6,7 @@ use super::{MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError};
 use crate::records::{Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, MAX_WRITES, StoreError};
 use crate::roles::ROLES;
 use crate::workspace::collection;
+use agent_core::ids::CompanyId;
 
 /// Error of an export.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +28,7 @@ impl WorkspaceFile {
     /// # Errors
     /// [`ExportError::TooMuch`] as soon as more has been read than one file can hold; errors of the store. Other
     /// reasons for which an import would fail are reported by [`to_text`](Self::to_text).
-    pub async fn export(inventory: &dyn Inventory, company: Option<&str>) -> Result<Self, ExportError> {
+    pub async fn export(inventory: &dyn Inventory, company: Option<&CompanyId>) -> Result<Self, ExportError> {
         let mut export = Exporter { inventory, file: Self::default(), bytes: 0 };
         match company {
             Some(company) => export.company(company).await?,
@@ -50,13 +51,13 @@ impl Exporter<'_> {
             let companies = self.inventory.companies(after.as_deref()).await?;
             let Some(last) = companies.last() else { return Ok(()) };
             after = Some(last.clone());
-            for company in &companies {
-                self.company(company).await?;
+            for company in companies {
+                self.company(&company.into()).await?;
             }
         }
     }
 
-    async fn company(&mut self, company: &str) -> Result<(), ExportError> {
+    async fn company(&mut self, company: &CompanyId) -> Result<(), ExportError> {
         let mut after: Option<String> = None;
         loop {
             let collections = self.inventory.collections(company, after.as_deref()).await?;

@@ -70,7 +70,7 @@ impl WorkspaceFile {
             things.push(ImportItem::Role(role, RoleKeys::new(&role.company_id, &role.id)?));
         }
         for user in &self.users {
-            let key = Key::new(&user.company_id, collection::USERS, &user.id)?;
+            let key = Key::new(&user.company_id, collection::USERS, user.id.as_str())?;
             things.push(ImportItem::Plain(key, to_json(user)?));
         }
         for document in &self.documents {

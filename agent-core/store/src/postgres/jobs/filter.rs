@@ -12,7 +12,7 @@ use crate::postgres::session::Session;
 /// SQL conditions and parameters of a job filter.
 pub(super) struct SqlFilter<'f> {
     conditions: String,
-    values: Vec<&'f (dyn ToSql + Sync)>,
+    values: Vec<&'f str>,
 }
 
 impl<'f> SqlFilter<'f> {
@@ -20,13 +20,13 @@ impl<'f> SqlFilter<'f> {
     pub(super) fn from_filter(filter: &'f JobFilter) -> Option<Self> {
         let JobFilter { scope, tool, assignment, state } = filter;
         let texts = [
-            (&scope.company, "company"),
-            (&scope.user, "user_id"),
-            (tool, "tool"),
-            (assignment, "assignment"),
+            (scope.company.as_deref(), "company"),
+            (scope.user.as_deref(), "user_id"),
+            (tool.as_deref(), "tool"),
+            (assignment.as_deref(), "assignment"),
         ];
         let mut conditions = String::new();
-        let mut values: Vec<&'f (dyn ToSql + Sync)> = Vec::new();
+        let mut values = Vec::new();
         for (text, column) in texts {
             let Some(text) = text else { continue };
             if contains_nul(text) {
@@ -58,7 +58,7 @@ impl<'f> SqlFilter<'f> {
             n + 2
         );
         let values: Vec<&(dyn ToSql + Sync)> =
-            self.values.iter().copied().chain([&after as _, &limit as _]).collect();
+            self.values.iter().map(|text| text as _).chain([&after as _, &limit as _]).collect();
         session.query(&sql, &values).await
     }
 
@@ -82,7 +82,7 @@ impl<'f> SqlFilter<'f> {
             n + 3
         );
         let values: Vec<&(dyn ToSql + Sync)> =
-            self.values.iter().copied().chain([&after as _, &last as _, &limit as _]).collect();
+            self.values.iter().map(|text| text as _).chain([&after as _, &last as _, &limit as _]).collect();
         session.query(&sql, &values).await
     }
 }

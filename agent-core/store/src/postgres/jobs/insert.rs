@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{InsertOutcome, Job};
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
@@ -60,9 +61,9 @@ pub(in crate::postgres) async fn insert(
     }
     let begun = session.begin(&queries).await?;
     let mut stored = ids(begun.last());
-    let mut others: HashMap<String, InsertOutcome> = HashMap::new();
+    let mut others: HashMap<JobId, InsertOutcome> = HashMap::new();
     for _ in 0..MAX_INSERT_ATTEMPTS {
-        left.retain(|row| !stored.contains(&row.job.id));
+        left.retain(|row| !stored.contains(row.job.id.as_str()));
         if left.is_empty() {
             break;
         }
@@ -98,7 +99,7 @@ fn idempotency_key(row: &JobRow) -> Option<(&str, &str)> {
 async fn find_conflicting(
     session: &Session,
     left: &[&JobRow],
-    others: &mut HashMap<String, InsertOutcome>,
+    others: &mut HashMap<JobId, InsertOutcome>,
 ) -> Result<(), JobStoreError> {
     let (companies, keys): (Vec<&str>, Vec<&str>) =
         left.iter().filter_map(|row| idempotency_key(row)).unzip();

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobScope, Step, StepError, StepOutcome, StepResult};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
@@ -49,7 +50,7 @@ impl JobUpdates {
 
     fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), JobStoreError> {
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } = MutableColumns::from_job(job)?;
-        self.ids.push(job.id.clone());
+        self.ids.push(job.id.to_string());
         self.states.push(state);
         self.wakes.push(wake_ms);
         self.ended.push(ended_ms);
@@ -101,22 +102,23 @@ impl JobUpdates {
 pub(in crate::postgres) async fn apply_steps(
     session: &Session,
     scope: &JobScope,
-    steps: Vec<(String, Step)>,
+    steps: Vec<(JobId, Step)>,
     now: Timestamp,
     who: &str,
 ) -> Result<(Vec<StepOutcome>, bool), JobStoreError> {
     let JobScope { company, user } = scope;
-    if [company, user].into_iter().flatten().any(|text| contains_nul(text)) {
+    let (company, user) = (company.as_deref(), user.as_deref());
+    if [company, user].into_iter().flatten().any(contains_nul) {
         return Ok((vec![StepOutcome::NotFound; steps.len()], false));
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
-    let begun = session.begin(&[(SELECT_FOR_UPDATE, &[&ids, company, user])]).await?;
+    let begun = session.begin(&[(SELECT_FOR_UPDATE, &[&ids, &company, &user])]).await?;
     let mut jobs = HashMap::with_capacity(ids.len());
     for row in begun.iter().flatten() {
         let job = parse_row(row)?;
         jobs.insert(job.id.clone(), LockedJob { job, is_changed: false, is_rescheduled: false });
     }
-    let apply = |(id, step): (String, Step)| match jobs.get_mut(&id) {
+    let apply = |(id, step): (JobId, Step)| match jobs.get_mut(&id) {
         Some(job) => job.step(step, now).into(),
         None => StepOutcome::NotFound,
     };

@@ -10,7 +10,7 @@ use crate::sqlite::fault::WriteError;
 /// A query for jobs in the order of their ids.
 pub(super) struct JobQuery<'f> {
     sql: String,
-    parameters: Vec<(&'static str, &'f dyn ToSql)>,
+    parameters: Vec<(&'static str, &'f str)>,
 }
 
 impl<'f> JobQuery<'f> {
@@ -18,18 +18,18 @@ impl<'f> JobQuery<'f> {
     pub(super) fn from_filter(filter: &'f JobFilter, open: bool) -> Self {
         let JobFilter { scope, tool, assignment, state } = filter;
         let mut conditions = vec!["id > :after"];
-        let mut parameters: Vec<(&'static str, &'f dyn ToSql)> = Vec::new();
+        let mut parameters = Vec::new();
         // A unary plus excludes a column from index selection, where another index is better.
         let by_user = if assignment.is_some() || *state == Some(JobState::Discarded) {
             "+user_id = :user"
         } else {
             "user_id = :user"
         };
-        let texts: [(&Option<String>, &'static str, &'static str); 4] = [
-            (&scope.company, "company = :company", ":company"),
-            (&scope.user, by_user, ":user"),
-            (tool, "tool = :tool", ":tool"),
-            (assignment, "assignment = :assignment", ":assignment"),
+        let texts = [
+            (scope.company.as_deref(), "company = :company", ":company"),
+            (scope.user.as_deref(), by_user, ":user"),
+            (tool.as_deref(), "tool = :tool", ":tool"),
+            (assignment.as_deref(), "assignment = :assignment", ":assignment"),
         ];
         for (text, condition, name) in texts {
             if let Some(text) = text {
@@ -55,7 +55,8 @@ impl<'f> JobQuery<'f> {
         limit: usize,
     ) -> Result<Vec<StoredJob>, WriteError> {
         let after = after.unwrap_or(MIN_ID);
-        let mut parameters = self.parameters.clone();
+        let mut parameters: Vec<(&str, &dyn ToSql)> =
+            self.parameters.iter().map(|(name, text)| (*name, text as _)).collect();
         parameters.extend_from_slice(named_params! {":after": after, ":limit": limit});
         let mut statement = connection.prepare_cached(&self.sql)?;
         let mut rows = statement.query(&parameters[..])?;

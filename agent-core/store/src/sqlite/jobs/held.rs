@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{Job, MAX_JOBS_PER_CLAIM};
 
 /// Maximum number of cached jobs. The cache is cleared when it is full.
@@ -17,7 +18,7 @@ const MAX_CACHED_JOB_BYTES: usize = 8 * 1024;
 
 /// Cached jobs by id.
 #[derive(Debug, Default)]
-pub(in crate::sqlite) struct ClaimedJobs(RefCell<HashMap<String, ClaimedJob>>);
+pub(in crate::sqlite) struct ClaimedJobs(RefCell<HashMap<JobId, ClaimedJob>>);
 
 /// A job and the columns that it was parsed from.
 #[derive(Debug)]

@@ -62,8 +62,11 @@ fn lists_are_read_in_the_order_of_an_index() {
     let (_folder, connection) = database();
     let own = |text: &str| Some(text.to_owned());
     let all = JobFilter::default();
-    let company = JobFilter { scope: JobScope { company: own("acme"), user: None }, ..all.clone() };
-    let user = JobFilter { scope: JobScope { company: own("acme"), user: own("ada") }, ..all.clone() };
+    let company = JobFilter { scope: JobScope { company: Some("acme".into()), user: None }, ..all.clone() };
+    let user = JobFilter {
+        scope: JobScope { company: Some("acme".into()), user: Some("ada".into()) },
+        ..all.clone()
+    };
     let of_tool = |filter: &JobFilter| JobFilter { tool: own("remind"), ..filter.clone() };
     let of_assignment = |filter: &JobFilter| JobFilter { assignment: own("daily"), ..filter.clone() };
     let discarded = |filter: &JobFilter| JobFilter { state: Some(JobState::Discarded), ..filter.clone() };

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepOutcome, StepResult};
 use jiff::Timestamp;
 use rusqlite::types::Value;
@@ -95,9 +96,9 @@ impl<'c> JobTable<'c> {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?;
         statement.execute(params![
-            job.id,
-            payload.company_id,
-            payload.user_id,
+            job.id.as_str(),
+            payload.company_id.as_str(),
+            payload.user_id.as_str(),
             payload.tool_id,
             payload.assignment_id,
             row.idempotency_key(),
@@ -197,7 +198,7 @@ impl<'c> JobTable<'c> {
         let Ok(stepped) = job.step(step, now) else { return Ok(None) };
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } =
             MutableColumns::from_job(&stepped.job)?;
-        let id = &stepped.job.id;
+        let id = stepped.job.id.as_str();
         let mut update = self.update_held.get_or_prepare(self.connection, UPDATE_IF_UNCHANGED)?;
         let written =
             update.execute(params![rowid, state, wake_ms, ended_ms, dead, progress, id, body, before])?;
@@ -273,7 +274,7 @@ impl<'c> JobTable<'c> {
     pub(super) fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, WriteError> {
         let query = JobQuery::from_filter(filter, true);
         let mut cancelled = 0;
-        let mut after: Option<String> = None;
+        let mut after: Option<JobId> = None;
         loop {
             let found = query.run(self.connection, after.as_deref(), CANCEL_BATCH_SIZE)?;
             let Some(last) = found.last() else { return Ok(cancelled) };

@@ -3,6 +3,7 @@
 //! The permissions of the tools apply here: reading needs `getDoc`, listing needs `listDocs` too. So a resource never
 //! shows a document that the caller could not have read with a tool.
 
+use agent_core::ids::CompanyId;
 use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
@@ -172,7 +173,7 @@ pub(super) async fn exists(
 
 impl Change {
     /// Returns the change of a document's text or title.
-    pub fn document(company_id: &str, id: &str) -> Self {
+    pub fn document(company_id: &CompanyId, id: &str) -> Self {
         Self::Resource { company_id: company_id.to_owned(), uri: document_uri(id) }
     }
 }

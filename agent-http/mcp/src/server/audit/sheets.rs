@@ -1,5 +1,6 @@
 //! Writes calls to the store in sheets: each sheet is one record, and their number per agent is limited.
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_platform::records::{
     Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, StoreError, Write,
 };
@@ -18,8 +19,8 @@ impl SheetWriter {
     /// Starts a new sheet of an agent.
     pub(super) async fn open(
         records: &dyn Records,
-        company_id: &str,
-        agent_id: &str,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
         limits: &Limits,
     ) -> Result<Self, StoreError> {
         let collection = collection(company_id, agent_id)?;

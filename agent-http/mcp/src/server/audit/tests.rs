@@ -29,7 +29,7 @@ fn log(limits: Limits) -> AuditLog {
 }
 
 async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
-    let page = log.list_calls(company, agent, Some(200), None).await.expect("a page");
+    let page = log.list_calls(&company.into(), &agent.into(), Some(200), None).await.expect("a page");
     assert_eq!(page.next_cursor, None);
     page.calls.into_iter().map(|call| call.tool).collect()
 }
@@ -61,7 +61,7 @@ async fn calls_are_kept_by_agent_newest_first() {
     assert_eq!(tools(&log, "c", "b").await, ["other"]);
     assert_eq!(tools(&log, "d", "a").await, ["ü".repeat(64)]);
     assert!(tools(&log, "d", "b").await.is_empty());
-    let page = log.list_calls("c", "a", Some(1), None).await.expect("a page");
+    let page = log.list_calls(&"c".into(), &"a".into(), Some(1), None).await.expect("a page");
     let call = &page.calls[0];
     assert_eq!((call.user_id.as_str(), call.credential_id.as_str()), ("ada", "t1"));
     assert_eq!((call.outcome, call.run_id.as_deref()), (AuditOutcome::Cancelled, None));
@@ -76,7 +76,10 @@ async fn pages_give_each_call_once_while_others_are_noted() {
             note(&log, 0..10, together).await;
             let (mut seen, mut cursor, mut noted) = (Vec::new(), None, 10);
             loop {
-                let page = log.list_calls("c", "a", Some(limit), cursor.as_deref()).await.expect("a page");
+                let page = log
+                    .list_calls(&"c".into(), &"a".into(), Some(limit), cursor.as_deref())
+                    .await
+                    .expect("a page");
                 assert!(page.calls.len() <= limit);
                 seen.extend(page.calls.into_iter().map(|call| call.tool));
                 cursor = page.next_cursor;
@@ -92,7 +95,8 @@ async fn pages_give_each_call_once_while_others_are_noted() {
     let log = log(SMALL);
     note(&log, 0..1, 1).await;
     for cursor in ["", "x", "1", "1.x", "x.y.z", "1.x.y"] {
-        let refused = log.list_calls("c", "a", None, Some(cursor)).await.expect_err("no cursor");
+        let refused =
+            log.list_calls(&"c".into(), &"a".into(), None, Some(cursor)).await.expect_err("no cursor");
         assert!(matches!(refused, AuditError::InvalidCursor), "{cursor}");
     }
 }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, LayerError, TurnInput, markdown_list};
-use crate::prompt::PartCache;
-use crate::prompt::{Fragment, Stability};
-use crate::role::Council;
+use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
+use agent_core::prompt::{Fragment, PartCache, Stability};
+use agent_core::role::Council;
 
 /// Context layer for the role's council.
 #[derive(Debug)]
@@ -61,7 +60,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::testing::{format_fragments, turn_input};
+    use agent_core::testing::{format_fragments, turn_input};
 
     async fn check(council: Value, expected: Expect) {
         let layer = CouncilLayer::new(Arc::new(PartCache::new(1 << 20)));

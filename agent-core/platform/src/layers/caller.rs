@@ -7,10 +7,9 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::{ContextLayer, LayerError, TurnInput, markdown_list, to_inline_json};
-use crate::prompt::{Fragment, Stability};
-use crate::prompt::{Part, PartCache};
-use crate::tool::Caller;
+use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list, to_inline_json};
+use agent_core::prompt::{Fragment, Part, PartCache, Stability};
+use agent_core::tool::Caller;
 
 /// Context layer for the kind of caller, the trigger of a proactive turn, the browser tab, and the time to the minute.
 #[derive(Debug)]
@@ -70,6 +69,7 @@ fn describe_caller(turn: &TurnInput) -> String {
         Caller::Proactive => {
             "This turn was started by the system on the user's behalf; the user is not waiting for the answer."
         }
+        _ => "The kind of the caller is unknown.",
     };
     let reason = turn.request.trigger.as_deref().map(|reason| format!("Reason: {}", to_inline_json(&reason)));
     let tab = turn.request.tab_id.as_deref().map(|tab| format!("Browser tab: {}", to_inline_json(&tab)));
@@ -98,9 +98,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::request::TurnRequest;
-    use crate::testing::{format_fragments, turn_input};
-    use crate::tool::ExecutionContext;
+    use agent_core::request::TurnRequest;
+    use agent_core::testing::{format_fragments, turn_input};
+    use agent_core::tool::ExecutionContext;
 
     async fn check(context: ExecutionContext, request: TurnRequest, now: u64, expected: Expect) {
         let layer = CallerLayer::new(Arc::new(PartCache::new(1 << 20)));
