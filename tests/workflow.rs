@@ -198,7 +198,7 @@ async fn a_workflow_that_streams_and_says_nothing_has_failed() {
         vendor.on("a1", [script]);
         let (messages, error) = messages_and_error(&ask(&app).await.text().await.expect("a whole body"));
         assert!(messages.is_empty());
-        assert!(error.expect("an error").contains("the workflow's answer is empty"));
+        assert!(error.expect("an error").contains("the workflow's response is empty"));
     }
 }
 

@@ -73,7 +73,11 @@ impl ToolRegistry for RunsOfTwoCompanies {
 
 /// Returns the definitions that the server lists for Ada, without `hidden`, sorted by name.
 async fn listed_specs(server: &McpTestServer, hidden: &str) -> Vec<Arc<ToolSpec>> {
-    let listed = server.ask("ada", "tools/list", json!({"_meta": meta()})).await;
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta()}});
+    let post = server.post("", request.to_string()).bearer_auth("ada");
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/list")];
+    let post = headers.into_iter().fold(post, |post, (name, value)| post.header(name, value));
+    let listed: Value = post.send().await.expect("a response").json().await.expect("one message");
     let specs: Vec<Arc<ToolSpec>> =
         serde_json::from_value(listed["result"]["tools"].clone()).unwrap_or_else(|_| panic!("{listed}"));
     let names: BTreeSet<String> = specs.iter().map(|spec| spec.name.clone()).collect();

@@ -193,7 +193,7 @@ async fn a_field_that_is_wrong_is_named() {
     }
     let body = request("not an address", &json!({}));
     let refused = expect_problem(post(&runtime, &body).await, 400, "INVALID_REQUEST").await;
-    assert!(refused["detail"].as_str().expect("text").starts_with("baseUrl is not an address"), "{refused}");
+    assert!(refused["detail"].as_str().expect("text").starts_with("baseUrl is not a URL"), "{refused}");
     assert!(vendor.received().is_empty());
 }
 
@@ -210,7 +210,7 @@ async fn a_tool_call_is_told_that_there_is_no_tool_server() {
     assert_eq!(result["metadata"], json!({"isError": true}));
     let said = &vendor.received_bodies("m")[1]["messages"][2];
     assert_eq!((&said["role"], &said["tool_call_id"]), (&json!("tool"), &json!("c1")));
-    assert!(said["content"].as_str().expect("text").contains("the request names no tool server"), "{said}");
+    assert!(said["content"].as_str().expect("text").contains("the request has no tool server"), "{said}");
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn results_and_refusals_reach_the_model() {
         let events = answered(post(&runtime, &body).await).await;
         let expected = [
             ("c1", (r#"{"sum":3}"#, false)),
-            ("c2", ("the tool server refuses: that will not do (-32602)", true)),
+            ("c2", ("the tool server rejected the request: that will not do (-32602)", true)),
             ("c3", ("no such thing", true)),
             ("c4", (r#"there is no tool named "unlisted""#, true)),
         ];
@@ -314,7 +314,7 @@ async fn a_server_that_returns_to_an_older_revision_gets_the_rejected_call_in_a_
     // The first run is told that the server has no sessions, and then rejected; the revision is not from the cache.
     tools.on("first", [rejected.clone(), rejected, text_result("done")]);
     let runtime = server::runtime(&[]).await;
-    let refusal = "the tool server refuses: no session (-32000)";
+    let refusal = "the tool server rejected the request: no session (-32000)";
     assert_eq!(run_with_token(&runtime, &tools, "first", "token-1").await, (refusal.to_owned(), true));
     assert_eq!(tools.received_names(), ["server/discover", "first"]);
     assert_eq!(run_with_token(&runtime, &tools, "first", "token-2").await, ("done".to_owned(), false));
@@ -335,9 +335,9 @@ async fn a_rejection_by_a_server_of_the_cached_revision_is_the_result_and_the_ca
     tools.on("lost", [vec![Step::Close]]);
     let runtime = server::runtime(&[]).await;
     assert_eq!(run_with_token(&runtime, &tools, "first", "token-1").await.0, "first is done");
-    let refusal = "the tool server failed: the other side rejects the request (HTTP 400)";
+    let refusal = "the tool server failed: the upstream service rejected the request (HTTP 400)";
     assert_eq!(run_with_token(&runtime, &tools, "bad", "token-2").await, (refusal.to_owned(), true));
-    let lost = "the tool server failed: the other side closed the connection without an answer";
+    let lost = "the tool server failed: the upstream service closed the connection without a response";
     assert_eq!(run_with_token(&runtime, &tools, "lost", "token-3").await, (lost.to_owned(), true));
     assert_eq!(tools.received_names(), ["server/discover", "first", "bad", "server/discover", "lost"]);
 }

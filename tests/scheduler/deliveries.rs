@@ -89,7 +89,7 @@ async fn the_answer_decides() {
         ("many", status("429 Many"), "retryable", Some(429), "HTTP 429"),
         ("fault", status("500 Fault"), "retryable", Some(500), "HTTP 500"),
         ("away", status("503 Away"), "retryable", Some(503), "HTTP 503"),
-        ("moved", json_response("307 Moved", "location: /other\r\n", ""), "retryable", None, "redirects"),
+        ("moved", json_response("307 Moved", "location: /other\r\n", ""), "retryable", None, "redirect"),
         (
             "garbage",
             vec![Step::Send(b"\x00\x01garbage\r\n\r\n".into()), Step::Close],
@@ -97,8 +97,8 @@ async fn the_answer_decides() {
             None,
             "HTTP",
         ),
-        ("reset", vec![Step::Reset], "retryable", None, "without an answer"),
-        ("closed", vec![Step::Close], "retryable", None, "without an answer"),
+        ("reset", vec![Step::Reset], "retryable", None, "without a response"),
+        ("closed", vec![Step::Close], "retryable", None, "without a response"),
         // The success status in the head is enough.
         (
             "cut",
@@ -199,7 +199,7 @@ async fn a_receiver_that_hangs_for_longer_than_a_lease_has_one_attempt_until_its
         let attempts = job["attempts"].as_array().expect("attempts");
         assert_eq!((attempts.len(), &attempts[0]["attempt"]), (1, &json!(1)), "{job}");
         assert!(attempts[0]["durationMs"].as_u64() >= Some(2500), "{job}");
-        assert!(attempts[0]["error"].as_str().expect("text").ends_with("did not answer in time"), "{job}");
+        assert!(attempts[0]["error"].as_str().expect("text").ends_with("did not respond in time"), "{job}");
         assert_eq!(bench.receiver.received_bodies(agent).len(), 1, "the lease was kept");
         bench.ask("DELETE", &format!("/jobs/{id}"), None).await;
     }

@@ -202,11 +202,11 @@ mod tests {
         let cases: [(&str, Vec<u8>, &str); 8] = [
             ("an empty file", vec![], "is not a GGUF file"),
             ("another format", b"PK\x03\x04 and more".to_vec(), "is not a GGUF file"),
-            ("half a header", whole[..20].to_vec(), "is cut off: 20 bytes"),
-            ("half the metadata", whole[..60].to_vec(), "is cut off: 60 bytes"),
-            ("half a tensor", whole[..whole.len() - 40].to_vec(), "is cut off"),
+            ("half a header", whole[..20].to_vec(), "is truncated: 20 bytes"),
+            ("half the metadata", whole[..60].to_vec(), "is truncated: 60 bytes"),
+            ("half a tensor", whole[..whole.len() - 40].to_vec(), "is truncated"),
             ("another architecture", gguf(&bert), "architecture \"bert\""),
-            ("another vocabulary", gguf(&pieces), "vocabulary of kind \"llama\""),
+            ("another vocabulary", gguf(&pieces), "tokenizer of kind \"llama\""),
             ("no sizes", whole, "is corrupt: llama.block_count is missing"),
         ];
         let folder = tempfile::tempdir().unwrap();

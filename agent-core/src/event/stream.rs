@@ -441,8 +441,8 @@ mod tests {
         send(finished());
         let ended = ["TOOL_CALL_RESULT", "TEXT_MESSAGE_END", "TEXT_MESSAGE_END", "RUN_FINISHED"];
         assert_eq!(names_so_far(&mut events), [&begun[..], &begun, &ended].concat());
-        never.finish(|| panic!("the run is over"));
-        begin("after").finish(|| panic!("the run is over"));
+        never.finish(|| panic!("the run has ended"));
+        begin("after").finish(|| panic!("the run has ended"));
         assert_eq!(names_so_far(&mut events), [""; 0]);
         EventGrammar::check(&seen).expect("it keeps to the grammar");
     }

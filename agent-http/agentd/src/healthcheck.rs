@@ -93,7 +93,7 @@ mod tests {
         let (alive, asked) = check("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", long).await;
         assert_eq!((alive, asked.as_str()), (Ok(()), "GET /livez HTTP/1.1"));
         let (dead, _) = check("HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n", long).await;
-        assert!(dead.expect_err("a 503").ends_with("/livez answers 503 Service Unavailable"));
+        assert!(dead.expect_err("a 503").ends_with("/livez returned 503 Service Unavailable"));
         assert!(check("garbage\r\n\r\n", long).await.0.is_err());
     }
 

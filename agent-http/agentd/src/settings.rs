@@ -90,7 +90,7 @@ mod tests {
         assert!(!done && !output.contains("sk-1"), "{output}");
         assert_eq!(output.lines().count(), 3, "{output}");
         assert!(output.starts_with("app: SESSION_SECRET (environment) must"), "{output}");
-        assert!(output.contains("\nruntime: RUNTIME_SECRET is missing"), "{output}");
+        assert!(output.contains("\nruntime: RUNTIME_SECRET is required"), "{output}");
         assert!(!run(check, Some(ServiceName::Runtime), &env).0);
         let scheduler = Some(ServiceName::Scheduler);
         let (done, output) = run(check, scheduler, &[]);

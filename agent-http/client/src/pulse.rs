@@ -43,9 +43,9 @@ impl PulseClient {
     }
 
     /// Returns the URL of a job, or of an operation on it. The id is checked first: a URL drops a segment `..`, and the
-    /// shorter path is that of an operation on many jobs.
+    /// shorter path is that of an operation on many jobs. No job has an invalid id, so it is reported as not found.
     fn job_url(&self, scope: &JobScope, id: &JobId, operation: &[&str]) -> Result<Url, PulseError> {
-        check_id(id, MAX_ID_BYTES).map_err(|error| PulseError::Invalid(format!("the job's id {error}")))?;
+        check_id(id, MAX_ID_BYTES).map_err(|_| PulseError::NotFound)?;
         Ok(self.url(&[&["jobs", id.as_str()], operation].concat(), &scope_query(scope)))
     }
 
@@ -212,7 +212,7 @@ mod tests {
             let job_url = |id: &str| client.job_url(&JobScope::default(), &id.into(), &[]);
             assert_eq!(job_url("..x?a#b%").expect("an id").as_str(), expected);
             for id in [".", "..", "", " ", "a/b", "a\u{200b}"] {
-                assert!(matches!(job_url(id), Err(PulseError::Invalid(_))), "{id:?}");
+                assert!(matches!(job_url(id), Err(PulseError::NotFound)), "{id:?}");
             }
             let scope = user_scope(&"c&d".into(), &"u".into());
             let url = client.url(&["jobs"], &scope_query(&scope));

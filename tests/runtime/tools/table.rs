@@ -21,24 +21,24 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
     let big = "x".repeat(1 << 20);
     let comment = chunk(format!(": {}\n", &big[..1 << 16]));
     vec![
-        ("garbage", json("nonsense".into()), failed("its answer is no message of the protocol")),
-        ("empty", json(String::new()), failed("its answer is no message of the protocol")),
-        ("a-list", json(format!("[{good}]")), failed("its answer is no message of the protocol")),
+        ("garbage", json("nonsense".into()), failed("the response is not a JSON-RPC message")),
+        ("empty", json(String::new()), failed("the response is not a JSON-RPC message")),
+        ("a-list", json(format!("[{good}]")), failed("the response is not a JSON-RPC message")),
         (
             "html",
             vec![raw("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\nhi")],
-            failed("its answer is neither JSON nor an event stream"),
+            failed("the response is neither JSON nor an event stream"),
         ),
-        ("wrong-id", json(wrong.into()), failed("its answer is to another request")),
+        ("wrong-id", json(wrong.into()), failed("the response is for another request")),
         (
             "no-id",
             json(r#"{"jsonrpc":"2.0","error":{"code":-32600,"message":"What?"}}"#.into()),
-            "the tool server refuses: What? (-32600)",
+            "the tool server rejected the request: What? (-32600)",
         ),
         (
             "error",
             body(r#""error":{"code":-32602,"message":"Unknown tool"}"#),
-            "the tool server refuses: Unknown tool (-32602)",
+            "the tool server rejected the request: Unknown tool (-32602)",
         ),
         (
             "error-400",
@@ -47,17 +47,25 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
                 "",
                 r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Bad"}}"#,
             ),
-            "the tool server refuses: Bad (-32600)",
+            "the tool server rejected the request: Bad (-32600)",
         ),
-        ("other-result", body(r#""result":{"tools":[]}"#), "the tool server's answer is no tool result"),
-        ("no-result", body(r#""result":{}"#), "the tool server's answer is no tool result"),
-        ("bad-content", body(r#""result":{"content":"text"}"#), "the tool server's answer is no tool result"),
+        ("other-result", body(r#""result":{"tools":[]}"#), "the tool server's response is not a tool result"),
+        ("no-result", body(r#""result":{}"#), "the tool server's response is not a tool result"),
+        (
+            "bad-content",
+            body(r#""result":{"content":"text"}"#),
+            "the tool server's response is not a tool result",
+        ),
         (
             "asks-back",
             body(r#""result":{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#),
-            "the tool asks for input that cannot be given here",
+            "the tool requests input, which is not supported",
         ),
-        ("accepted", json_response("202 Accepted", "", ""), failed("it took the call and sends no answer")),
+        (
+            "accepted",
+            json_response("202 Accepted", "", ""),
+            failed("the call was accepted without a response"),
+        ),
         (
             "500",
             json_response("500 Internal Server Error", "", "oops"),
@@ -125,7 +133,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
                 ),
                 Step::Send(b"0\r\n\r\n".to_vec()),
             ]),
-            failed("it ended its answer early"),
+            failed("the response ended before the result"),
         ),
         (
             "events-cut-off",
@@ -135,12 +143,12 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
         (
             "events-garbage",
             streamed([event("nonsense"), Step::Send(b"0\r\n\r\n".to_vec())]),
-            failed("it ended its answer early"),
+            failed("the response ended before the result"),
         ),
         (
             "events-wrong-id",
             streamed([event(wrong), Step::Stall]),
-            "the tool server gave no answer to the call",
+            "the tool server did not respond to the call",
         ),
         (
             "events-too-large",
@@ -158,7 +166,7 @@ pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, &'static str)> {
                 },
                 Duration::ZERO,
             )]),
-            failed("its answer goes on and on"),
+            failed("the response exceeds 16777216 bytes"),
         ),
         ("silent", vec![Step::Stall], "the tool call timed out after 3000 ms"),
         ("silent-events", streamed([Step::Stall]), "the tool call timed out after 3000 ms"),
@@ -185,7 +193,7 @@ pub(super) fn handshake_faults() -> Vec<(&'static str, ResponsesByName, &'static
         (
             "garbage",
             vec![("server/discover", garbage())],
-            "the tool server failed: its answer is no message of the protocol",
+            "the tool server failed: the response is not a JSON-RPC message",
         ),
         (
             "401",
@@ -205,12 +213,12 @@ pub(super) fn handshake_faults() -> Vec<(&'static str, ResponsesByName, &'static
         (
             "refused",
             vec![("server/discover", error()), ("initialize", error())],
-            "the tool server refuses: Out (-32603)",
+            "the tool server rejected the request: Out (-32603)",
         ),
         (
             "later-garbage",
             vec![("initialize", garbage())],
-            "the tool server failed: its answer is no message of the protocol",
+            "the tool server failed: the response is not a JSON-RPC message",
         ),
         (
             "later-500",

@@ -30,7 +30,7 @@ pub(super) fn event_stream(
         let (mut reader, id, mut closed) = state?;
         let event = tokio::select! {
             biased;
-            _ = closed.changed() => Err(failed("the run is over")),
+            _ = closed.changed() => Err(failed("the run has ended")),
             event = reader.next() => event,
         };
         match event {
@@ -60,8 +60,9 @@ impl EventReader {
         loop {
             let event = timeout_at(self.deadline, self.events.next()).await;
             let event =
-                event.map_err(|_| AgentError::new(AgentErrorKind::Timeout, "it took too long to answer"))?;
-            let event = event.ok_or_else(|| failed("it ended its answer early"))?.map_err(stream_error)?;
+                event.map_err(|_| AgentError::new(AgentErrorKind::Timeout, "the response timed out"))?;
+            let event =
+                event.ok_or_else(|| failed("the response ended before the result"))?.map_err(stream_error)?;
             // An event without data only carries an id from which the stream could be resumed.
             if event.data.as_deref().is_some_and(|data| !data.trim_ascii().is_empty()) {
                 return Ok(Sse { id: None, retry: None, ..event });
@@ -77,12 +78,13 @@ fn limited(body: ResponseStream) -> impl Stream<Item = Result<Frame<Bytes>, Agen
         let chunk = chunk?;
         received += chunk.len();
         if received > MAX_STREAM_BYTES {
-            return Err(failed("its answer goes on and on"));
+            let message = format!("the response exceeds {MAX_STREAM_BYTES} bytes");
+            return Err(AgentError::new(AgentErrorKind::Failed, message));
         }
         for line in chunk.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             line_bytes += line.len();
             if line_bytes > MAX_RESULT_BYTES {
-                let message = format!("a line of the answer is longer than {MAX_RESULT_BYTES} bytes");
+                let message = format!("a line of the response exceeds {MAX_RESULT_BYTES} bytes");
                 return Err(AgentError::new(AgentErrorKind::Failed, message));
             }
             if line.ends_with(b"\n") || line.ends_with(b"\r") {
@@ -98,8 +100,8 @@ fn stream_error(error: sse_stream::Error) -> AgentError {
     match error {
         sse_stream::Error::Body(error) => match error.downcast::<AgentError>() {
             Ok(error) => *error,
-            Err(_) => failed("its answer is not an event stream"),
+            Err(_) => failed("the response is not an event stream"),
         },
-        _ => failed("its answer is not an event stream"),
+        _ => failed("the response is not an event stream"),
     }
 }

@@ -56,8 +56,7 @@ impl Exchange {
         let mut request = Request::new(body);
         *request.method_mut() = method;
         if let Some(session) = session {
-            let session =
-                HeaderValue::from_str(session).map_err(|_| failed("its session has no usable name"))?;
+            let session = HeaderValue::from_str(session).map_err(|_| failed("the session id is invalid"))?;
             request.headers_mut().insert(SESSION_ID, session);
         }
         for (name, value) in headers {
@@ -87,7 +86,7 @@ pub(super) async fn read_answer(
     deadline: Instant,
 ) -> Result<Answer, AgentError> {
     if matches!(response.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-        return Err(failed("it took the call and sends no answer"));
+        return Err(failed("the call was accepted without a response"));
     }
     match content_type(&response.headers).as_str() {
         "application/json" => {
@@ -95,7 +94,7 @@ pub(super) async fn read_answer(
             read_limited(&response.headers, response.body, MAX_RESULT_BYTES, left).await.map(Answer::Json)
         }
         "text/event-stream" => Ok(Answer::Events(EventReader::new(response.body, deadline))),
-        _ => Err(failed("its answer is neither JSON nor an event stream")),
+        _ => Err(failed("the response is neither JSON nor an event stream")),
     }
 }
 

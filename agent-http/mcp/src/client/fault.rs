@@ -40,8 +40,8 @@ pub(super) fn call_error(error: ServiceError) -> ToolError {
     let text = match &error {
         ServiceError::McpError(data) => format_rpc_error(data),
         ServiceError::TransportSend(sent) => format_transport_error(sent.error.as_ref()),
-        ServiceError::TransportClosed => "the tool server gave no answer to the call".to_owned(),
-        ServiceError::UnexpectedResponse => "the tool server's answer is no tool result".to_owned(),
+        ServiceError::TransportClosed => "the tool server did not respond to the call".to_owned(),
+        ServiceError::UnexpectedResponse => "the tool server's response is not a tool result".to_owned(),
         _ => "the tool server failed".to_owned(),
     };
     ToolError::Unavailable(text)
@@ -54,10 +54,10 @@ pub(super) fn connect_error(error: &ClientInitializeError) -> Arc<str> {
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return connect_error(fallback),
         ClientInitializeError::JsonRpcError(data) => format_rpc_error(data),
         ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
-            "the tool server speaks no known revision of the protocol".to_owned()
+            "the tool server supports no known revision of the protocol".to_owned()
         }
-        ClientInitializeError::ConnectionClosed(_) => "the tool server gave no usable answer".to_owned(),
-        _ => "the tool server's answer makes no sense".to_owned(),
+        ClientInitializeError::ConnectionClosed(_) => "the tool server sent no valid response".to_owned(),
+        _ => "the tool server's response is invalid".to_owned(),
     };
     text.into()
 }
@@ -67,7 +67,7 @@ pub(super) fn format_rpc_error(data: &ErrorData) -> String {
     if data.code == CLIENT_ERROR_CODE {
         return format!("the tool server failed: {}", data.message);
     }
-    format!("the tool server refuses: {} ({})", data.message, data.code.0)
+    format!("the tool server rejected the request: {} ({})", data.message, data.code.0)
 }
 
 fn format_transport_error(error: &(dyn Error + 'static)) -> String {

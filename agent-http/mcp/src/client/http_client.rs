@@ -71,7 +71,7 @@ impl HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(&message).map_err(|_| failed("the call cannot be written"))?;
+        let body = serde_json::to_vec(&message).map_err(|_| failed("the call cannot be serialized"))?;
         let mut response = self.exchange.post(session, headers, body).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(PostError::NoSession);
@@ -88,7 +88,7 @@ impl HttpClient {
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
                 let message = serde_json::from_slice(&body)
-                    .map_err(|_| failed("its answer is no message of the protocol"))?;
+                    .map_err(|_| failed("the response is not a JSON-RPC message"))?;
                 Ok(StreamableHttpPostResponse::Json(match_response(&request.id, message)?, session))
             }
             Answer::Events(reader) => {
@@ -106,7 +106,7 @@ impl HttpClient {
         let mut closed = self.closed.clone();
         tokio::select! {
             biased;
-            _ = closed.changed() => Err(failed("the run is over").into()),
+            _ = closed.changed() => Err(failed("the run has ended").into()),
             done = exchange => done,
         }
     }
@@ -121,7 +121,7 @@ fn match_response(id: &RequestId, message: ServerJsonRpcMessage) -> Result<Serve
         ServerJsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|other| is_same_id(other, id)) => {
             Ok(error_message(id.clone(), error.error))
         }
-        _ => Err(failed("its answer is to another request")),
+        _ => Err(failed("the response is for another request")),
     }
 }
 

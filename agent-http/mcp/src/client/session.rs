@@ -77,9 +77,9 @@ impl SessionConnection {
         match answer.map_err(fault::call_error)? {
             ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
             ServerResult::InputRequiredResult(_) => {
-                Err(fault::unavailable("the tool asks for input that cannot be given here"))
+                Err(fault::unavailable("the tool requests input, which is not supported"))
             }
-            _ => Err(fault::unavailable("the tool server's answer is no tool result")),
+            _ => Err(fault::unavailable("the tool server's response is not a tool result")),
         }
     }
 
@@ -142,7 +142,7 @@ impl Drop for PendingCall {
         let session = self.session.clone();
         runtime.spawn(async move {
             session.remove_report_channel(&handle.progress_token).await;
-            let cancel = handle.cancel(Some("the caller has given up".to_owned()));
+            let cancel = handle.cancel(Some("the caller cancelled the call".to_owned()));
             // A server that cannot be reached notices the end of the connection.
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, cancel).await;
         });

@@ -34,7 +34,7 @@ const VERSION_TEXT: &str = "2026-07-28";
 /// Time after which a server that has not answered `server/discover` counts as one of an older revision.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-const NO_MESSAGE: &str = "its answer is no message of the protocol";
+const NO_MESSAGE: &str = "the response is not a JSON-RPC message";
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
@@ -77,7 +77,7 @@ impl ExchangeError {
         match self {
             Self::Rpc { error, .. } => fault::format_rpc_error(error),
             Self::Status { failure, .. } | Self::Failed(failure) => fault::format_failure(failure),
-            Self::Unanswered => "the tool server gave no answer to the call".to_owned(),
+            Self::Unanswered => "the tool server did not respond to the call".to_owned(),
         }
     }
 
@@ -193,7 +193,7 @@ impl StatelessClient {
         arguments: &JsonObject,
         progress: &dyn Progress,
     ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
-        let _permit = self.calls.acquire().await.map_err(|_| failed("the run is over"))?;
+        let _permit = self.calls.acquire().await.map_err(|_| failed("the run has ended"))?;
         let id = self.new_id();
         let token = ProgressToken(id.clone());
         let mut meta = CLIENT_META.clone();
@@ -221,7 +221,7 @@ impl StatelessClient {
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request).map_err(|_| failed("the call cannot be written"))?;
+        let body = serde_json::to_vec(request).map_err(|_| failed("the call cannot be serialized"))?;
         let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
         let status = response.status;
         if let Some(failure) = response.status_error.take() {
@@ -241,7 +241,7 @@ impl StatelessClient {
                     return Err(failed(NO_MESSAGE).into());
                 }
                 let answer = message.answer_to(request.id);
-                as_answer(answer.ok_or_else(|| failed("its answer is to another request"))?)
+                as_answer(answer.ok_or_else(|| failed("the response is for another request"))?)
             }
             Answer::Events(mut events) => loop {
                 let event = events.next().await?;
@@ -289,9 +289,9 @@ fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
     match serde_json::from_str::<CallToolResult>(result) {
         Ok(result) => Ok(output::to_tool_output(result)),
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
-            Err(fault::unavailable("the tool asks for input that cannot be given here"))
+            Err(fault::unavailable("the tool requests input, which is not supported"))
         }
-        Err(_) => Err(fault::unavailable("the tool server's answer is no tool result")),
+        Err(_) => Err(fault::unavailable("the tool server's response is not a tool result")),
     }
 }
 

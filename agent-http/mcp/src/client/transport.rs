@@ -57,7 +57,7 @@ pub(super) async fn read_limited(
     }
     match tokio::time::timeout(timeout, collect_limited(body, max_bytes)).await {
         Ok(read) => read,
-        Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the answer took too long to arrive")),
+        Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the response timed out")),
     }
 }
 
@@ -73,5 +73,5 @@ async fn collect_limited(mut body: ResponseStream, max_bytes: usize) -> Result<B
 }
 
 fn too_large(max_bytes: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("the answer is larger than {max_bytes} bytes"))
+    AgentError::new(AgentErrorKind::Failed, format!("the response exceeds {max_bytes} bytes"))
 }

@@ -441,7 +441,7 @@ async fn a_refusal_has_our_words() {
     let not_registered = json!({"code": 404, "message": "The requested webhook \"POST canary\" is not registered.",
         "hint": "canary", "stacktrace": "WebhookNotFoundError: canary"});
     let cases = [
-        ("404 Not Found", Failed, "no workflow listens"),
+        ("404 Not Found", Failed, "no workflow is registered"),
         ("500 Internal Server Error", Failed, "the workflow failed"),
         ("401 Unauthorized", Failed, "credentials"),
         ("403 Forbidden", Failed, "credentials"),

@@ -300,8 +300,12 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
 async fn a_status_that_is_no_success_refuses_and_what_people_meet_is_said_plainly() {
     let cases = [
         ("400 Bad Request", "{\"error\":\"sk-1 is bad\"}", "rejected the request (HTTP 400)"),
-        ("400 Bad Request", "{\"error\":\"m-1 does not support tools\"}", "takes no tools"),
-        ("400 Bad Request", "{\"error\":\"\\\"m-1\\\" does not support thinking\"}", "cannot think aloud"),
+        ("400 Bad Request", "{\"error\":\"m-1 does not support tools\"}", "does not support tools, but"),
+        (
+            "400 Bad Request",
+            "{\"error\":\"\\\"m-1\\\" does not support thinking\"}",
+            "does not support thinking, but",
+        ),
         ("404 Not Found", "{\"error\":\"model 'm-1' not found\"}", "does not have the model"),
         ("429 Too Many Requests", "", "is rate limiting requests (HTTP 429)"),
         ("500 Internal Server Error", "{\"error\":\"does not support tools\"}", "failed (HTTP 500)"),
