@@ -12,7 +12,7 @@
 //! - [`app`]: the application server: agents, users and the chat endpoint.
 //! - [`runtime`]: the agent runtime: a stateless server that runs a model and its tool loop for other services.
 //! - [`scheduler`]: the job scheduler: stores scheduled jobs and delivers them as webhook calls.
-//! - [`probe`]: health endpoints, which all services share.
+//! - `probe`: health endpoints, which all services share.
 //!
 //! Inbound HTTP:
 //!
