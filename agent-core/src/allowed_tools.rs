@@ -15,7 +15,7 @@ pub const DEFAULT_PRESET: [&str; 7] =
     ["readTodos", "createTodo", "updateTodo", "listDocs", "getDoc", "appendDoc", "searchDocs"];
 
 /// Tools that no preset includes; they must be listed in the role's `tools`.
-pub const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
+pub(crate) const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
 
 /// Returns the names of the tools that the agent of `role` may use on behalf of `caller`.
 ///

@@ -18,10 +18,8 @@ mod grammar;
 mod source;
 mod stream;
 
-pub use calls::{
-    MAX_PENDING_REPORTED_CALLS, MAX_UNREAD_REPORT_BYTES, ReportedToolCalls, ToolCallGuard, ToolCallReporter,
-    tool_call_channel,
-};
+pub use calls::{ReportedToolCalls, ToolCallGuard, ToolCallReporter, tool_call_channel};
+
 pub use grammar::{EventGrammar, GrammarError};
 pub use source::{RunEnd, SourceEvent};
 pub use stream::{Audience, EventStream, RunIds};

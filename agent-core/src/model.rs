@@ -65,7 +65,7 @@ pub struct ModelInfo {
 
 impl ModelInfo {
     /// The prompt's budget: the context window without the answer's share.
-    pub fn prompt_budget(&self) -> TokenBudget {
+    pub(crate) fn prompt_budget(&self) -> TokenBudget {
         TokenBudget { max_prompt_tokens: self.context_window.saturating_sub(self.max_output_tokens) }
     }
 }

@@ -89,7 +89,7 @@ pub struct BudgetPreview {
 }
 
 impl Preview {
-    /// Creates the preview of a turn; compares it with the [prefix](Prompt::prefix_hashes) of the latest run, if any.
+    /// Creates the preview of a turn; compares it with the prefix of the latest run, if any.
     pub fn new(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
         let turn = &prepared.request.turn;
         let prompt = Arc::clone(&turn.prompt);

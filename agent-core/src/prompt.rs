@@ -30,9 +30,11 @@ mod tools;
 
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble};
 pub use cache::PartCache;
-pub use dialect::{Dialect, push_message_json, push_messages_json};
+pub(crate) use dialect::push_message_json;
+pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, Stability};
-pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
+pub(crate) use manifest::first_changed_part;
+pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens};
 pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
@@ -106,7 +108,7 @@ impl Prompt {
     }
 
     /// Returns the length of the final system prompt, in bytes.
-    pub fn system_len(&self) -> usize {
+    pub(crate) fn system_len(&self) -> usize {
         let lens = self.system_pieces().map(|piece| piece.text().len() + SEPARATOR.len());
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
@@ -142,17 +144,17 @@ impl Prompt {
     }
 
     /// Returns the fragments of the system prompt, in order.
-    pub fn system_fragments(&self) -> &[Fragment] {
+    pub(crate) fn system_fragments(&self) -> &[Fragment] {
         &self.system
     }
 
     /// Returns the fragments in the latest user message, in order.
-    pub fn turn_fragments(&self) -> &[Fragment] {
+    pub(crate) fn turn_fragments(&self) -> &[Fragment] {
         self.latest_user().map_or(&[], |message| message.context())
     }
 
     /// Returns the turn's context as the model reads it in front of the user's text, without the tags around it.
-    pub fn turn_text(&self) -> String {
+    pub(crate) fn turn_text(&self) -> String {
         let texts: Vec<&str> = self.turn_fragments().iter().map(|fragment| fragment.part.text()).collect();
         texts.join(SEPARATOR)
     }
@@ -160,7 +162,7 @@ impl Prompt {
     /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
     /// prompt's parts and the tools' definitions, in the order of a request's
     /// [`sections`](crate::payload::Payload::sections).
-    pub fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
+    pub(crate) fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
         let mut hashes = Vec::new();
         for section in sections {
             match section {

@@ -201,7 +201,7 @@ pub fn select_backend(role: &RoleBlock) -> Selection {
 
 /// Selects the backend for `role`; if no rule matches, the first container whose name `is_registered` accepts
 /// selects a custom backend.
-pub fn select_with_custom(role: &RoleBlock, is_registered: impl Fn(&str) -> bool) -> Selection {
+pub(crate) fn select_with_custom(role: &RoleBlock, is_registered: impl Fn(&str) -> bool) -> Selection {
     let selection = select_backend(role);
     let custom = || {
         role.children.iter().find_map(|child| match child {

@@ -6,8 +6,8 @@
 //! by browsers to every request, so it counts only without an explicit credential and, for methods that are not safe,
 //! only from our own pages.
 //!
-//! A widget token may also be in the body, hence two steps: [`Authenticator::authenticate_head`] checks the head, and
-//! [`Authenticator::resolve_with_body`] combines the result with the tokens in the body. An explicit credential in the
+//! A widget token may also be in the body, hence two steps: `Authenticator::authenticate_head` checks the head, and
+//! `Authenticator::resolve_with_body` combines the result with the tokens in the body. An explicit credential in the
 //! head is accepted or rejected before the body is read.
 //!
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
@@ -39,13 +39,13 @@ pub use widget::Visitor;
 pub const SESSION_COOKIE: &str = "agent_session";
 
 /// Header with the widget token.
-pub const WIDGET_TOKEN_HEADER: HeaderName = HeaderName::from_static("x-widget-token");
+pub(crate) const WIDGET_TOKEN_HEADER: HeaderName = HeaderName::from_static("x-widget-token");
 
 /// Query parameter with the widget token.
-pub const WIDGET_PARAMETER: &str = "widgetToken";
+pub(crate) const WIDGET_PARAMETER: &str = "widgetToken";
 
 /// Header that marks a proactive call; its value is the reason.
-pub const PROACTIVE_TRIGGER_HEADER: HeaderName = HeaderName::from_static("x-proactive-trigger");
+pub(crate) const PROACTIVE_TRIGGER_HEADER: HeaderName = HeaderName::from_static("x-proactive-trigger");
 
 /// Maximum length of the reason of a proactive call, in bytes.
 const MAX_REASON_BYTES: usize = 256;
@@ -66,7 +66,7 @@ pub enum Credential {
 
 /// Result of checking the credentials in a request head.
 #[derive(Debug)]
-pub enum HeadCredential {
+pub(crate) enum HeadCredential {
     /// Verified explicit credential.
     Explicit(Credential),
     /// No explicit credential: the result of checking the cookie. A credential in the body takes precedence.
@@ -168,7 +168,7 @@ impl Authenticator {
     /// # Errors
     ///
     /// Every [`AuthError`] of an explicit credential; the error of a cookie is returned in [`HeadCredential::Cookie`].
-    pub async fn authenticate_head(
+    pub(crate) async fn authenticate_head(
         &self,
         head: &request::Parts,
         query: &Query<'_>,
@@ -197,7 +197,7 @@ impl Authenticator {
     /// # Errors
     ///
     /// Returns [`AuthError::Ambiguous`] for more than one explicit credential; otherwise the error of the single one.
-    pub async fn resolve_with_body(
+    pub(crate) async fn resolve_with_body(
         &self,
         presented: HeadCredential,
         head: &request::Parts,

@@ -4,7 +4,7 @@
 //! embedded in pages that the operator does not list; its token is bound to origins, and is sent with the request
 //! itself. So on the widget's paths every origin is allowed, without credentials, and the handler decides: it marks a
 //! response that the page must not read by
-//! [`HttpError::deny_cross_origin`](crate::error::HttpError::deny_cross_origin).
+//! `HttpError::deny_cross_origin`.
 
 use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;

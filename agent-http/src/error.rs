@@ -26,10 +26,10 @@ use crate::body::{ResponseBody, full};
 use crate::request_id::RequestId;
 
 /// The `RateLimit` header of the IETF draft "RateLimit header fields for HTTP".
-pub const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// The `RateLimit-Policy` header of the same draft.
-pub const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+pub(crate) const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Name of the rate limit policy for a limit that is not our own.
 const DEFAULT_POLICY_NAME: &str = "default";
@@ -165,7 +165,7 @@ pub struct HttpError {
 
 /// Rate limit policy, as described by the IETF draft on rate limit headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RatePolicy {
+pub(crate) struct RatePolicy {
     /// Name of the policy: a lower-case word.
     pub name: &'static str,
     /// Maximum number of requests per window.
@@ -244,7 +244,7 @@ impl HttpError {
 
     /// Creates a 429 `RATE_LIMITED` for one of our own limits. The response carries the policy and `Retry-After`.
     #[must_use]
-    pub fn with_limit(policy: RatePolicy, retry_after: Duration) -> Self {
+    pub(crate) fn with_limit(policy: RatePolicy, retry_after: Duration) -> Self {
         let mut error = Self::rate_limited(Some(retry_after));
         error.more_mut().policy = Some(policy);
         error
@@ -286,7 +286,7 @@ impl HttpError {
 
     /// Prevents scripts of other origins from reading the response, by a marker for the CORS layer.
     #[must_use]
-    pub fn deny_cross_origin(mut self) -> Self {
+    pub(crate) fn deny_cross_origin(mut self) -> Self {
         self.more_mut().is_cross_origin_denied = true;
         self
     }
@@ -294,7 +294,7 @@ impl HttpError {
     /// Adds an extension member to the problem, such as `selection`. Members with a reserved name (those of RFC 9457,
     /// `code` and `requestId`) are overwritten.
     #[must_use]
-    pub fn with_member(mut self, name: &str, value: Value) -> Self {
+    pub(crate) fn with_member(mut self, name: &str, value: Value) -> Self {
         self.more_mut().members.insert(name.to_owned(), value);
         self
     }

@@ -14,7 +14,7 @@ use crate::service::HandlerResult;
 
 /// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HealthRoute {
+pub(crate) enum HealthRoute {
     /// `GET /livez`: liveness; 200 while the process answers.
     Live,
     /// `GET /readyz`: readiness; 503 while the process drains.
@@ -50,13 +50,13 @@ impl HealthState {
     }
 
     /// Returns the response of a health endpoint.
-    pub fn respond(&self, route: HealthRoute) -> HandlerResult {
+    pub(crate) fn respond(&self, route: HealthRoute) -> HandlerResult {
         self.respond_with(route, json!({}))
     }
 
     /// Returns the response with additional members for `/health`, which override its own. A `status` other than `ok`
     /// makes it a 503.
-    pub fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
+    pub(crate) fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
         if route == HealthRoute::Metrics {
             return Ok(self.metrics.response());
         }

@@ -21,7 +21,7 @@ pub(crate) const CORS_HEADERS: ProtocolHeaders =
 /// # Errors
 ///
 /// 403 for a foreign `Host` or `Origin`; 400, 401 or 403 for an ambiguous, missing or mismatched credential; 406 for an
-/// unsupported `Accept`; and the errors of [`read_json_bytes`].
+/// unsupported `Accept`; 408, 413 or 415 for a body that cannot be read.
 pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
     let authorized = server.authorize(&head).await?;

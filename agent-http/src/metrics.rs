@@ -149,13 +149,13 @@ impl Drop for InFlightCount {
 }
 
 /// Wraps `inner` in a service that counts its requests.
-pub fn count_requests<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> MetricsService<S> {
+pub(crate) fn count_requests<S: HttpService>(metrics: Arc<Metrics>, inner: S) -> MetricsService<S> {
     MetricsService { metrics, inner }
 }
 
 /// Service returned by [`count_requests`].
 #[derive(Debug, Clone)]
-pub struct MetricsService<S> {
+pub(crate) struct MetricsService<S> {
     metrics: Arc<Metrics>,
     inner: S,
 }
@@ -181,7 +181,7 @@ impl<S: HttpService> tower_service::Service<Request<Body>> for MetricsService<S>
 
 pin_project_lite::pin_project! {
     /// Response future of a [`MetricsService`].
-    pub struct MetricsFuture<F> {
+    pub(crate) struct MetricsFuture<F> {
         #[pin]
         inner: F,
         route: MatchedRoute,

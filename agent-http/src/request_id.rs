@@ -18,7 +18,7 @@ impl RequestId {
 
     /// Returns the id in `headers` if there is an acceptable one, otherwise a generated one.
     #[must_use]
-    pub fn from_headers(headers: &HeaderMap) -> Self {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         match headers.get(Self::HEADER) {
             Some(given) if is_acceptable(given.as_bytes()) => Self(given.clone()),
             _ => Self::new(),

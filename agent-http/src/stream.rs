@@ -5,7 +5,7 @@
 //! | `Ndjson` | one AG-UI event per line |
 //! | `Sse` | the same events as `data:` frames, numbered from 0 by `id:` |
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
-//! | `Json` | one object after the end of the run, see [`CollectedRun`] |
+//! | `Json` | one object after the end of the run: its text, tool calls and usage |
 //!
 //! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
@@ -32,7 +32,6 @@ mod watch;
 
 pub use body::StreamBody;
 pub(crate) use collect::collect;
-pub use collect::{CollectedRun, CollectedToolCall};
 pub use negotiate::{Framing, NegotiationError, negotiate};
 
 use encode::Encoder;
@@ -92,7 +91,11 @@ pub async fn into_response(
 ///
 /// # Errors
 /// Same as [`into_response`].
-pub async fn run_response(framing: Framing, events: EventStream, limits: &StreamLimits) -> HandlerResult {
+pub(crate) async fn run_response(
+    framing: Framing,
+    events: EventStream,
+    limits: &StreamLimits,
+) -> HandlerResult {
     let response = into_response(framing, events, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
     if limits.relay.lazy_span {

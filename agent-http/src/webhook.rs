@@ -17,16 +17,16 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sha2::Sha256;
 
 /// Header with the message id, the same each time the message is sent.
-pub const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+pub(crate) const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 
 /// Header with the time of sending, in whole seconds since the Unix epoch.
-pub const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+pub(crate) const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 
 /// Header with the signatures, separated by spaces, of which one must be valid.
-pub const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+pub(crate) const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// Maximum difference between the timestamp and the receiver's clock, in both directions.
-pub const TIMESTAMP_TOLERANCE: Duration = Duration::from_secs(5 * 60);
+pub(crate) const TIMESTAMP_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// Maximum length of an id, in bytes.
 const MAX_ID_BYTES: usize = 256;

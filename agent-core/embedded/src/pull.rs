@@ -21,7 +21,7 @@ mod source;
 pub use source::{BoxError, FetchError, FetchedBytes, WeightSource};
 
 /// Default base URL of the model hub.
-pub const DEFAULT_HUB: &str = "https://huggingface.co";
+pub(crate) const DEFAULT_HUB: &str = "https://huggingface.co";
 
 /// Downloader of weights.
 pub struct Pull {

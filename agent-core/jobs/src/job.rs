@@ -67,13 +67,13 @@ pub use store::{
 pub use view::{Delivery, JobView, occurrence_key};
 
 /// Default number of attempts per occurrence.
-pub const DEFAULT_MAX_ATTEMPTS: u32 = 12;
+pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;
 /// Upper limit of [`Job::max_attempts`].
 pub const MAX_ATTEMPTS_LIMIT: u32 = 100;
 /// Number of past attempts that a job records; older ones are dropped.
-pub const MAX_RECORDED_ATTEMPTS: usize = 10;
+pub(crate) const MAX_RECORDED_ATTEMPTS: usize = 10;
 /// Number of dead letters that a periodic job keeps; older ones are dropped.
-pub const MAX_DEAD_LETTERS: usize = 20;
+pub(crate) const MAX_DEAD_LETTERS: usize = 20;
 /// Maximum length of an idempotency key, in bytes.
 pub const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
 /// Maximum length of a recorded error text, in bytes; longer text is truncated.
@@ -287,7 +287,7 @@ pub struct NewJob {
 }
 
 impl NewJob {
-    /// Creates a job with the default policies and [`DEFAULT_MAX_ATTEMPTS`].
+    /// Creates a job with the default policies and at most 12 attempts.
     pub fn new(payload: JobPayload, schedule: Schedule) -> Self {
         Self {
             payload,
@@ -343,10 +343,10 @@ pub struct Job {
     /// Position to take after this occurrence, if it is not the next one of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<NextPosition>,
-    /// Most recent attempts, oldest first; at most [`MAX_RECORDED_ATTEMPTS`].
+    /// Most recent attempts, oldest first; at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// Permanently failed occurrences of a periodic job, oldest first; at most [`MAX_DEAD_LETTERS`].
+    /// Permanently failed occurrences of a periodic job, oldest first; at most 20.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dead_letters: Vec<DeadLetter>,
 }

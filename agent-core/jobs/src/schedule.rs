@@ -1,9 +1,8 @@
 //! Schedules: the times at which a job runs, as plain data with pure functions.
 //!
 //! [`ScheduleSpec`] is the schedule of a request; [`ScheduleSpec::resolve`] validates it and returns the [`Schedule`]
-//! that is stored. [`Schedule::next_after`] returns the next occurrence, [`catch_up`] applies the misfire policy to
-//! missed occurrences, and [`OverlapPolicy::next_after_run`] applies the overlap policy to occurrences that became due
-//! during a run.
+//! that is stored. [`Schedule::next_after`] returns the next occurrence. [`MisfirePolicy`] decides on missed
+//! occurrences, and [`OverlapPolicy`] on those that became due during a run.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,8 +41,9 @@ use serde::{Deserialize, Serialize};
 
 pub use cron::{CronSchedule, DstPolicy, FoldPolicy, GapPolicy};
 pub use error::{CronField, ScheduleError};
-pub use misfire::{CATCH_UP_WINDOW, CatchUp, MISFIRE_GRACE, MisfirePolicy, OverlapPolicy, catch_up};
-pub use spec::{MAX_CRON_BYTES, MAX_SCHEDULE_AHEAD, MIN_INTERVAL, ScheduleSpec};
+pub(crate) use misfire::{CatchUp, catch_up};
+pub use misfire::{MisfirePolicy, OverlapPolicy};
+pub use spec::ScheduleSpec;
 
 /// Times at which a job runs.
 ///
@@ -74,7 +74,7 @@ impl Schedule {
     }
 
     /// Returns true if there may be more than one occurrence.
-    pub fn is_periodic(&self) -> bool {
+    pub(crate) fn is_periodic(&self) -> bool {
         !matches!(self, Self::At(_))
     }
 

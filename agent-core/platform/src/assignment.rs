@@ -1,7 +1,7 @@
 //! Tool assignments: tools that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
 //! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
-//! scheduler. [`pending_calls`], a pure function, derives the outstanding scheduler calls from the two;
+//! scheduler. `pending_calls`, a pure function, derives the outstanding scheduler calls from the two;
 //! [`sync_assignment`] makes them. An assignment whose synchronized version differs is out of sync until
 //! [`sync_assignment`] is called for it, by the request that saved it or by a periodic pass over all assignments.
 
@@ -73,7 +73,7 @@ pub struct AssignedJob {
 
 /// Outstanding scheduler call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum SchedulerCall {
+pub(crate) enum SchedulerCall {
     /// Creates a job.
     Schedule(Box<JobRequest>),
     /// Reschedules the job. If it is gone or final, a new one is created.
@@ -102,7 +102,10 @@ pub enum SchedulerCall {
 ///
 /// A replaced job is cancelled after the new one is created, so that an interrupted sequence can be repeated from the
 /// start.
-pub fn pending_calls(before: Option<&SyncedState>, after: Option<(&Assignment, u64)>) -> Vec<SchedulerCall> {
+pub(crate) fn pending_calls(
+    before: Option<&SyncedState>,
+    after: Option<(&Assignment, u64)>,
+) -> Vec<SchedulerCall> {
     let known = before.and_then(|told| Some((told, told.job.as_ref()?)));
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
     match (known, wanted) {

@@ -31,7 +31,7 @@ mod tests;
 mod ui_message;
 
 pub use json::JsonBody;
-pub use repair::{MISSING_TOOL_RESULT, repair};
+pub use repair::repair;
 pub use runtime::RuntimeRequest;
 
 use json::ObjectFields;
@@ -41,10 +41,10 @@ use sources::FieldSources;
 pub const MAX_ID_BYTES: usize = 128;
 
 /// Limit on the messages of one conversation.
-pub const MAX_MESSAGES: usize = 10_000;
+pub(crate) const MAX_MESSAGES: usize = 10_000;
 
 /// Limit on the elements of any other list: parts and tool calls of a message, tools, context blocks.
-pub const MAX_LIST_ITEMS: usize = 1_000;
+pub(crate) const MAX_LIST_ITEMS: usize = 1_000;
 
 /// An invalid field. The problem is worded to follow the path: "`messages[2].role` is missing".
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use crate::records::{
 use agent_core::clock::{Clock, SystemClock};
 
 /// Default capacity of a [`MemoryRecords`], in bytes.
-pub const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
+pub(crate) const MAX_MEMORY_BYTES: usize = 256 * 1024 * 1024;
 
 /// [`Records`] in memory.
 pub struct MemoryRecords {

@@ -21,7 +21,7 @@ use crate::records::{
 pub const OCCURRENCE_COLLECTION: &str = "pulseOccurrences";
 /// Retention of finished occurrence records: 30 days. A scheduler makes its twelve attempts within about an hour; the
 /// rest covers a scheduler that was down.
-pub const OCCURRENCE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+pub(crate) const OCCURRENCE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Number of records kept per job, those of its newest occurrences. More than the dead letters of a job.
 const MAX_OCCURRENCES_PER_JOB: u64 = 100;
 /// Maximum number of attempts to claim when other receivers claim concurrently.
@@ -57,7 +57,7 @@ pub enum OccurrenceState {
 
 /// Decision for the receiver of a callback.
 #[derive(Debug, Clone, PartialEq)]
-pub enum OccurrenceDecision {
+pub(crate) enum OccurrenceDecision {
     /// Make the effect happen.
     Run,
     /// Create the job that the effect requested.
@@ -69,7 +69,7 @@ pub enum OccurrenceDecision {
 }
 
 /// Decides whether a callback for an occurrence runs it, creates its follow-up job, waits or does nothing. Pure.
-pub fn decide_occurrence(mark: Option<&OccurrenceState>, now: Timestamp) -> OccurrenceDecision {
+pub(crate) fn decide_occurrence(mark: Option<&OccurrenceState>, now: Timestamp) -> OccurrenceDecision {
     match mark {
         None | Some(OccurrenceState::Failed { .. }) => OccurrenceDecision::Run,
         Some(OccurrenceState::Running { until } | OccurrenceState::FollowUp { until, .. })

@@ -15,7 +15,7 @@ use agent_jobs::job::{JobFilter, JobPayload, JobScope, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
 
 /// Maximum number of jobs per user that are not final, enforced for jobs created by tools.
-pub const MAX_OPEN_JOBS: usize = 100;
+pub(crate) const MAX_OPEN_JOBS: usize = 100;
 
 /// Request to create a job: the body of `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -104,7 +104,7 @@ impl Sealer {
     }
 
     /// Returns true if the sealed text names the current key.
-    pub fn is_current(&self, sealed: &str) -> bool {
+    pub(crate) fn is_current(&self, sealed: &str) -> bool {
         let key_id = split_sealed(sealed).map(|(key_id, _)| key_id);
         self.current.as_ref().is_some_and(|key| Some(key.id.as_str()) == key_id)
     }

@@ -9,7 +9,7 @@
 //! token is looked up before its company is known; for each token, an index entry in the company's own records maps the
 //! agent to it. Stores do not cache, so that a revocation takes effect immediately.
 //!
-//! A run token ([`IssuedRunToken`]) is sent with a run and expires with it. It is kept in memory only, so that a run
+//! A run token is sent with a run and expires with it. It is kept in memory only, so that a run
 //! costs no write.
 
 use std::num::NonZeroU32;
@@ -36,9 +36,8 @@ mod tests;
 mod text;
 mod time;
 
-pub use check::{MAX_LABEL_BYTES, MAX_ORIGIN_BYTES, MAX_ORIGINS_PER_TOKEN, MAX_TOOLS_PER_TOKEN};
 pub use day::DailyCapError;
-pub use run::{IssuedRunToken, MAX_RUN_TOKENS};
+pub(crate) use run::{IssuedRunToken, MAX_RUN_TOKENS};
 
 use run::RunTokenTable;
 use text::{SecretDigest, TokenText};
@@ -314,7 +313,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Every [`TokenMintError`] but [`TokenMintError::Store`].
-    pub fn mint_run(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
+    pub(crate) fn mint_run(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
         self.runs.mint(new)
     }
 

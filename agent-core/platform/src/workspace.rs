@@ -28,33 +28,40 @@ mod todos;
 mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
+#[cfg(test)]
+pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
 pub use documents::{
-    Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_DOCUMENTS_PER_COMPANY, append_document,
-    create_document, get_document, get_document_summaries, get_documents, list_document_summaries,
-    require_document,
+    Document, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document, get_document,
+    get_documents, list_document_summaries,
 };
+pub(crate) use documents::{get_document_summaries, require_document};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
 pub use file::{
     ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError,
 };
-pub use memories::{
-    DEFAULT_MEMORY_FOLDER, MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, create_memory,
-    list_memories, search_memories,
-};
-pub use metrics::{
-    MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES, MAX_METRICS_PER_AGENT, Metric, MetricFilter, NewMetric,
-    list_metrics, record_metric,
-};
-pub use moment::{local_time, parse_time, utc_time};
+#[cfg(test)]
+pub(crate) use memories::MAX_MEMORIES_PER_FOLDER;
+pub(crate) use memories::MAX_MEMORY_TEXT_BYTES;
+pub use memories::{Memory, create_memory, list_memories, search_memories};
+#[cfg(test)]
+pub(crate) use metrics::MAX_METRICS_PER_AGENT;
+pub(crate) use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES};
+pub use metrics::{Metric, MetricFilter, NewMetric, list_metrics, record_metric};
+pub use moment::utc_time;
+pub(crate) use moment::{local_time, parse_time};
+#[cfg(test)]
+pub(crate) use notifications::MAX_NOTIFICATIONS_PER_USER;
+pub(crate) use notifications::mark_read;
 pub use notifications::{
-    MAX_NOTIFICATION_BYTES, MAX_NOTIFICATIONS_PER_USER, Notification, list_notifications, mark_read,
-    prepare_notification, send_notification,
+    MAX_NOTIFICATION_BYTES, Notification, list_notifications, prepare_notification, send_notification,
 };
-pub use plans::{MAX_PLAN_BYTES, Plan, get_plan, update_plan};
+pub(crate) use plans::MAX_PLAN_BYTES;
+pub use plans::{Plan, get_plan, update_plan};
 pub use text::MAX_TITLE_BYTES;
+#[cfg(test)]
+pub(crate) use todos::MAX_TODOS;
 pub use todos::{
-    MAX_TODOS, Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record,
-    update_todo,
+    Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
 pub use view::ListPage;
 pub(crate) use view::list_projected;

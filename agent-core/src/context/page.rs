@@ -21,9 +21,9 @@ impl PageLayer {
     pub const MAX_BYTES: usize = 32 << 10;
 
     /// Identifier of the page fragment.
-    pub const PAGE_FRAGMENT_ID: &str = "page-context";
+    pub(crate) const PAGE_FRAGMENT_ID: &str = "page-context";
     /// Identifier of the blocks fragment.
-    pub const BLOCKS_FRAGMENT_ID: &str = "blocks-context";
+    pub(crate) const BLOCKS_FRAGMENT_ID: &str = "blocks-context";
 
     /// Creates a layer that takes its parts from `cache` and truncates each text to [`MAX_BYTES`](Self::MAX_BYTES).
     pub fn new(cache: Arc<PartCache>) -> Self {

@@ -18,9 +18,9 @@ use futures_util::task::AtomicWaker;
 use super::{Event, Id, ResultMetadata, ToolRole};
 
 /// Limit on a run's reported calls that are in progress or not yet read.
-pub const MAX_PENDING_REPORTED_CALLS: usize = 256;
+pub(crate) const MAX_PENDING_REPORTED_CALLS: usize = 256;
 /// Limit on the bytes of names, arguments and results that are not yet read.
-pub const MAX_UNREAD_REPORT_BYTES: usize = 2 << 20;
+pub(crate) const MAX_UNREAD_REPORT_BYTES: usize = 2 << 20;
 
 /// Creates a channel for the reported tool calls of one run.
 pub fn tool_call_channel() -> (ToolCallReporter, ReportedToolCalls) {

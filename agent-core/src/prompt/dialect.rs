@@ -49,7 +49,7 @@ impl Dialect {
 /// Content is omitted only for an assistant message with tool calls and no content; elsewhere empty content is the
 /// empty string, which readers of every dialect require. For [`Dialect::Ollama`] a tool result lacks the tool's name,
 /// because only the message with the call has it: [`push_messages_json`] adds it.
-pub fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
+pub(crate) fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
     encode(message, dialect, out);
 }
 

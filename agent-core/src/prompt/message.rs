@@ -114,7 +114,7 @@ impl PromptMessage {
     }
 
     /// Appends the message as JSON; see [`push_message_json`](super::push_message_json).
-    pub fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
+    pub(crate) fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
             MessageForm::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
             MessageForm::WithContext(with) => with.push_json(dialect, out),

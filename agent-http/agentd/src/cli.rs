@@ -4,11 +4,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
+use crate::dev::DevOptions;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
-use agentd::config::{AppConfig, ConfigError, Env, Flags, Service};
-use agentd::dev::DevOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use url::Url;
@@ -100,7 +100,7 @@ pub(crate) struct DevArgs {
 }
 
 impl DevArgs {
-    /// Converts the arguments into the options of [`agentd::dev::run`].
+    /// Converts the arguments into the options of [`crate::dev::run`].
     pub(crate) fn options(self) -> DevOptions {
         DevOptions { data: self.data, port: self.port, workspace: self.workspace }
     }

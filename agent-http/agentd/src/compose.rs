@@ -186,7 +186,7 @@ fn platform(
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
+pub(crate) fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
     let server = &config.server;
     let outbound = OutboundClient::new(server.outbound.clone())?;
     Ok(RuntimeState {
@@ -210,7 +210,7 @@ pub fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub fn scheduler(
+pub(crate) fn scheduler(
     config: &SchedulerConfig,
     jobs: Arc<dyn JobStore>,
     store_kind: &'static str,

@@ -9,7 +9,7 @@
 //! embedding programs bring a map of their own.
 //!
 //! ```
-//! use agentd::config::{AppConfig, Flags};
+//! use crate::config::{AppConfig, Flags};
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
@@ -46,8 +46,10 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use url::Url;
 
-pub use resolve::{Flags, ResolvedSettings, SettingSource};
-pub use table::{SETTINGS, Setting, SettingKind};
+pub use resolve::{Flags, SettingSource};
+
+pub(crate) use resolve::ResolvedSettings;
+pub(crate) use table::SettingKind;
 
 /// Maximum size in bytes of a configuration file, and of a file that contains a secret.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;

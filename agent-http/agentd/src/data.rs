@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::config::AppConfig;
+use crate::stores::{self, Stores};
 use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
-use agentd::config::AppConfig;
-use agentd::stores::{self, Stores};
 
 use crate::failure::CommandError;
 

@@ -20,7 +20,7 @@ use crate::{StartError, logging, weights};
 pub use ollama::detect_ollama;
 
 /// Workspace file of the demo: agents, documents and users.
-pub const DEMO_WORKSPACE: &str = include_str!("../demo/workspace.json");
+pub(crate) const DEMO_WORKSPACE: &str = include_str!("../demo/workspace.json");
 
 /// Identifier of both the demo's user and its company.
 const DEMO_ID: &str = "demo";
@@ -39,21 +39,21 @@ const SECRETS_FILE: &str = "secrets.env";
 const GENERATED_SECRETS: [&str; 6] =
     ["SESSION_SECRET", "INTERNAL_SECRET", "RUNTIME_SECRET", "DATA_SECRET", "PULSE_SECRET", "CRON_SECRET"];
 
-/// Options of [`run()`].
-pub struct DevOptions {
+/// Options of `run`.
+pub(crate) struct DevOptions {
     /// Folder for databases, secrets and weights.
-    pub data: PathBuf,
+    pub(crate) data: PathBuf,
     /// Port of the application; the runtime uses the next port, and the scheduler the one after.
-    pub port: u16,
+    pub(crate) port: u16,
     /// Workspace file to use in place of the demo's.
-    pub workspace: Option<PathBuf>,
+    pub(crate) workspace: Option<PathBuf>,
 }
 
 /// Runs all services until a stop signal.
 ///
 /// # Errors
 /// Any error that prevents a service from starting, or stops its server.
-pub async fn run(options: DevOptions) -> Result<(), StartError> {
+pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let overlay = build_env(&options)?;
     let flags = Flags::default();
     let mut app = AppConfig::load(&flags, &overlay.with_port(options.port))?;

@@ -71,7 +71,7 @@ pub enum StartError {
 }
 
 /// Formats an error with all its sources, because only the source says what to do.
-pub fn with_source(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_source(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_source(source)),
         None => error.to_string(),

@@ -1,12 +1,12 @@
 //! Errors of commands, as shown to the user.
 
+use crate::config::ConfigError;
+use crate::{StartError, with_source};
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
 use agent_platform::records::StoreError;
 use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
-use agentd::config::ConfigError;
-use agentd::{StartError, with_source};
 
 /// Error of a command.
 #[derive(Debug, thiserror::Error)]

@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use crate::config::Env;
 use agent_client::outbound::{OutboundClient, OutboundConfig, UrlTrust};
 use agent_core::error::AgentError;
-use agentd::config::Env;
 use url::Url;
 
 use crate::cli::HealthcheckArgs;

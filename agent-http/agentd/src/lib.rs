@@ -1,5 +1,5 @@
-//! Composition of the platform's services as a library: for the `agentd` binary, for tests that start real
-//! services, and for programs that supply their own store or model.
+//! The `agentd` binary's command line, and composition of the platform's services as a library: for tests that start
+//! real services, and for programs that supply their own store or model.
 //!
 //! # Modules
 //!
@@ -7,18 +7,30 @@
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
+//! - `command`: the command line; its commands are in `data`, `healthcheck`, `model`, `prompt`, `settings` and `token`.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
-//! - [`weights`]: location and download of the embedded model's weights.
+//! - `weights`: location and download of the embedded model's weights.
 //! - [`logging`]: log output and filters.
 //! - [`StartError`]: error that prevents a service from starting, with instructions for the operator.
 
+mod cli;
+mod command;
 pub mod compose;
 pub mod config;
+mod data;
 pub mod dev;
 mod error;
+mod failure;
+mod healthcheck;
 pub mod logging;
+mod model;
+mod prompt;
 pub mod run;
+mod settings;
 pub mod stores;
-pub mod weights;
+mod token;
+mod weights;
 
-pub use error::{StartError, with_source};
+pub use command::run_command_line;
+pub use error::StartError;
+pub(crate) use error::with_source;

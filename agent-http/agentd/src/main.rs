@@ -1,22 +1,6 @@
-//! The `agentd` binary: parses the command line and runs the command.
+//! The `agentd` binary.
 
-mod cli;
-mod data;
-mod failure;
-mod healthcheck;
-mod model;
-mod prompt;
-mod settings;
-mod token;
-
-use std::io::Write;
 use std::process::ExitCode;
-
-use agentd::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
-use agentd::{dev, logging, run, weights};
-use clap::{CommandFactory, Parser};
-use cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand};
-use failure::CommandError;
 
 /// jemalloc: a turn makes some hundred small allocations and frees them at once; the system allocator is
 /// slower at this and retains more memory.
@@ -25,74 +9,5 @@ use failure::CommandError;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
-    let mut out = std::io::stdout().lock();
-    match execute(command, &mut out).and_then(|()| Ok(out.flush()?)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If standard error is closed, the error cannot be reported.
-            let _ = writeln!(std::io::stderr(), "agentd: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Runs an asynchronous command on a multi-threaded runtime.
-fn block_on(command: impl Future<Output = Result<(), CommandError>>) -> Result<(), CommandError> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
-}
-
-fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
-    let env = &ProcessEnv;
-    match command {
-        Command::Token(TokenCommand::Session(args)) => token::session(args, env, out),
-        Command::Token(TokenCommand::Widget(args)) => block_on(token::widget(args, env, out)),
-        Command::Token(TokenCommand::Mcp(args)) => block_on(token::mcp(args, env, out)),
-        Command::Token(TokenCommand::Revoke { id, settings }) => {
-            block_on(token::revoke(&id, &settings.load(env)?, out))
-        }
-        Command::Token(TokenCommand::List(args)) => block_on(token::list(args, env, out)),
-        Command::Import { file, settings } => block_on(data::import(&file, &settings.load(env)?, out)),
-        Command::Export { company, settings } => {
-            block_on(data::export(company.as_ref(), &settings.load(env)?, out))
-        }
-        Command::Backup { file, settings } => block_on(data::backup(&file, &settings.load(env)?, out)),
-        Command::Secrets(SecretsCommand::Rotate(settings)) => {
-            block_on(data::rotate(&settings.load(env)?, out))
-        }
-        Command::Prompt(args) => block_on(prompt::show(args, env, out)),
-        Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
-        Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),
-        Command::Openapi => {
-            serde_json::to_writer_pretty(&mut *out, &agent_http::openapi::document())
-                .map_err(std::io::Error::from)?;
-            Ok(writeln!(out)?)
-        }
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
-            Ok(())
-        }
-        Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
-        Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),
-        Command::App(args) => {
-            let config = AppConfig::load(&args.flags(), env)?;
-            logging::init(&config.server.log)?;
-            let local = weights::open_configured(&config)?;
-            block_on(async { Ok(run::app(config, local).await?) })
-        }
-        Command::Runtime(args) => {
-            let config = RuntimeConfig::load(&args.flags(), env)?;
-            logging::init(&config.server.log)?;
-            block_on(async { Ok(run::runtime(config).await?) })
-        }
-        Command::Scheduler(args) => {
-            let config = SchedulerConfig::load(&args.flags(), env)?;
-            logging::init(&config.log)?;
-            block_on(async { Ok(run::scheduler(config).await?) })
-        }
-        Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
-        Command::Model(ModelCommand::Pull { name, settings }) => {
-            block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
-        }
-    }
+    agentd::run_command_line()
 }

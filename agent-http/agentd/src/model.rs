@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use agentd::config::AppConfig;
-use agentd::weights;
+use crate::config::AppConfig;
+use crate::weights;
 
 use crate::failure::CommandError;
 

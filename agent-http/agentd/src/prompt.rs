@@ -5,6 +5,9 @@ mod report;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 
+use crate::config::{AppConfig, Env};
+use crate::stores::{self, Stores};
+use crate::{compose, weights};
 use agent_core::Message;
 use agent_core::ids::{AgentId, UserId};
 use agent_core::preview::preview_turn;
@@ -12,9 +15,6 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
-use agentd::config::{AppConfig, Env};
-use agentd::stores::{self, Stores};
-use agentd::{compose, weights};
 
 use self::report::Styles;
 use crate::cli::{AgentArgs, PromptArgs};

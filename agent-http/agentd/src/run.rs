@@ -22,7 +22,7 @@ use crate::{StartError, compose};
 ///
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
-pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
+pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
     let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, ShutdownSignal::on_signal()).await
@@ -32,7 +32,7 @@ pub async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(),
 ///
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
-pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
+pub(crate) async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     let listener = listen(config.server.listen).await?;
     serve_runtime(&config, listener, ShutdownSignal::on_signal()).await
 }
@@ -41,7 +41,7 @@ pub async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 ///
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
-pub async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
+pub(crate) async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
     let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
     serve_scheduler(&config, listener, jobs, store, ShutdownSignal::on_signal()).await

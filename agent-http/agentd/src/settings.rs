@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use agentd::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
+use crate::config::{AppConfig, ConfigError, Env, ResolvedSettings, RuntimeConfig, SchedulerConfig};
 
 use crate::cli::{ConfigArgs, ServiceName};
 use crate::failure::CommandError;

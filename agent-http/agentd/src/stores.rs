@@ -93,7 +93,7 @@ fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
 ///
 /// # Errors
 /// The database does not exist, cannot be opened, or is of a kind that this build does not support.
-pub fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
+pub(crate) fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
     let path = sqlite_path(&config.database)?;
     if !path.exists() {
         return Err(StartError::Other(format!(

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::{AppConfig, Env};
+use crate::stores::{self, Stores};
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::{AgentId, CompanyId};
 use agent_http::auth::mint_session;
@@ -11,8 +13,6 @@ use agent_platform::records::ListQuery;
 use agent_platform::token::{
     Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
 };
-use agentd::config::{AppConfig, Env};
-use agentd::stores::{self, Stores};
 
 use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
 use crate::failure::CommandError;

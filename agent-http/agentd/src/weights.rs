@@ -19,7 +19,7 @@ mod http_source;
 /// # Errors
 /// The weights are configured or downloaded but cannot be used.
 #[cfg(feature = "embedded")]
-pub fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub(crate) fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     Ok(open(config)?.map(|model| model as Arc<dyn Model>))
 }
 
@@ -42,7 +42,7 @@ fn open(config: &AppConfig) -> Result<Option<Arc<agent_embedded::EmbeddedModel>>
 /// # Errors
 /// The name is unknown, or the download fails.
 #[cfg(feature = "embedded")]
-pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
+pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, StartError> {
     use agent_embedded::catalog;
     use agent_embedded::pull::Pull;
 
@@ -63,7 +63,7 @@ pub async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathBuf, Sta
 
 /// Returns the known models, one line each.
 #[cfg(feature = "embedded")]
-pub fn list(config: &AppConfig) -> Vec<String> {
+pub(crate) fn list(config: &AppConfig) -> Vec<String> {
     let line = |model: &agent_embedded::catalog::KnownModel| {
         let path = model.path_in(&config.model_dir);
         let place = if path.exists() { path.display().to_string() } else { "not pulled".to_owned() };
@@ -78,7 +78,7 @@ pub fn list(config: &AppConfig) -> Vec<String> {
 /// # Errors
 /// `EMBEDDED_MODEL_PATH` is set, but this build cannot use it.
 #[cfg(not(feature = "embedded"))]
-pub fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub(crate) fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     match &config.embedded_model_path {
         Some(_) => Err(missing_feature_error("EMBEDDED_MODEL_PATH")),
         None => Ok(None),
@@ -90,13 +90,13 @@ pub fn open_configured(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, Sta
 /// # Errors
 /// Always: `model pull` needs the feature `embedded`.
 #[cfg(not(feature = "embedded"))]
-pub async fn pull(_: &AppConfig, _: Option<&str>) -> Result<PathBuf, StartError> {
+pub(crate) async fn pull(_: &AppConfig, _: Option<&str>) -> Result<PathBuf, StartError> {
     Err(missing_feature_error("model pull"))
 }
 
 /// Returns an empty list: this build has no embedded model.
 #[cfg(not(feature = "embedded"))]
-pub fn list(_: &AppConfig) -> Vec<String> {
+pub(crate) fn list(_: &AppConfig) -> Vec<String> {
     Vec::new()
 }
 
@@ -110,7 +110,7 @@ fn missing_feature_error(what: &str) -> StartError {
 /// # Errors
 /// As [`open_configured`] and [`pull`], or the weights cannot be loaded.
 #[cfg(feature = "embedded")]
-pub async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     say(
         "No key in the environment (OPENAI_API_KEY) and no model at an Ollama, so a small demo model answers \
          in this process.",
@@ -136,7 +136,7 @@ pub async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, 
 /// # Errors
 /// As [`find`].
 #[cfg(not(feature = "embedded"))]
-pub async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
+pub(crate) async fn open_or_pull(config: &AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     open_configured(config)
 }
 

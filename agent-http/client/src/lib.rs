@@ -11,7 +11,7 @@
 //! - [`messenger`]: messenger bots, through the operator's own runtime.
 //! - [`pulse`]: the scheduler's client.
 //! - [`events`]: decoder of another runtime's event lines.
-//! - [`lines`]: incremental parsers of lines and server-sent events (SSE).
+//! - `lines`: incremental parsers of lines and server-sent events (SSE).
 //! - [`relay`]: the hot path of streams that are passed on: wakers and event templates.
 //! - [`problem`]: problem details (RFC 9457) in responses of the platform's own services.
 //! - [`keep_alive`]: the `Keep-Alive` header.
@@ -20,7 +20,7 @@
 pub mod backends;
 pub mod events;
 pub mod keep_alive;
-pub mod lines;
+mod lines;
 #[cfg(test)]
 mod loopback;
 pub mod messenger;

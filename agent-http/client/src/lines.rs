@@ -11,7 +11,7 @@ use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
 /// Default maximum line length of [`LineSplitter`] and [`SseDecoder`]: 1 MiB.
-pub const DEFAULT_MAX_LINE_BYTES: usize = 1 << 20;
+pub(crate) const DEFAULT_MAX_LINE_BYTES: usize = 1 << 20;
 
 /// Initial capacity of a line buffer in bytes: most lines are shorter, and every open stream has one buffer.
 const INITIAL_LINE_CAPACITY: usize = 2 << 10;
@@ -25,23 +25,8 @@ const MAX_IDLE_CAPACITY: usize = 64 << 10;
 /// Splits a stream of byte chunks at its line ends, as NDJSON has them: LF or CRLF.
 ///
 /// A line that lies whole in one chunk is lent from that chunk without a copy.
-///
-/// ```
-/// # use agent_client::lines::LineSplitter;
-/// # fn main() -> Result<(), agent_core::error::AgentError> {
-/// let mut lines = LineSplitter::default();
-/// lines.push("{\"a\":1}\n{\"b\"".into());
-/// assert_eq!(lines.next_line()?, Some(&b"{\"a\":1}"[..]));
-/// assert_eq!(lines.next_line()?, None);
-/// lines.push(":2}\r\n{}".into());
-/// assert_eq!(lines.next_line()?, Some(&b"{\"b\":2}"[..]));
-/// assert_eq!(lines.next_line()?, None);
-/// assert_eq!(lines.last_line(), Some(&b"{}"[..]));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
-pub struct LineSplitter {
+pub(crate) struct LineSplitter {
     chunk: Bytes,
     /// Offset in `chunk` of the next line.
     offset: usize,
@@ -78,7 +63,7 @@ impl Default for LineSplitter {
 
 impl LineSplitter {
     /// Creates a splitter for lines of at most `limit` bytes, without their terminators.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self::with_ends(limit, LineEnds::Lf)
     }
 
@@ -94,7 +79,7 @@ impl LineSplitter {
     }
 
     /// Adds the next chunk. Lines of earlier chunks that were not taken are kept, at the cost of a copy.
-    pub fn push(&mut self, chunk: Bytes) {
+    pub(crate) fn push(&mut self, chunk: Bytes) {
         let rest = &self.chunk[self.offset..];
         self.chunk = if rest.is_empty() { chunk } else { [rest, &chunk].concat().into() };
         self.offset = 0;
@@ -104,7 +89,7 @@ impl LineSplitter {
     ///
     /// # Errors
     /// Returns [`AgentErrorKind::Failed`] if a line exceeds the limit. The stream must then be abandoned.
-    pub fn next_line(&mut self) -> Result<Option<&[u8]>, AgentError> {
+    pub(crate) fn next_line(&mut self) -> Result<Option<&[u8]>, AgentError> {
         match self.find_line()? {
             Some(place) => Ok(Some(self.line(&place))),
             None => self.buffer_partial_line().map(|()| None),
@@ -146,7 +131,7 @@ impl LineSplitter {
 
     /// Returns the text after the last terminator, once the stream has ended and every line was taken; `None` if it
     /// is empty.
-    pub fn last_line(&mut self) -> Option<&[u8]> {
+    pub(crate) fn last_line(&mut self) -> Option<&[u8]> {
         self.clear_returned();
         self.partial_line.extend_from_slice(&self.chunk[self.offset..]);
         self.offset = self.chunk.len();
@@ -224,11 +209,11 @@ fn clear(buffer: &mut Vec<u8>) {
 
 /// Server-sent event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SseEvent<'a> {
+pub(crate) struct SseEvent<'a> {
     /// Value of the `event:` field; empty if absent, for which the standard's default is `message`.
-    pub event: &'a [u8],
+    pub(crate) event: &'a [u8],
     /// Values of the `data:` fields, joined by LF.
-    pub data: &'a [u8],
+    pub(crate) data: &'a [u8],
 }
 
 /// Decodes an event stream as the WHATWG standard parses one ("Server-sent events", 9.2.6).
@@ -236,20 +221,8 @@ pub struct SseEvent<'a> {
 /// Lines end in LF, CR or CRLF; one byte order mark at the beginning is ignored, and so are comments,
 /// unknown fields, `id` and `retry`. An event without data is none, and neither is what the end of
 /// the stream cuts off before its blank line.
-///
-/// ```
-/// # use agent_client::lines::SseDecoder;
-/// # fn main() -> Result<(), agent_core::error::AgentError> {
-/// let mut events = SseDecoder::default();
-/// events.push(": hello\n\nevent: delta\ndata: {}\n\nda".into());
-/// let event = events.next_event()?.unwrap();
-/// assert_eq!((event.event, event.data), (&b"delta"[..], &b"{}"[..]));
-/// assert_eq!(events.next_event()?, None);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
-pub struct SseDecoder {
+pub(crate) struct SseDecoder {
     lines: LineSplitter,
     event: Vec<u8>,
     /// Range in the chunk of the only `data` field so far, if it lies within the chunk.
@@ -270,7 +243,7 @@ impl Default for SseDecoder {
 
 impl SseDecoder {
     /// Creates a decoder for lines, and for data per event, of at most `limit` bytes.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         let lines = LineSplitter::with_ends(limit, LineEnds::LfOrCr { skip_lf: false });
         Self {
             lines,
@@ -283,7 +256,7 @@ impl SseDecoder {
     }
 
     /// Adds the next chunk.
-    pub fn push(&mut self, chunk: Bytes) {
+    pub(crate) fn push(&mut self, chunk: Bytes) {
         self.clear_returned_event();
         self.copy_data_from_chunk();
         self.lines.push(chunk);
@@ -296,7 +269,7 @@ impl SseDecoder {
     /// # Errors
     /// Returns [`AgentErrorKind::Failed`] if a line or an event's data exceeds the limit. The stream must then be
     /// abandoned.
-    pub fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, AgentError> {
+    pub(crate) fn next_event(&mut self) -> Result<Option<SseEvent<'_>>, AgentError> {
         self.clear_returned_event();
         loop {
             let Some(place) = self.lines.find_line()? else {

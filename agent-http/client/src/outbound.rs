@@ -42,7 +42,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use url::Url;
 
-pub use address::{AddressError, AllowList, AllowListError, is_public};
+pub use address::{AddressError, AllowList, AllowListError};
+
 pub use failure::{retry_after, status_failure};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};

@@ -7,7 +7,7 @@ use url::{Origin, Url};
 ///
 /// Hosts are compared as normalized by the URL standard. A URL without a host, such as `data:`, has an opaque origin,
 /// which equals no other, not even its own.
-pub fn origin_of(url: &Url) -> Origin {
+pub(crate) fn origin_of(url: &Url) -> Origin {
     url.origin()
 }
 
@@ -28,7 +28,7 @@ impl BoundSecret {
     }
 
     /// Returns the secret if `url` has the origin that it is bound to.
-    pub fn for_url(&self, url: &Url) -> Option<&Secret> {
+    pub(crate) fn for_url(&self, url: &Url) -> Option<&Secret> {
         (origin_of(url) == self.origin).then_some(&self.secret)
     }
 }

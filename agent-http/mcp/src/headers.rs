@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 /// The `Mcp-Session-Id` header.
-pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Request headers that MCP clients in browsers send, in lower case.
 pub const REQUEST_HEADERS: &[&str] = &["mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name"];

@@ -59,7 +59,7 @@ pub use changes::Change;
 pub use door::HostGuard;
 pub use features::{CallContext, Features};
 pub use gate::AgentLimits;
-pub use identity::{Identity, LegacyQuery, McpAuthenticator, TOKEN_PARAMETER, TokenResolver};
+pub use identity::{Identity, LegacyQuery, McpAuthenticator, TokenResolver};
 
 use agent::AnnouncingTools;
 use changes::ChangeNotifier;

@@ -7,10 +7,8 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http_body::Body as _;
 use http_body_util::BodyExt;
-use serde::de::DeserializeOwned;
 use tokio::time::{self, Instant};
 
-use super::json::{MAX_JSON_DEPTH, parse_json};
 use crate::body::Body;
 use crate::error::{Code, HttpError};
 
@@ -37,7 +35,11 @@ impl Default for BodyLimits {
 ///
 /// Returns 415 for a compressed body, 413 for one over the limit (at once if `Content-Length` exceeds it), 408 for
 /// one that stalls or takes too long, and 400 for one that is truncated or badly framed.
-pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits) -> Result<Bytes, HttpError> {
+pub(crate) async fn read_body(
+    headers: &HeaderMap,
+    mut body: Body,
+    limits: &BodyLimits,
+) -> Result<Bytes, HttpError> {
     check_encoding(headers)?;
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limits.bytes {
@@ -79,26 +81,13 @@ pub async fn read_body(headers: &HeaderMap, mut body: Body, limits: &BodyLimits)
 /// # Errors
 ///
 /// Returns 415 if the content type is not JSON; otherwise same as [`read_body`].
-pub async fn read_json_bytes(
+pub(crate) async fn read_json_bytes(
     headers: &HeaderMap,
     body: Body,
     limits: &BodyLimits,
 ) -> Result<Bytes, HttpError> {
     check_json_type(headers)?;
     read_body(headers, body, limits).await
-}
-
-/// Reads the whole body and parses it as JSON. `headers` are those of its request.
-///
-/// # Errors
-///
-/// Same as [`read_json_bytes`] and [`parse_json`].
-pub async fn read_json<T: DeserializeOwned>(
-    headers: &HeaderMap,
-    body: Body,
-    limits: &BodyLimits,
-) -> Result<T, HttpError> {
-    parse_json(&read_json_bytes(headers, body, limits).await?, MAX_JSON_DEPTH)
 }
 
 /// Rejects compressed bodies: a size limit has no effect on a body that decompresses to a multiple of it.

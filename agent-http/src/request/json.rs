@@ -19,7 +19,10 @@ const MAX_SHOWN_PATH_CHARS: usize = 200;
 /// Returns 400 `INVALID_REQUEST`: with line and column for invalid JSON, or with the field's path, such as
 /// `messages[2].role`, for a value that does not match `T`. Submitted values are never repeated (map keys are, in
 /// paths), nor are messages of a type's own `Deserialize`, which might contain them.
-pub fn parse_json<'de, T: Deserialize<'de>>(json: &'de [u8], max_depth: usize) -> Result<T, HttpError> {
+pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
+    json: &'de [u8],
+    max_depth: usize,
+) -> Result<T, HttpError> {
     if is_deeper_than(max_depth, json) {
         return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
     }

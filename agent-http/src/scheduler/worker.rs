@@ -218,7 +218,7 @@ impl Worker {
     }
 
     /// Returns the number of deliveries in flight in this process.
-    pub fn deliveries_in_flight(&self) -> usize {
+    pub(crate) fn deliveries_in_flight(&self) -> usize {
         self.claimed_jobs.in_flight_count()
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct CollectedRun {
+pub(crate) struct CollectedRun {
     /// Thread id of the conversation.
     pub thread_id: ThreadId,
     /// Run id.
@@ -30,7 +30,7 @@ pub struct CollectedRun {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct CollectedToolCall {
+pub(crate) struct CollectedToolCall {
     /// The tool call.
     #[serde(flatten)]
     pub call: ToolCall,

@@ -19,7 +19,7 @@ use super::{ClaimRequest, CompanyQuota, Job, MAX_JOBS_PER_CLAIM, Phase, Step};
 
 /// Time for which a job that cannot be read is postponed. Postponing keeps the row, which a later version may be able
 /// to read, without blocking other jobs.
-pub const UNREADABLE_POSTPONE: Duration = Duration::from_secs(60 * 60);
+pub(crate) const UNREADABLE_POSTPONE: Duration = Duration::from_secs(60 * 60);
 
 /// Wake times of the rows that a claim considers. A row's wake time is [`Job::next_run_at`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

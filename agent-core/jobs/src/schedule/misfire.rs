@@ -11,11 +11,11 @@ use super::Schedule;
 
 /// Grace period of [`MisfirePolicy::Skip`]: an occurrence that is less late than this does not count as missed. A
 /// minute, the resolution of cron, so that a restart or a short overload skips nothing.
-pub const MISFIRE_GRACE: Duration = Duration::from_secs(60);
+pub(crate) const MISFIRE_GRACE: Duration = Duration::from_secs(60);
 
 /// Catch-up window of [`MisfirePolicy::RunAll`]: 31 days, so that a monthly job loses nothing, and a job that runs
 /// every second does not catch up on a year. Of older occurrences, only the earliest runs.
-pub const CATCH_UP_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
+pub(crate) const CATCH_UP_WINDOW: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 
 /// Policy of a periodic job for missed occurrences: those that passed while the scheduler was down, the job was
 /// paused or all workers were busy. A one-off job always runs, however late.
@@ -26,9 +26,9 @@ pub enum MisfirePolicy {
     /// Runs once for all missed occurrences, with the scheduled time of the first.
     #[default]
     RunOnce,
-    /// Skips missed occurrences, except the latest if it is less than [`MISFIRE_GRACE`] late.
+    /// Skips missed occurrences, except the latest if it is less than 60 seconds late.
     Skip,
-    /// Runs each missed occurrence, one after another, within [`CATCH_UP_WINDOW`].
+    /// Runs each missed occurrence, one after another, within the last 31 days.
     RunAll,
 }
 
@@ -49,7 +49,7 @@ pub enum OverlapPolicy {
 
 /// Result of [`catch_up`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CatchUp {
+pub(crate) struct CatchUp {
     /// Occurrence to run now; `None` if it is too early or if the missed occurrences are skipped.
     pub run: Option<Timestamp>,
     /// Occurrence after it. It may have passed as well and is then subject to the policy in its turn. `None` at the
@@ -61,7 +61,12 @@ pub struct CatchUp {
 ///
 /// Runs in constant time and memory, however many occurrences were missed: with [`MisfirePolicy::RunAll`], each call
 /// returns one. `next` is later than `due` unless `due` is still in the future, even if the clock was set back.
-pub fn catch_up(schedule: &Schedule, due: Timestamp, now: Timestamp, misfire: MisfirePolicy) -> CatchUp {
+pub(crate) fn catch_up(
+    schedule: &Schedule,
+    due: Timestamp,
+    now: Timestamp,
+    misfire: MisfirePolicy,
+) -> CatchUp {
     if due > now {
         return CatchUp { run: None, next: Some(due) };
     }
@@ -91,7 +96,7 @@ impl OverlapPolicy {
     ///
     /// Occurrences that had passed before the run began were missed and did not overlap; they are left to the misfire
     /// policy.
-    pub fn next_after_run(
+    pub(crate) fn next_after_run(
         self,
         schedule: &Schedule,
         next: Option<Timestamp>,

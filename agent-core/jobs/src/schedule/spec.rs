@@ -14,14 +14,14 @@ use super::error::ScheduleError;
 use super::{Schedule, ceil_to_millis};
 
 /// Maximum distance of a time from now, and maximum interval: ten years. Larger values are usually mistaken units.
-pub const MAX_SCHEDULE_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+pub(crate) const MAX_SCHEDULE_AHEAD: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Minimum interval: one second, as for cron. Each occurrence is stored, claimed and called back; shorter intervals
 /// belong in a timer of the calling program.
-pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum length of a cron expression, in bytes; the longest useful one has about 600.
-pub const MAX_CRON_BYTES: usize = 1024;
+pub(crate) const MAX_CRON_BYTES: usize = 1024;
 
 const DEFAULT_ZONE: &str = "UTC";
 

@@ -14,11 +14,11 @@ use super::MAX_ID_BYTES;
 use agent_core::message::{Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
-pub const MISSING_TOOL_RESULT: &str = "no result: the tool call was interrupted";
+pub(crate) const MISSING_TOOL_RESULT: &str = "no result: the tool call was interrupted";
 
 /// Pairs every tool call with exactly one result, directly after the calling message, in the order of the calls.
 ///
-/// - A call without a result receives [`MISSING_TOOL_RESULT`]; it is removed if its arguments are not valid JSON, as it
+/// - A call without a result receives an error text as result; it is removed if its arguments are not valid JSON, as it
 ///   was never executed.
 /// - A result at another position is moved; one without a call, or whose call has a result already, is removed.
 /// - A repeated call id is changed in the call and its result: `call_1` becomes `call_1-2`.

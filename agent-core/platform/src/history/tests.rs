@@ -1,6 +1,7 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
+use super::repair::MISSING_TOOL_RESULT;
 use super::*;
 use agent_core::message::{Content, ContentPart, MediaSource, ToolCall};
 

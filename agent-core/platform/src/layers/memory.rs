@@ -20,7 +20,7 @@ pub struct MemoryLayer {
 
 impl MemoryLayer {
     /// Maximum number of entries shown.
-    pub const MAX_ENTRIES: usize = 100;
+    pub(crate) const MAX_ENTRIES: usize = 100;
     /// Maximum total length of the entries' text, in bytes. Older entries are dropped first.
     pub const MAX_BYTES: usize = 32 << 10;
 

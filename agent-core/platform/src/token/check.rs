@@ -7,13 +7,13 @@ use crate::ids::check_id;
 use crate::records::MAX_ID_BYTES;
 
 /// Maximum number of origins in a widget token.
-pub const MAX_ORIGINS_PER_TOKEN: usize = 100;
+pub(crate) const MAX_ORIGINS_PER_TOKEN: usize = 100;
 /// Maximum length of an origin, in bytes: a scheme, a host name of full length, and a port.
-pub const MAX_ORIGIN_BYTES: usize = 300;
+pub(crate) const MAX_ORIGIN_BYTES: usize = 300;
 /// Maximum number of tools in an MCP token.
-pub const MAX_TOOLS_PER_TOKEN: usize = 500;
+pub(crate) const MAX_TOOLS_PER_TOKEN: usize = 500;
 /// Maximum length of a label, in bytes.
-pub const MAX_LABEL_BYTES: usize = 200;
+pub(crate) const MAX_LABEL_BYTES: usize = 200;
 
 pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
     check_token_line("companyId", &new.company_id, MAX_ID_BYTES)?;

@@ -18,7 +18,7 @@ use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 
 /// Maximum number of concurrent run tokens in a process.
-pub const MAX_RUN_TOKENS: usize = 50_000;
+pub(crate) const MAX_RUN_TOKENS: usize = 50_000;
 
 /// The run tokens of this process that are valid.
 pub(super) struct RunTokenTable {
@@ -94,7 +94,7 @@ impl RunTokenTable {
 }
 
 /// A run's token that this process issued; revoked on drop.
-pub struct IssuedRunToken {
+pub(crate) struct IssuedRunToken {
     id: Uuid,
     text: Secret,
     live: Arc<LiveTokens>,

@@ -14,7 +14,7 @@ use agent_core::ids::CompanyId;
 /// fits into a record.
 pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
 /// Maximum number of documents created by a company's agents.
-pub const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
+pub(crate) const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
 
 /// Text with a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ pub async fn get_document(
 ///
 /// # Errors
 /// [`WorkspaceError::NotFound`] if the company does not have it; errors of the store.
-pub async fn require_document(
+pub(crate) async fn require_document(
     records: &dyn Records,
     company_id: &CompanyId,
     id: &str,
@@ -102,7 +102,7 @@ pub async fn list_document_summaries(
 
 /// Returns the summaries of the documents with these identifiers, in their order. Those that the company does not
 /// have are left out.
-pub async fn get_document_summaries(
+pub(crate) async fn get_document_summaries(
     records: &dyn Records,
     company_id: &CompanyId,
     ids: &[String],

@@ -15,11 +15,11 @@ use crate::records::{
 use agent_core::ids::{AgentId, CompanyId};
 
 /// Folder of an agent whose role does not name one.
-pub const DEFAULT_MEMORY_FOLDER: &str = "default";
+pub(crate) const DEFAULT_MEMORY_FOLDER: &str = "default";
 /// Maximum number of entries in a folder. Old entries are not evicted, since the loss would go unnoticed.
-pub const MAX_MEMORIES_PER_FOLDER: usize = 1_000;
+pub(crate) const MAX_MEMORIES_PER_FOLDER: usize = 1_000;
 /// Maximum size of the text of a new entry, in bytes.
-pub const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
+pub(crate) const MAX_MEMORY_TEXT_BYTES: usize = 4 * 1024;
 
 /// Memory entry of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Memory {
     pub company_id: CompanyId,
     /// Agent that owns the entry.
     pub agent_id: AgentId,
-    /// Folder; absent or blank is [`DEFAULT_MEMORY_FOLDER`].
+    /// Folder; absent or blank is `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
     /// Text of the entry.

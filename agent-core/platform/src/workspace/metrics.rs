@@ -15,11 +15,11 @@ use crate::records::{Collection, ListQuery, Record, Records, StoreError, to_json
 use agent_core::ids::{AgentId, CompanyId};
 
 /// Maximum size of a metric's name, in bytes.
-pub const MAX_METRIC_NAME_BYTES: usize = 200;
+pub(crate) const MAX_METRIC_NAME_BYTES: usize = 200;
 /// Maximum size of a metric's unit, in bytes.
-pub const MAX_METRIC_UNIT_BYTES: usize = 50;
+pub(crate) const MAX_METRIC_UNIT_BYTES: usize = 50;
 /// Maximum number of values recorded by one agent.
-pub const MAX_METRICS_PER_AGENT: usize = 100_000;
+pub(crate) const MAX_METRICS_PER_AGENT: usize = 100_000;
 
 /// Recorded value of a metric.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,14 +12,14 @@ pub fn utc_time(time: Timestamp) -> String {
 }
 
 /// Formats a time as local time in the IANA zone, `2026-11-21 15:30 Europe/Berlin`; `None` if the zone is unknown.
-pub fn local_time(time: Timestamp, zone: &str) -> Option<String> {
+pub(crate) fn local_time(time: Timestamp, zone: &str) -> Option<String> {
     let time = time.in_tz(zone).ok()?;
     Some(time.strftime("%Y-%m-%d %H:%M %Q").to_string())
 }
 
 /// Parses an RFC 3339 time, or a date with or without a time of day in the IANA zone; UTC without a known zone. The
 /// error describes the fault.
-pub fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, String> {
+pub(crate) fn parse_time(text: &str, zone: Option<&str>) -> Result<Timestamp, String> {
     let text = text.trim();
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);

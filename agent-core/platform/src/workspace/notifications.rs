@@ -13,7 +13,7 @@ use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of notifications per user; the oldest are deleted.
-pub const MAX_NOTIFICATIONS_PER_USER: usize = MAX_PAGE_RECORDS;
+pub(crate) const MAX_NOTIFICATIONS_PER_USER: usize = MAX_PAGE_RECORDS;
 /// Maximum size of the text of a notification, in bytes.
 pub const MAX_NOTIFICATION_BYTES: usize = 4 * 1024;
 
@@ -117,7 +117,7 @@ pub async fn list_notifications(
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if one was changed or deleted since it was listed.
-pub async fn mark_read(
+pub(crate) async fn mark_read(
     records: &dyn Records,
     context: &ExecutionContext,
     listed: &[Record<Notification>],

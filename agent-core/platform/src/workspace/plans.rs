@@ -15,7 +15,7 @@ use agent_core::ids::CompanyId;
 use agent_core::tool::ExecutionContext;
 
 /// Maximum size of the text of a plan, in bytes.
-pub const MAX_PLAN_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_PLAN_BYTES: usize = 64 * 1024;
 
 /// Plan of a todo list.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,7 +10,7 @@ use agent_core::ids::{CompanyId, UserId};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of todos in a list. With titles of maximum size, every byte escaped, they fit into one record.
-pub const MAX_TODOS: usize = 500;
+pub(crate) const MAX_TODOS: usize = 500;
 
 /// Todo list. Stored with its todos as one record, so that a read is a consistent snapshot; todos are in the order of
 /// creation.

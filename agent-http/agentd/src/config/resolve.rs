@@ -41,7 +41,7 @@ impl fmt::Display for SettingSource {
 }
 
 /// Unparsed settings of one service, each with its source, and the errors of resolving them.
-pub struct ResolvedSettings {
+pub(crate) struct ResolvedSettings {
     service: Service,
     values: BTreeMap<&'static str, (String, SettingSource)>,
     faults: Vec<SettingError>,
@@ -60,7 +60,7 @@ impl ResolvedSettings {
     ///
     /// Returns an error if the configuration file cannot be read or is not TOML, since no other setting is then
     /// reliable.
-    pub fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
+    pub(crate) fn new(service: Service, flags: &Flags, env: &dyn Env) -> Result<Self, ConfigError> {
         let mut faults = Vec::new();
         let file = match &flags.config {
             Some(path) => read_toml(path, &mut faults)?,
@@ -76,13 +76,13 @@ impl ResolvedSettings {
     }
 
     /// Returns the settings that the service reads.
-    pub fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
+    pub(crate) fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
         let service = self.service;
         SETTINGS.iter().filter(move |setting| setting.services.contains(&service))
     }
 
     /// Returns true if a setting has a value other than its default.
-    pub fn is_set(&self, name: &str) -> bool {
+    pub(crate) fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|(_, source)| *source != SettingSource::Default)
     }
 
@@ -97,7 +97,7 @@ impl ResolvedSettings {
     /// Formats the settings as TOML, one per line with its source. Secrets are masked. An invalid setting is a
     /// comment without its value, since an invalid URL may contain a password. Errors of the file's keys and of
     /// secret files come last.
-    pub fn print(&self) -> String {
+    pub(crate) fn print(&self) -> String {
         let line = |setting: &Setting| {
             let name = setting.name;
             match self.get(name) {

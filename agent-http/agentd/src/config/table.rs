@@ -4,22 +4,23 @@ use super::Service;
 
 /// Definition of a setting.
 #[derive(Debug, Clone, Copy)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// Name, as in the environment.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Services that read it.
-    pub services: &'static [Service],
+    pub(crate) services: &'static [Service],
     /// Type and bounds of its value.
-    pub kind: SettingKind,
+    pub(crate) kind: SettingKind,
     /// Default values: none, one for all services, or one per service in the order of `services`.
-    pub default: &'static [&'static str],
+    pub(crate) default: &'static [&'static str],
     /// Description in one sentence.
-    pub doc: &'static str,
+    #[cfg_attr(not(test), expect(dead_code, reason = "read by the check of docs/configuration.md"))]
+    pub(crate) doc: &'static str,
 }
 
 impl Setting {
     /// Returns the default for `service`.
-    pub fn default_for(&self, service: Service) -> Option<&'static str> {
+    pub(crate) fn default_for(&self, service: Service) -> Option<&'static str> {
         let place = self.services.iter().position(|other| *other == service)?;
         self.default.get(place).or(self.default.first()).copied()
     }
@@ -28,7 +29,7 @@ impl Setting {
 /// Type of a setting's value, with its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum SettingKind {
+pub(crate) enum SettingKind {
     /// IP address, or `localhost`.
     Host,
     /// Integer within inclusive bounds.
@@ -75,12 +76,12 @@ pub enum SettingKind {
 
 impl SettingKind {
     /// Returns true if values of this kind are secrets.
-    pub fn is_secret(self) -> bool {
+    pub(crate) fn is_secret(self) -> bool {
         matches!(self, Self::Secret { .. })
     }
 
     /// Returns true if `value` must be masked: a secret, or a PostgreSQL URL, which may contain a password.
-    pub fn should_mask(self, value: &str) -> bool {
+    pub(crate) fn should_mask(self, value: &str) -> bool {
         self.is_secret() || matches!(self, Self::Database) && !value.trim_start().starts_with("sqlite:")
     }
 }
@@ -111,7 +112,7 @@ const fn setting(
 }
 
 /// All settings, in the order of the documentation.
-pub const SETTINGS: &[Setting] = &[
+pub(crate) const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
         "PORT",

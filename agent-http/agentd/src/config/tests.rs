@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 
+use super::table::{SETTINGS, Setting};
 use super::*;
 
 type Map<'m> = BTreeMap<&'m str, &'m str>;

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::config::Flags;
 use agent_core::role::RoleSource as _;
-use agentd::config::Flags;
 use tempfile::TempDir;
 
 use super::*;
@@ -57,7 +57,7 @@ impl ImportFixture {
             .roles
             .role(&"acme".into(), &"guide".into())
             .await;
-        let role = role.map_err(|error| agentd::with_source(&error))?.expect("the agent is there");
+        let role = role.map_err(|error| crate::with_source(&error))?.expect("the agent is there");
         Ok(role.content.messenger_token.as_ref().map(|token| token.expose().to_owned()))
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use agentd::config::Flags;
+use crate::config::Flags;
 use serde_json::{Value, json};
 
 use super::*;

@@ -235,7 +235,7 @@ fn normalize_host(host: Host) -> Option<Host> {
 /// An IPv4 address embedded in an IPv6 address is judged by itself if the kernel or the network translates it
 /// (IPv4-mapped, and the NAT64 prefix of RFC 6052). Tunnel addresses that embed one (6to4, Teredo, and the deprecated
 /// IPv4-compatible form) are refused regardless of the embedded address.
-pub fn is_public(address: IpAddr) -> bool {
+pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => !NOT_PUBLIC_V4.iter().any(|network| network.contains(&v4)),
         IpAddr::V6(v6) => match embedded_ipv4(v6) {

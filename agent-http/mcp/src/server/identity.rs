@@ -18,7 +18,7 @@ use super::admission::AdmissionError;
 use super::query::QueryParams;
 
 /// Name of the query parameter that carries a token.
-pub const TOKEN_PARAMETER: &str = "token";
+pub(crate) const TOKEN_PARAMETER: &str = "token";
 
 /// The user and agent that a credential stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
