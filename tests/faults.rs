@@ -6,6 +6,7 @@
 
 mod leaving;
 mod provider;
+mod shutdown;
 mod table;
 
 use std::time::{Duration, Instant};

@@ -63,18 +63,26 @@ async fn what_runs_may_finish_when_the_service_stops() {
 }
 
 #[tokio::test]
-async fn what_outlives_the_drain_is_cut() {
-    let vendor = ControlledVendor::start().await;
-    let app = server::app(&workspace(&vendor.base_url(), "held"), &[("DRAIN_MS", "200")]).await;
-    let mut response = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
-    response.chunk().await.expect("more").expect("the stream has begun");
-    app.stop();
-    tokio::time::timeout(TEST_TIMEOUT, app.stopped()).await.expect("it does not wait for ever");
-    let mut cut = response.chunk().await;
-    while let Ok(Some(_)) = cut {
-        cut = response.chunk().await;
+async fn readiness_fails_before_the_listener_closes() {
+    // Longer than the test: only the second signal ends it.
+    let settings = [("LAME_DUCK_MS", "600000")];
+    let app = server::app(&workspace("http://unused.example/v1", "m"), &settings).await;
+    let runtime = server::runtime(&settings).await;
+    for server in [app, runtime] {
+        let get = async |path: &str| {
+            // A client of its own opens a new connection.
+            let response = server.request("GET", path).send().await.expect("it listens");
+            (response.status().as_u16(), response.text().await.expect("a body"))
+        };
+        assert_eq!(get("/readyz").await, (200, r#"{"status":"ok"}"#.to_owned()));
+        server.stop();
+        assert_eq!(get("/readyz").await, (503, r#"{"status":"draining"}"#.to_owned()));
+        assert_eq!(get("/livez").await, (200, r#"{"status":"ok"}"#.to_owned()));
+        server.end();
+        let address = server.address;
+        tokio::time::timeout(TEST_TIMEOUT, server.stopped()).await.expect("a second signal ends it at once");
+        TcpStream::connect(address).await.expect_err("nothing is accepted any more");
     }
-    cut.expect_err("a stream that was cut does not look like one that has ended");
 }
 
 #[tokio::test]

@@ -40,6 +40,8 @@ pub enum AgentErrorKind {
     UnknownProvider,
     /// The request cannot be answered as it is, such as a prompt that exceeds the budget after trimming.
     InvalidRequest,
+    /// The server ends the run because it shuts down; another process can answer a retry.
+    ShuttingDown,
     /// A bug in this software.
     Internal,
 }
@@ -60,6 +62,7 @@ impl AgentErrorKind {
             Self::ProviderNotImplemented => "PROVIDER_NOT_IMPLEMENTED",
             Self::UnknownProvider => "UNKNOWN_PROVIDER",
             Self::InvalidRequest => "INVALID_REQUEST",
+            Self::ShuttingDown => "SERVER_SHUTTING_DOWN",
             Self::Internal => "INTERNAL",
         }
     }
@@ -80,6 +83,7 @@ impl AgentErrorKind {
             ProviderNotImplemented,
             UnknownProvider,
             InvalidRequest,
+            ShuttingDown,
             Internal,
         ]
         .into_iter()

@@ -126,6 +126,8 @@ codes! {
     /// The store cannot be read or written: the disk is full, or the database does not answer. No part of the request
     /// was committed.
     StoreUnavailable = "STORE_UNAVAILABLE", SERVICE_UNAVAILABLE;
+    /// The server shuts down before the request is answered. In a stream it is a `RUN_ERROR`.
+    ServerShuttingDown = "SERVER_SHUTTING_DOWN", SERVICE_UNAVAILABLE;
     /// The backend did not answer in time.
     BackendTimeout = "BACKEND_TIMEOUT", GATEWAY_TIMEOUT;
 }

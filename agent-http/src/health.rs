@@ -1,7 +1,6 @@
 //! Health of a service: liveness, readiness, status and metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
@@ -11,13 +10,14 @@ use serde_json::{Value, json};
 use crate::body::full;
 use crate::metrics::Metrics;
 use crate::service::HandlerResult;
+use crate::shutdown::{Shutdown, ShutdownStage};
 
 /// Health endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HealthRoute {
     /// `GET /livez`: liveness; 200 while the process answers.
     Live,
-    /// `GET /readyz`: readiness; 503 while the process drains.
+    /// `GET /readyz`: readiness; 503 once the shutdown has begun.
     Ready,
     /// `GET /health`: status, version and uptime.
     Health,
@@ -28,20 +28,16 @@ pub(crate) enum HealthRoute {
 /// State that the health endpoints report.
 pub struct HealthState {
     started: Instant,
-    draining: AtomicBool,
+    shutdown: Shutdown,
     extra: Value,
     metrics: Arc<Metrics>,
 }
 
 impl HealthState {
-    /// Creates the state of a service that is ready. `extra` is an object whose members are added to `/health`.
-    pub fn new(extra: Value) -> Self {
-        Self { started: Instant::now(), draining: AtomicBool::new(false), extra, metrics: Arc::default() }
-    }
-
-    /// Makes readiness fail, so that no new traffic is sent.
-    pub fn start_drain(&self) {
-        self.draining.store(true, Ordering::Relaxed);
+    /// Creates the state of a service, which is ready until `shutdown` begins. `extra` is an object whose members are
+    /// added to `/health`.
+    pub fn new(extra: Value, shutdown: Shutdown) -> Self {
+        Self { started: Instant::now(), shutdown, extra, metrics: Arc::default() }
     }
 
     /// Returns the service's metrics.
@@ -60,9 +56,8 @@ impl HealthState {
         if route == HealthRoute::Metrics {
             return Ok(self.metrics.response());
         }
-        let draining = self.draining.load(Ordering::Relaxed);
         let (mut status, mut body) = match route {
-            HealthRoute::Ready if draining => {
+            HealthRoute::Ready if self.shutdown.stage() > ShutdownStage::Running => {
                 (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"}))
             }
             _ => (StatusCode::OK, json!({"status": "ok"})),

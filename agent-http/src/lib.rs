@@ -27,6 +27,7 @@
 //! - [`auth`]: authentication from the request head alone, before the body is read.
 //! - [`cors`]: cross-origin resource sharing: the origins whose pages may send requests.
 //! - [`error`]: HTTP errors as RFC 9457 problem details.
+//! - [`shutdown`]: stages of a graceful shutdown, which a service's server, streams and health share.
 //! - [`stream`]: encoders of a run's event stream in four formats.
 //! - [`webhook`]: signed calls from one service to another.
 //!
@@ -57,6 +58,7 @@ pub mod runtime;
 pub mod scheduler;
 pub mod serve;
 pub mod service;
+pub mod shutdown;
 pub mod state;
 pub mod stream;
 pub mod webhook;

@@ -25,7 +25,6 @@ mod target;
 mod tests;
 mod workers;
 
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -34,7 +33,9 @@ use agent_client::relay::RelayOptions;
 use tokio::net::TcpListener;
 
 use crate::service::HttpService;
+use crate::shutdown::Shutdown;
 
+pub use accept::FINAL_EVENT_TIMEOUT;
 pub use workers::Workers;
 
 /// Limits and optimizations of a server. Every limit is finite; [`Default`] has the documented values.
@@ -49,7 +50,11 @@ pub struct ServeLimits {
     pub head_bytes: usize,
     /// Maximum time without progress while there is data to write; 30 s. The connection is then dropped.
     pub write_stall: Duration,
-    /// Time that running exchanges have to finish after the shutdown signal; 10 s. They are then dropped.
+    /// Time from the shutdown signal in which new requests are still accepted, so that load balancers learn of it from
+    /// `/readyz`; 0.
+    pub lame_duck: Duration,
+    /// Time that running exchanges have to finish after [`lame_duck`](Self::lame_duck); 10 s. Runs are ended with an
+    /// error shortly before, see [`FINAL_EVENT_TIMEOUT`]. What is left then is dropped.
     pub drain: Duration,
     /// Optimizations of responses that stream; those of the build.
     pub relay: RelayOptions,
@@ -62,6 +67,7 @@ impl Default for ServeLimits {
             head_read: Duration::from_secs(10),
             head_bytes: 64 * 1024,
             write_stall: Duration::from_secs(30),
+            lame_duck: Duration::ZERO,
             drain: Duration::from_secs(10),
             relay: RelayOptions::default(),
         }
@@ -74,11 +80,14 @@ impl Default for ServeLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub SocketAddr);
 
-/// Serves HTTP/1.1 on `listener` until `shutdown` completes, then drains.
+/// Serves HTTP/1.1 on `listener` until `shutdown` begins, then drains.
 ///
 /// Each request carries a [`crate::request_id::RequestId`] and a [`Peer`] in its extensions. Draining closes the
-/// listener and idle connections, lets running exchanges finish for at most [`ServeLimits::drain`] and drops the
-/// rest. Dropping the returned future drops every connection.
+/// listener and idle connections and lets running exchanges finish. [`FINAL_EVENT_TIMEOUT`] before
+/// [`ServeLimits::drain`] is over, or when [`Shutdown::end`] is called, runs that share `shutdown` by
+/// [`StreamLimits`](crate::stream::StreamLimits) end with an error, requests without a response are answered 503
+/// `SERVER_SHUTTING_DOWN`, and what is left after that time is dropped. Dropping the returned future drops every
+/// connection.
 ///
 /// # Errors
 ///
@@ -88,7 +97,7 @@ pub async fn serve<S: HttpService>(
     listener: TcpListener,
     service: S,
     limits: ServeLimits,
-    shutdown: impl Future<Output = ()>,
+    shutdown: Shutdown,
 ) -> io::Result<()> {
     serve_on(None, listener, service, limits, shutdown).await
 }
@@ -104,7 +113,7 @@ impl Workers {
         listener: TcpListener,
         service: S,
         limits: ServeLimits,
-        shutdown: impl Future<Output = ()>,
+        shutdown: Shutdown,
     ) -> io::Result<()> {
         serve_on(Some(self), listener, service, limits, shutdown).await
     }
@@ -115,7 +124,7 @@ async fn serve_on<S: HttpService>(
     listener: TcpListener,
     service: S,
     limits: ServeLimits,
-    shutdown: impl Future<Output = ()>,
+    shutdown: Shutdown,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
     tracing::debug!(%address, "listening");

@@ -50,13 +50,13 @@ pub type HandlerResult = Result<Response<ResponseBody>, HttpError>;
 ///
 /// ```no_run
 /// # async fn run(listener: tokio::net::TcpListener) -> Result<(), Box<dyn std::error::Error>> {
-/// use agent_http::{cors, error::HttpError, serve, service::service_fn};
+/// use agent_http::{cors, error::HttpError, serve, service::service_fn, shutdown::Shutdown};
 /// use tower::Layer;
 ///
 /// let app = service_fn(|_request| async { Err(HttpError::not_found()) });
 /// let origins = cors::parse_origins("https://app.example")?;
 /// let app = cors::layer(origins, ["/api/agent/chat"], cors::ProtocolHeaders::default()).layer(app);
-/// serve::serve(listener, app, serve::ServeLimits::default(), std::future::pending()).await?;
+/// serve::serve(listener, app, serve::ServeLimits::default(), Shutdown::default()).await?;
 /// # Ok(())
 /// # }
 /// ```

@@ -21,6 +21,7 @@ use http_body_util::BodyExt;
 
 use crate::body::EntersSpan;
 use crate::service::HandlerResult;
+use crate::shutdown::Shutdown;
 
 mod body;
 mod collect;
@@ -37,8 +38,8 @@ pub use negotiate::{Framing, NegotiationError, negotiate};
 use encode::Encoder;
 use watch::TimeoutStream;
 
-/// Limits and optimizations of a streamed response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Limits and optimizations of a streamed response, and what ends it early.
+#[derive(Debug, Clone)]
 pub struct StreamLimits {
     /// Maximum time without an event; 120 s.
     pub idle_timeout: Duration,
@@ -48,6 +49,8 @@ pub struct StreamLimits {
     pub max_collected_bytes: usize,
     /// Optimizations of encoding and writing; those of the build.
     pub relay: RelayOptions,
+    /// Shutdown of the service, at whose end a run fails; by default one that never begins.
+    pub shutdown: Shutdown,
 }
 
 impl Default for StreamLimits {
@@ -57,6 +60,7 @@ impl Default for StreamLimits {
             run_timeout: Duration::from_secs(30 * 60),
             max_collected_bytes: 8 * 1024 * 1024,
             relay: RelayOptions::default(),
+            shutdown: Shutdown::default(),
         }
     }
 }

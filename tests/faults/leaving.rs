@@ -10,6 +10,7 @@ use agent_client::outbound::OutboundClient;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::testing::FakeTools;
 use agent_core::turn::Platform;
+use agent_http::shutdown::Shutdown;
 use agent_http::{app, serve};
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
@@ -236,9 +237,10 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };
     let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
     let platform = Platform::new(stores.roles.clone()).with_tools(tools).with_backend(backend);
-    let mut app = compose::application(&config, address, stores, None).expect("it is right");
+    let mut app =
+        compose::application(&config, address, stores, None, &Shutdown::default()).expect("it is right");
     app.platform = platform;
     let service = app::service(Arc::new(app));
-    tokio::spawn(serve::serve(listener, service, config.server.serve.clone(), std::future::pending()));
+    tokio::spawn(serve::serve(listener, service, config.server.serve.clone(), Shutdown::default()));
     address
 }

@@ -9,6 +9,7 @@ use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_http::shutdown::Shutdown;
 use agent_mcp::server::{AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::memory::MemoryRecords;
 use tokio::net::TcpListener;
@@ -48,7 +49,7 @@ async fn start_server() -> String {
         *request.uri_mut() = format!("/?token={TOKEN}").parse().expect("an address");
         async move { mcp::handle(&server, &BodyLimits::default(), request).await }
     });
-    tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
+    tokio::spawn(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()));
     url
 }
 

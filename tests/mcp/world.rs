@@ -12,6 +12,7 @@ use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_http::shutdown::Shutdown;
 use agent_mcp::server::{
     AgentLimits, HostGuard, Identity, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
     TokenResolver,
@@ -230,7 +231,7 @@ impl McpTestServer {
             let server = handler.clone();
             async move { mcp::handle(&server, &BodyLimits::default(), request).await }
         });
-        tokio::spawn(serve::serve(listener, service, ServeLimits::default(), std::future::pending()));
+        tokio::spawn(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()));
         Self { address, server, tokens, stage, client: support::client() }
     }
 

@@ -9,6 +9,7 @@ use agent_core::tool::{
 };
 use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::serve;
+use agent_http::shutdown::Shutdown;
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
@@ -101,7 +102,8 @@ async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> Socke
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let mut app = compose::application(&config, address, stores.clone(), None).expect("an application");
+    let mut app = compose::application(&config, address, stores.clone(), None, &Shutdown::default())
+        .expect("an application");
     let (url, secret) = (Url::parse(pulse_url).expect("an address"), Secret::new(PULSE_SECRET));
     let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
     app.pulse = SchedulerLink::new(SchedulerLinkConfig {
@@ -117,7 +119,7 @@ async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> Socke
         clock: Arc::new(agent_core::clock::SystemClock),
     });
     let service = app::service(Arc::new(app));
-    tokio::spawn(serve::serve(listener, service, serve::ServeLimits::default(), std::future::pending()));
+    tokio::spawn(serve::serve(listener, service, serve::ServeLimits::default(), Shutdown::default()));
     address
 }
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agentd::config::{Flags, ProcessEnv, SchedulerConfig};
-use agentd::run::{self, ShutdownSignal};
+use agentd::run;
 use agentd::{logging, stores};
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
@@ -180,7 +180,5 @@ async fn a_scheduler_until_it_is_killed() {
     let address = listener.local_addr().expect("it listens");
     // `println!` would go to the test harness, which may capture it.
     writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");
-    run::serve_scheduler(&config, listener, jobs, store, ShutdownSignal::on_signal())
-        .await
-        .expect("it serves");
+    run::serve_scheduler(&config, listener, jobs, store, run::shutdown_on_signal()).await.expect("it serves");
 }

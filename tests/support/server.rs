@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
+use agent_http::shutdown::Shutdown;
 use agent_jobs::job::JobStore;
 use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
-use agentd::run::{self, ShutdownSignal};
+use agentd::run;
 use agentd::stores::Stores;
 use serde_json::Value;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Secret that signs session tokens (`SESSION_SECRET`).
@@ -23,7 +23,7 @@ pub const INTERNAL_SECRET: &str = "internal-canary-0123456789";
 /// A running service; stops when dropped.
 pub struct Server {
     pub address: SocketAddr,
-    stop: watch::Sender<bool>,
+    shutdown: Shutdown,
     task: JoinHandle<()>,
 }
 
@@ -41,12 +41,17 @@ impl Server {
 
     /// Requests a graceful shutdown, as a signal does.
     pub fn stop(&self) {
-        self.stop.send_replace(true);
+        self.shutdown.begin();
+    }
+
+    /// Ends what still runs, as a second signal does.
+    pub fn end(&self) {
+        self.shutdown.end();
     }
 
     /// Waits until the service has stopped.
-    pub async fn stopped(self) {
-        self.task.await.expect("it does not panic");
+    pub async fn stopped(mut self) {
+        (&mut self.task).await.expect("it does not panic");
     }
 
     /// Posts JSON to the chat endpoint as user `u1` of company `c1`.
@@ -64,6 +69,12 @@ impl Server {
             .send()
             .await
             .expect("the application answers")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown.begin();
     }
 }
 
@@ -98,11 +109,14 @@ pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
 pub async fn app_with_config(config: AppConfig, stores: Stores) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = ShutdownSignal::manual();
-    let task = tokio::spawn(async move {
-        run::serve_app(&config, listener, stores, None, stop).await.expect("the application serves");
+    let shutdown = Shutdown::default();
+    let task = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            run::serve_app(&config, listener, stores, None, shutdown).await.expect("the application serves");
+        }
     });
-    Server { address, stop: stopper, task }
+    Server { address, shutdown, task }
 }
 
 /// Starts the agent runtime; loopback is allowed, and `settings` override the defaults.
@@ -121,11 +135,14 @@ pub fn runtime_config(settings: &[(&str, &str)]) -> RuntimeConfig {
 pub async fn runtime_with_config(config: RuntimeConfig) -> Server {
     let listener = run::listen(config.server.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = ShutdownSignal::manual();
-    let task = tokio::spawn(async move {
-        run::serve_runtime(&config, listener, stop).await.expect("the runtime serves");
+    let shutdown = Shutdown::default();
+    let task = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            run::serve_runtime(&config, listener, shutdown).await.expect("the runtime serves");
+        }
     });
-    Server { address, stop: stopper, task }
+    Server { address, shutdown, task }
 }
 
 /// Secret shared by the application and the scheduler (`PULSE_SECRET`).
@@ -138,11 +155,16 @@ pub async fn scheduler(jobs: Arc<dyn JobStore>, callback: &str, settings: &[(&st
     let config = SchedulerConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = run::listen(config.listen).await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
-    let (stopper, stop) = ShutdownSignal::manual();
-    let task = tokio::spawn(async move {
-        run::serve_scheduler(&config, listener, jobs, "test", stop).await.expect("the scheduler serves");
+    let shutdown = Shutdown::default();
+    let task = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            run::serve_scheduler(&config, listener, jobs, "test", shutdown)
+                .await
+                .expect("the scheduler serves");
+        }
     });
-    Server { address, stop: stopper, task }
+    Server { address, shutdown, task }
 }
 
 /// Mints a session token that is valid for ten minutes.

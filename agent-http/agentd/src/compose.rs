@@ -24,6 +24,7 @@ use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
+use agent_http::shutdown::Shutdown;
 use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
@@ -52,6 +53,7 @@ pub fn application(
     bound: SocketAddr,
     stores: Stores,
     local: Option<Arc<dyn Model>>,
+    shutdown: &Shutdown,
 ) -> Result<App, StartError> {
     let server = &config.server;
     let outbound = OutboundClient::new(server.outbound.clone())?;
@@ -89,8 +91,8 @@ pub fn application(
         .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
         caps: RunRateLimits::new(tokens, Arc::new(SystemClock)),
-        stream: stream_limits(server),
-        base: service_base(server, json!({"service": "app"})),
+        stream: stream_limits(server, shutdown),
+        base: service_base(server, json!({"service": "app"}), shutdown),
     })
 }
 
@@ -186,7 +188,7 @@ fn platform(
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub(crate) fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError> {
+pub(crate) fn runtime(config: &RuntimeConfig, shutdown: &Shutdown) -> Result<RuntimeState, StartError> {
     let server = &config.server;
     let outbound = OutboundClient::new(server.outbound.clone())?;
     Ok(RuntimeState {
@@ -201,8 +203,8 @@ pub(crate) fn runtime(config: &RuntimeConfig) -> Result<RuntimeState, StartError
         discoveries: DiscoveryCache::default(),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),
-        stream: stream_limits(server),
-        base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS})),
+        stream: stream_limits(server, shutdown),
+        base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS}), shutdown),
     })
 }
 
@@ -214,9 +216,10 @@ pub(crate) fn scheduler(
     config: &SchedulerConfig,
     jobs: Arc<dyn JobStore>,
     store_kind: &'static str,
+    shutdown: &Shutdown,
 ) -> Result<Scheduler, StartError> {
     let outbound = OutboundClient::new(config.outbound.clone())?;
-    let health = HealthState::new(json!({"service": "scheduler"}));
+    let health = HealthState::new(json!({"service": "scheduler"}), shutdown.clone());
     let callback = CallbackClient {
         outbound,
         url: config.callback_url.clone(),
@@ -260,20 +263,21 @@ fn ollama(config: &OllamaConfig, outbound: &OutboundClient) -> OllamaServer {
 }
 
 /// Builds the state that every service of a server has. `extra` is added to `/health`.
-fn service_base(server: &ServerConfig, extra: Value) -> ServiceBase {
+fn service_base(server: &ServerConfig, extra: Value, shutdown: &Shutdown) -> ServiceBase {
     ServiceBase {
         body: server.body.clone(),
         json_depth: server.json_depth,
-        health: HealthState::new(extra),
+        health: HealthState::new(extra, shutdown.clone()),
         origins: server.origins.clone(),
     }
 }
 
-fn stream_limits(server: &ServerConfig) -> StreamLimits {
+fn stream_limits(server: &ServerConfig, shutdown: &Shutdown) -> StreamLimits {
     StreamLimits {
         idle_timeout: server.stream_idle,
         run_timeout: server.run_timeout,
         relay: server.serve.relay,
+        shutdown: shutdown.clone(),
         ..StreamLimits::default()
     }
 }

@@ -13,7 +13,7 @@ use agent_http::auth::mint_session;
 use agent_platform::records::Inventory;
 
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
-use crate::run::{self, ShutdownSignal};
+use crate::run;
 use crate::stores::{self, Stores};
 use crate::{StartError, logging, weights};
 
@@ -72,11 +72,11 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
         && stores.roles.find_company(&DEMO_AGENT_ID.into()).await?.as_deref() == Some(DEMO_ID);
     print_welcome(&app, &origin, &options, has_demo)?;
 
-    let stop = ShutdownSignal::on_signal();
+    let shutdown = run::shutdown_on_signal();
     tokio::try_join!(
-        run::serve_app(&app, listener, stores, local, stop.clone()),
-        run::serve_runtime(&runtime, runtime_listener, stop.clone()),
-        run::serve_scheduler(&scheduler, scheduler_listener, jobs, jobs_in, stop),
+        run::serve_app(&app, listener, stores, local, shutdown.clone()),
+        run::serve_runtime(&runtime, runtime_listener, shutdown.clone()),
+        run::serve_scheduler(&scheduler, scheduler_listener, jobs, jobs_in, shutdown),
     )?;
     Ok(())
 }

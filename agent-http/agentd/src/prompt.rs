@@ -15,6 +15,7 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
+use agent_http::shutdown::Shutdown;
 
 use self::report::Styles;
 use crate::cli::{AgentArgs, PromptArgs};
@@ -53,9 +54,14 @@ async fn show_from(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let principal = principal(&stores, &asked).await?;
-    let platform =
-        compose::application(config, config.server.listen, stores, weights::open_configured(config)?)?
-            .platform;
+    let platform = compose::application(
+        config,
+        config.server.listen,
+        stores,
+        weights::open_configured(config)?,
+        &Shutdown::default(),
+    )?
+    .platform;
     let messages = asked.message.map(Message::user).into_iter().collect();
     let turn = TurnRequest { todo_list_id: asked.todo_list, ..TurnRequest::new(asked.agent, messages) };
     let preview = match preview_turn(&platform, &principal, turn).await {

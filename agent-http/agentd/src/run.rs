@@ -1,22 +1,29 @@
 //! Runs services until a stop signal.
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::model::Model;
 use agent_http::serve::{ServeLimits, Workers};
 use agent_http::service::HttpService;
+use agent_http::shutdown::{Shutdown, ShutdownStage};
 use agent_http::{app, runtime, scheduler, serve};
 use agent_jobs::job::JobStore;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use crate::config::{AppConfig, RuntimeConfig, SchedulerConfig};
 use crate::stores::{self, Stores};
 use crate::{StartError, compose};
+
+/// Time after the second signal in which the process may end by itself. It is longer than the server's own
+/// [`FINAL_EVENT_TIMEOUT`](agent_http::serve::FINAL_EVENT_TIMEOUT).
+const FORCED_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Exit code of a process that had to be ended by force: that of an interrupted shell command.
+const FORCED_EXIT_CODE: i32 = 130;
 
 /// Runs the application until a stop signal.
 ///
@@ -25,7 +32,7 @@ use crate::{StartError, compose};
 pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
     let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
-    serve_app(&config, listener, stores, local, ShutdownSignal::on_signal()).await
+    serve_app(&config, listener, stores, local, shutdown_on_signal()).await
 }
 
 /// Runs the agent runtime until a stop signal.
@@ -34,7 +41,7 @@ pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Res
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
     let listener = listen(config.server.listen).await?;
-    serve_runtime(&config, listener, ShutdownSignal::on_signal()).await
+    serve_runtime(&config, listener, shutdown_on_signal()).await
 }
 
 /// Runs the scheduler until a stop signal.
@@ -44,10 +51,10 @@ pub(crate) async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 pub(crate) async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
     let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
-    serve_scheduler(&config, listener, jobs, store, ShutdownSignal::on_signal()).await
+    serve_scheduler(&config, listener, jobs, store, shutdown_on_signal()).await
 }
 
-/// Serves the application on a listener until `stop`.
+/// Serves the application on a listener until `shutdown`.
 ///
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
@@ -56,46 +63,43 @@ pub async fn serve_app(
     listener: TcpListener,
     stores: Stores,
     local: Option<Arc<dyn Model>>,
-    stop: ShutdownSignal,
+    shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let app = Arc::new(compose::application(config, address, stores, local)?);
+    let app = Arc::new(compose::application(config, address, stores, local, &shutdown)?);
     info!(%address, "application listening");
-    let shutdown = stop.run_on_stop({
-        let app = app.clone();
-        move || {
-            app.base.health.start_drain();
+    let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
+    let stop_tools = tokio::spawn({
+        let (app, draining) = (app.clone(), shutdown.wait_for(ShutdownStage::Draining));
+        async move {
+            draining.await;
             app.tools.server.stop();
         }
     });
-    let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
     let limits = config.server.serve.clone();
     let served = serve_streams(listener, app::service(app.clone()), limits, shutdown).await;
     upkeep.abort();
+    stop_tools.abort();
     app.tools.server.audit().flush().await;
     served
 }
 
-/// Serves the agent runtime on a listener until `stop`.
+/// Serves the agent runtime on a listener until `shutdown`.
 ///
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub async fn serve_runtime(
     config: &RuntimeConfig,
     listener: TcpListener,
-    stop: ShutdownSignal,
+    shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let runtime = Arc::new(compose::runtime(config)?);
+    let runtime = Arc::new(compose::runtime(config, &shutdown)?);
     info!(%address, "agent runtime listening");
-    let shutdown = stop.run_on_stop({
-        let runtime = runtime.clone();
-        move || runtime.base.health.start_drain()
-    });
     serve_streams(listener, runtime::service(runtime), config.server.serve.clone(), shutdown).await
 }
 
-/// Serves the scheduler on a listener and delivers jobs until `stop`. `store` is the name of the job store's
+/// Serves the scheduler on a listener and delivers jobs until `shutdown`. `store` is the name of the job store's
 /// kind.
 ///
 /// # Errors
@@ -105,16 +109,12 @@ pub async fn serve_scheduler(
     listener: TcpListener,
     jobs: Arc<dyn JobStore>,
     store: &'static str,
-    stop: ShutdownSignal,
+    shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let scheduler = Arc::new(compose::scheduler(config, jobs, store)?);
+    let scheduler = Arc::new(compose::scheduler(config, jobs, store, &shutdown)?);
     info!(%address, store, "scheduler listening");
-    let shutdown = stop.clone().run_on_stop({
-        let scheduler = scheduler.clone();
-        move || scheduler.base.health.start_drain()
-    });
-    let worker = scheduler.worker.clone().run(stop.run_on_stop(|| ()));
+    let worker = scheduler.worker.clone().run(shutdown.clone());
     let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
     let (served, ()) = tokio::join!(served, worker);
     served.map_err(StartError::Serve)
@@ -125,7 +125,7 @@ async fn serve_streams<S: HttpService>(
     listener: TcpListener,
     service: S,
     limits: ServeLimits,
-    shutdown: impl Future<Output = ()>,
+    shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let served = if limits.relay.thread_per_core {
         let workers = Workers::one_per_core().map_err(StartError::Serve)?;
@@ -144,60 +144,54 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })
 }
 
-/// Stop signal. Clones share the signal.
-#[derive(Clone)]
-pub struct ShutdownSignal(watch::Receiver<bool>);
-
-impl ShutdownSignal {
-    /// Creates a stop signal for SIGINT and SIGTERM. A second signal exits the process immediately with code
-    /// 130. Requires a tokio runtime.
-    pub fn on_signal() -> Self {
-        let (stopper, stop) = watch::channel(false);
-        tokio::spawn(async move {
-            for code in [None, Some(130)] {
-                wait_for_os_signal().await;
-                if let Some(code) = code {
-                    std::process::exit(code);
-                }
-                info!("shutting down: running requests may finish; a second signal aborts them");
-                stopper.send_replace(true);
-            }
-        });
-        Self(stop)
-    }
-
-    /// Creates a stop signal that is set by sending `true` or by dropping the sender.
-    pub fn manual() -> (watch::Sender<bool>, Self) {
-        let (stopper, stop) = watch::channel(false);
-        (stopper, Self(stop))
-    }
-
-    async fn run_on_stop(mut self, act: impl FnOnce()) {
-        // An error means that the sender was dropped, which stops too.
-        let _ = self.0.wait_for(|stopped| *stopped).await;
-        act();
-    }
-}
-
-async fn wait_for_os_signal() {
-    let wait = |kind| async move {
-        match signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "signal handler failed");
-                std::future::pending::<()>().await;
-            }
+/// Returns a shutdown that SIGINT or SIGTERM begins. A second signal ends what still runs; a third one, or
+/// [`FORCED_EXIT_TIMEOUT`] after the second, exits the process with code [`FORCED_EXIT_CODE`]. Requires a tokio
+/// runtime.
+pub fn shutdown_on_signal() -> Shutdown {
+    let shutdown = Shutdown::default();
+    tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            let mut signals = StopSignals::new();
+            signals.recv().await;
+            info!("shutting down: running requests may finish; a second signal ends them");
+            shutdown.begin();
+            signals.recv().await;
+            info!("ending running requests; a third signal exits at once");
+            shutdown.end();
+            let _ = tokio::time::timeout(FORCED_EXIT_TIMEOUT, signals.recv()).await;
+            std::process::exit(FORCED_EXIT_CODE);
         }
-    };
-    let (interrupt, terminate) = (wait(SignalKind::interrupt()), wait(SignalKind::terminate()));
-    wait_for_either(interrupt, terminate).await;
+    });
+    shutdown
 }
 
-async fn wait_for_either(a: impl Future<Output = ()>, b: impl Future<Output = ()>) {
-    tokio::select! {
-        () = a => {}
-        () = b => {}
+/// Listeners for the signals that stop a process, kept so that a signal between two waits is not lost.
+struct StopSignals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+}
+
+impl StopSignals {
+    fn new() -> Self {
+        let listen =
+            |kind| signal(kind).inspect_err(|error| tracing::warn!(%error, "signal handler failed")).ok();
+        Self { interrupt: listen(SignalKind::interrupt()), terminate: listen(SignalKind::terminate()) }
     }
+
+    async fn recv(&mut self) {
+        tokio::select! {
+            () = recv_from(&mut self.interrupt) => {}
+            () = recv_from(&mut self.terminate) => {}
+        }
+    }
+}
+
+async fn recv_from(signals: &mut Option<Signal>) {
+    if let Some(signals) = signals
+        && signals.recv().await.is_some()
+    {
+        return;
+    }
+    std::future::pending().await
 }

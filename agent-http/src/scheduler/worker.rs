@@ -18,7 +18,6 @@ mod starts;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -34,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::delivery::CallbackClient;
 use super::meters::SchedulerMetrics;
+use crate::shutdown::{Shutdown, ShutdownStage};
 use held::{ClaimKey, ClaimedJobs};
 
 /// Maximum time between two polls of a loop, since a store may not notify of another process's changes.
@@ -152,10 +152,10 @@ impl Worker {
         }
     }
 
-    /// Delivers jobs until `stop` completes, then drains: claimed jobs that have not started are released at once;
-    /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it. Call it once
-    /// per worker.
-    pub async fn run(self: Arc<Self>, stop: impl Future<Output = ()>) {
+    /// Delivers jobs until `shutdown` begins, then drains: claimed jobs that have not started are released at once;
+    /// in-flight deliveries may finish within [`WorkerLimits::drain_timeout`] and are aborted after it, or when
+    /// [`Shutdown::end`] is called. Call it once per worker.
+    pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
         // Dropping this future aborts the deliveries, which run in tasks of their own.
         let _end = self.aborting.clone().drop_guard();
         // The capacity is one outcome per delivery slot, so a send never waits.
@@ -168,12 +168,12 @@ impl Worker {
             );
         };
         let signal = async {
-            stop.await;
+            shutdown.wait_for(ShutdownStage::LameDuck).await;
             self.stopping.cancel();
         };
         let main = async {
             tokio::join!(supply, signal);
-            self.drain().await;
+            self.drain(&shutdown).await;
         };
         tokio::select! {
             () = main => {}
@@ -181,11 +181,16 @@ impl Worker {
         }
     }
 
-    async fn drain(&self) {
+    async fn drain(&self, shutdown: &Shutdown) {
         let left = self.claimed_jobs.release_all();
         self.release(left).await;
-        let ended = tokio::time::timeout(self.limits.drain_timeout, self.claimed_jobs.wait_idle()).await;
-        if ended.is_err() {
+        let is_idle = tokio::select! {
+            biased;
+            () = self.claimed_jobs.wait_idle() => true,
+            () = shutdown.wait_for(ShutdownStage::Ending) => false,
+            () = tokio::time::sleep(self.limits.drain_timeout) => false,
+        };
+        if !is_idle {
             tracing::warn!(
                 deliveries = self.claimed_jobs.in_flight_count(),
                 "aborting deliveries that exceeded the drain timeout"

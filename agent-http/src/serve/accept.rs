@@ -14,10 +14,15 @@ use tokio::time;
 use super::connection::ConnectionSpawner;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
+use crate::shutdown::{Shutdown, ShutdownStage};
 
 /// Initial pause after a failed accept. It doubles with each failure in a row, up to [`MAX_ACCEPT_BACKOFF`].
 const INITIAL_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Time in which runs that outlive the drain write their terminal events and their connections close. It is taken from
+/// the end of the drain, of which it is at most half.
+pub const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Timeout for dropping the connections that outlived the drain. Each task needs to be polled only once for that.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -33,7 +38,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Accepts connections until `shutdown` completes, then drains.
+/// Accepts connections until the lame-duck time after the begin of `shutdown` is over, then drains.
 ///
 /// The semaphore is both the connection limit and the count of running connections: a connection releases its permit
 /// when its task ends, so acquiring all permits means that no connection is left.
@@ -42,20 +47,35 @@ pub(super) async fn run<S: HttpService>(
     service: S,
     limits: ServeLimits,
     workers: Option<Workers>,
-    shutdown: impl Future<Output = ()>,
+    shutdown: Shutdown,
 ) {
-    let drain = limits.drain;
+    let (lame_duck, drain) = (limits.lame_duck, limits.drain);
     let places = limits.connections.max(1);
     let slots = Arc::new(Semaphore::new(places as usize));
     // A message starts the drain. Closing the channel, also by dropping this future, ends all connections at once.
     let (drain_all, draining) = watch::channel(());
-    let connections = ConnectionSpawner::new(service, limits, draining, workers);
+    let connections = ConnectionSpawner::new(service, limits, draining, shutdown.clone(), workers);
 
-    accept_until(shutdown, &source, &slots, &connections).await;
+    let closing = async {
+        shutdown.wait_for(ShutdownStage::LameDuck).await;
+        let _ = time::timeout(lame_duck, shutdown.wait_for(ShutdownStage::Draining)).await;
+    };
+    accept_until(closing, &source, &slots, &connections).await;
     drop(source);
 
+    shutdown.advance(ShutdownStage::Draining);
     drain_all.send_replace(());
-    if time::timeout(drain, slots.acquire_many(places)).await.is_err() {
+    let graceful = drain - FINAL_EVENT_TIMEOUT.min(drain / 2);
+    tokio::select! {
+        biased;
+        _ = slots.acquire_many(places) => return,
+        () = shutdown.wait_for(ShutdownStage::Ending) => {}
+        () = time::sleep(graceful) => {}
+    }
+    let running = places as usize - slots.available_permits();
+    tracing::warn!(connections = running, "ending what outlives the drain");
+    shutdown.end();
+    if time::timeout(FINAL_EVENT_TIMEOUT, slots.acquire_many(places)).await.is_err() {
         let cut = places as usize - slots.available_permits();
         tracing::warn!(connections = cut, "closing connections that exceeded the drain timeout");
         drop(drain_all);

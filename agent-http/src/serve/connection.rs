@@ -23,6 +23,7 @@ use super::exchange::ExchangeService;
 use super::guard::Guard;
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
+use crate::shutdown::Shutdown;
 
 /// hyper's minimum buffer size; hyper panics on a smaller one.
 const MIN_BUFFER_BYTES: usize = 8 * 1024;
@@ -37,6 +38,7 @@ pub(super) struct ConnectionSpawner<S> {
     protocol: Arc<http1::Builder>,
     keep_alive: Option<HeaderValue>,
     draining: watch::Receiver<()>,
+    shutdown: Shutdown,
     workers: Option<Workers>,
 }
 
@@ -46,6 +48,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
         service: S,
         limits: ServeLimits,
         draining: watch::Receiver<()>,
+        shutdown: Shutdown,
         workers: Option<Workers>,
     ) -> Self {
         let mut protocol = http1::Builder::new();
@@ -58,7 +61,7 @@ impl<S: HttpService> ConnectionSpawner<S> {
             .max_buf_size(limits.head_bytes.max(MIN_BUFFER_BYTES));
         let keep_alive = keep_alive::keep_alive_value(limits.head_read);
         let (service, limits, protocol) = (Arc::new(service), Arc::new(limits), Arc::new(protocol));
-        Self { service, limits, protocol, keep_alive, draining, workers }
+        Self { service, limits, protocol, keep_alive, draining, shutdown, workers }
     }
 
     /// Serves `stream` in a task that holds `slot` until it ends.
@@ -68,11 +71,11 @@ impl<S: HttpService> ConnectionSpawner<S> {
         }
         let (service, protocol) = (self.service.clone(), self.protocol.clone());
         let (limits, draining) = (self.limits.clone(), self.draining.clone());
-        let keep_alive = self.keep_alive.clone();
+        let (keep_alive, shutdown) = (self.keep_alive.clone(), self.shutdown.clone());
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
             let guard = Guard::new(stream, &limits, unread.clone());
-            let exchanges = ExchangeService::new(service, peer, unread, keep_alive, &limits.relay);
+            let exchanges = ExchangeService::new(service, peer, unread, keep_alive, &limits.relay, shutdown);
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));

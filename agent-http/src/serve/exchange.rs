@@ -32,6 +32,7 @@ use crate::metrics::InFlightMetric;
 use crate::request::truncate_chars;
 use crate::request_id::RequestId;
 use crate::service::HttpService;
+use crate::shutdown::{Shutdown, shutting_down};
 
 /// Maximum length of a logged path, in characters; longer paths are truncated.
 const MAX_LOGGED_PATH_CHARS: usize = 256;
@@ -45,6 +46,7 @@ pub(super) struct ExchangeService<S> {
     /// Value of the `Keep-Alive` response header, which announces the idle timeout.
     keep_alive: Option<HeaderValue>,
     defers_log: bool,
+    shutdown: Shutdown,
 }
 
 impl<S> ExchangeService<S> {
@@ -54,8 +56,10 @@ impl<S> ExchangeService<S> {
         unread: Arc<AtomicBool>,
         keep_alive: Option<HeaderValue>,
         relay: &RelayOptions,
+        shutdown: Shutdown,
     ) -> Self {
-        Self { service, peer, unread, keep_alive, defers_log: relay.deferred_access_log }
+        let defers_log = relay.deferred_access_log;
+        Self { service, peer, unread, keep_alive, defers_log, shutdown }
     }
 }
 
@@ -69,7 +73,8 @@ impl<S: HttpService> hyper::service::Service<Request<Incoming>> for ExchangeServ
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let request = request.map(|incoming| Body::from_connection(incoming, self.unread.clone()));
         let (unread, keep_alive) = (self.unread.clone(), self.keep_alive.clone());
-        let exchange = exchange(request, S::clone(&self.service), self.peer, self.defers_log);
+        let exchange =
+            exchange(request, S::clone(&self.service), self.peer, self.defers_log, self.shutdown.clone());
         let exchange = exchange.map(move |mut response| {
             // hyper closes a connection whose request body was not read to its end, without announcing it. Without
             // `Connection: close` the client would send its next request into the closing connection.
@@ -90,6 +95,7 @@ async fn exchange<S: HttpService>(
     service: S,
     peer: SocketAddr,
     defers_log: bool,
+    shutdown: Shutdown,
 ) -> Response<ObservedBody> {
     let id = RequestId::from_headers(request.headers());
     let span = tracing::info_span!("request", id = id.as_str());
@@ -101,12 +107,14 @@ async fn exchange<S: HttpService>(
             request.extensions_mut().insert(id.clone());
             request.extensions_mut().insert(Peer(peer));
             let answer = AssertUnwindSafe(async move { service.oneshot(request).await });
-            match answer.catch_unwind().instrument(span.clone()).await {
-                Ok(Ok(response)) => response,
-                Ok(Err(never)) => match never {},
-                Err(panic) => {
+            let answer = answer.catch_unwind().instrument(span.clone());
+            match shutdown.run_until_ending(answer).await {
+                Some(Ok(Ok(response))) => response,
+                Some(Ok(Err(never))) => match never {},
+                Some(Err(panic)) => {
                     span.in_scope(|| HttpError::internal(PanicError::from(panic)).into_response(&id))
                 }
+                None => span.in_scope(|| HttpError::from(shutting_down()).into_response(&id)),
             }
         }
         Err(error) => {

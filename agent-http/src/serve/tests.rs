@@ -13,7 +13,7 @@ use http::{Request, Response};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -32,10 +32,10 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// `errno` of a process without free file descriptors.
 const EMFILE: i32 = 24;
 
-/// Test server that shuts down on `stop` or drop.
+/// Test server that shuts down on `stop`; its task is aborted with the test's runtime.
 struct TestServer {
     address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
+    shutdown: Shutdown,
     task: JoinHandle<()>,
 }
 
@@ -47,11 +47,10 @@ impl TestServer {
     {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let (stop, stopped) = oneshot::channel();
-        let shutdown = async { drop(stopped.await) };
-        let serving = serve(listener, service_fn(handler), limits, shutdown);
+        let shutdown = Shutdown::default();
+        let serving = serve(listener, service_fn(handler), limits, shutdown.clone());
         let task = tokio::spawn(async { serving.await.expect("serving") });
-        Self { address, stop: Some(stop), task }
+        Self { address, shutdown, task }
     }
 
     async fn connect(&self) -> TcpStream {
@@ -65,11 +64,11 @@ impl TestServer {
         read_to_end(&mut stream).await
     }
 
-    fn stop(&mut self) {
-        drop(self.stop.take());
+    fn stop(&self) {
+        self.shutdown.begin();
     }
 
-    async fn stop_and_end(mut self) {
+    async fn stop_and_end(self) {
         self.stop();
         self.ended().await;
     }
@@ -437,7 +436,7 @@ async fn an_early_answer_reaches_a_client_that_still_sends() {
 async fn shutdown_closes_idle_connections_and_finishes_the_running() {
     let (entered, mut entries) = mpsc::unbounded_channel();
     let (go, gate) = tokio::sync::watch::channel(false);
-    let mut server = TestServer::start(ServeLimits::default(), move |request| {
+    let server = TestServer::start(ServeLimits::default(), move |request| {
         let (entered, mut gate) = (entered.clone(), gate.clone());
         async move {
             if request.uri().path() == "/wait" {
@@ -487,13 +486,66 @@ async fn with_a_running_handler(limits: ServeLimits) -> (TestServer, TcpStream, 
 }
 
 #[tokio::test]
-async fn what_outlives_the_drain_is_cut() {
+async fn a_handler_that_outlives_the_drain_is_answered_by_a_problem() {
     let limits = ServeLimits { drain: Duration::from_millis(100), ..ServeLimits::default() };
-    let (mut server, mut client, mut dropped) = with_a_running_handler(limits).await;
+    let (server, mut client, mut dropped) = with_a_running_handler(limits).await;
     server.stop();
     server.ended().await;
     assert!(dropped.try_recv().is_ok(), "the server does not end before its handlers");
-    assert_eq!(read_to_end(&mut client).await, "");
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("connection: close"), "{answer}");
+    assert!(answer.contains("\"code\":\"SERVER_SHUTTING_DOWN\""), "{answer}");
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_the_drain() {
+    // The drain and the lame-duck time are longer than the test's timeout.
+    let long = Duration::from_secs(600);
+    let limits = ServeLimits { drain: long, lame_duck: long, ..ServeLimits::default() };
+    let (server, mut client, mut dropped) = with_a_running_handler(limits).await;
+    server.stop();
+    server.shutdown.end();
+    server.ended().await;
+    assert!(dropped.try_recv().is_ok(), "the server does not end before its handlers");
+    assert!(read_to_end(&mut client).await.starts_with("HTTP/1.1 503 "));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_cut_after_the_drain() {
+    let limits = ServeLimits { drain: Duration::ZERO, ..ServeLimits::default() };
+    let (flag, mut dropped) = drop_flag();
+    let server = TestServer::start(limits, move |_| {
+        let flag = flag();
+        async move {
+            let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
+            let body = first.chain(stream::pending()).inspect(move |_| {
+                let _ = &flag;
+            });
+            Ok(Response::new(streaming(body)))
+        }
+    })
+    .await;
+    let mut client = server.connect().await;
+    client.write_all(get("/").as_bytes()).await.expect("sent");
+    read_until(&mut client, "first\r\n").await;
+    server.stop();
+    server.ended().await;
+    assert!(dropped.try_recv().is_ok(), "the body is dropped");
+    assert_eq!(read_to_end(&mut client).await, "", "no last chunk");
+}
+
+#[tokio::test]
+async fn requests_are_served_in_the_lame_duck_time() {
+    let limits = ServeLimits { lame_duck: Duration::from_secs(600), ..ServeLimits::default() };
+    let server = TestServer::start(limits, hello).await;
+    server.stop();
+    assert!(server.exchange(closing("/")).await.ends_with("hello"), "a new connection");
+    let mut kept = server.connect().await;
+    kept.write_all(get("/").as_bytes()).await.expect("sent");
+    read_until(&mut kept, "hello").await;
+    server.shutdown.end();
+    assert_eq!(read_to_end(&mut kept).await, "");
+    server.ended().await;
 }
 
 #[tokio::test]
@@ -517,8 +569,14 @@ impl Accept for std::sync::Arc<BrokenListener> {
 #[tokio::test(start_paused = true)]
 async fn errors_of_accept_do_not_make_a_busy_loop() {
     let source = std::sync::Arc::new(BrokenListener(AtomicUsize::new(0)));
-    let a_minute = tokio::time::sleep(Duration::from_secs(60));
-    accept::run(source.clone(), service_fn(hello), ServeLimits::default(), None, a_minute).await;
+    let shutdown = Shutdown::default();
+    let serving =
+        accept::run(source.clone(), service_fn(hello), ServeLimits::default(), None, shutdown.clone());
+    let after_a_minute = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        shutdown.begin();
+    };
+    tokio::join!(serving, after_a_minute);
     let calls = source.0.load(Ordering::Relaxed);
     assert!((50..100).contains(&calls), "{calls} in a minute, which should be about one a second");
 }
@@ -553,7 +611,7 @@ async fn errors_of_accept_pass() {
     let source =
         std::sync::Arc::new(Failing { errors: Mutex::new(errors), calls: AtomicUsize::new(0), listener });
     let service = service_fn(hello);
-    let serving = accept::run(source.clone(), service, ServeLimits::default(), None, std::future::pending());
+    let serving = accept::run(source.clone(), service, ServeLimits::default(), None, Shutdown::default());
     let task = tokio::spawn(serving);
     let mut client = TcpStream::connect(address).await.expect("a connection");
     client.write_all(closing("/").as_bytes()).await.expect("sent");

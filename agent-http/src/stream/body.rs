@@ -91,7 +91,7 @@ impl Body for StreamBody {
                 }
                 Poll::Pending => {
                     batch.after_pending();
-                    if events.poll_idle_timeout(&mut own).is_ready() {
+                    if events.poll_limits(&mut own).is_ready() {
                         continue;
                     }
                     let asleep = waker.register(cx.waker());

@@ -1,4 +1,4 @@
-//! Idle and total timeouts of a run, with one timer that is rarely re-armed.
+//! Idle and total timeouts of a run, with one timer that is rarely re-armed, and its end at shutdown.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -10,6 +10,7 @@ use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::StreamLimits;
+use crate::shutdown::{EndingObserver, shutting_down};
 
 /// Number of events after which the deadline is checked if the source is never pending.
 const EVENTS_PER_TIMEOUT_CHECK: u32 = 256;
@@ -17,7 +18,7 @@ const EVENTS_PER_TIMEOUT_CHECK: u32 = 256;
 /// Upper bound of a timeout; a longer one could overflow `Instant`.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Event stream that fails when it is idle, or runs, for too long.
+/// Event stream that fails when it is idle, or runs, for too long, or when the service shuts down.
 ///
 /// Idle time counts only while the source is polled and pending. A client that does not read is bounded by the
 /// connection's write timeout.
@@ -37,6 +38,7 @@ pub(super) struct TimeoutStream {
     /// Time at which the source was last found pending after it had yielded events.
     idle_since: Instant,
     events_since_idle: u32,
+    ending: EndingObserver,
 }
 
 impl TimeoutStream {
@@ -57,7 +59,15 @@ impl TimeoutStream {
             deadline,
             idle_since: now,
             events_since_idle: 0,
+            ending: limits.shutdown.observe_ending(),
         }
+    }
+
+    /// Polls the shutdown. `Ready` means that it has ended the run.
+    fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.ending.poll(cx));
+        self.events.fail(shutting_down());
+        Poll::Ready(())
     }
 
     /// Polls the timer. It is re-armed for the next limit; `Ready` means that a limit was reached and the run has
@@ -89,12 +99,14 @@ fn timeout_error(what: &str, limit: Duration) -> AgentError {
 }
 
 impl TimeoutStream {
-    /// Polls for the next event. The limits are checked only every [`EVENTS_PER_TIMEOUT_CHECK`] events, since a source
-    /// that is ready needs no timer.
+    /// Polls for the next event. The limits and the shutdown are checked only every [`EVENTS_PER_TIMEOUT_CHECK`]
+    /// events, since a source that is ready needs no timer.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
         if self.events_since_idle >= EVENTS_PER_TIMEOUT_CHECK {
             self.events_since_idle = 1;
-            let _ = self.poll_timer(cx, false);
+            if self.poll_shutdown(cx).is_pending() {
+                let _ = self.poll_timer(cx, false);
+            }
         }
         let polled = self.events.poll_next_unpin(cx);
         if polled.is_ready() {
@@ -103,9 +115,12 @@ impl TimeoutStream {
         polled
     }
 
-    /// Polls the limits; to be called when the source is pending. `Ready` means that a limit was reached: the run has
+    /// Polls the limits and the shutdown; to be called when the source is pending. `Ready` means that the run has
     /// failed, and the source must be polled again for the error event.
-    pub(super) fn poll_idle_timeout(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.poll_shutdown(cx).is_ready() {
+            return Poll::Ready(());
+        }
         let now = Instant::now();
         if self.events_since_idle > 0 {
             self.events_since_idle = 0;
@@ -128,7 +143,7 @@ impl Stream for TimeoutStream {
         if let Poll::Ready(given) = self.poll_event(cx) {
             return Poll::Ready(given);
         }
-        ready!(self.poll_idle_timeout(cx));
+        ready!(self.poll_limits(cx));
         self.poll_event(cx)
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd::config::{AppConfig, Flags, ProcessEnv};
-use agentd::run::{self, ShutdownSignal};
+use agentd::run;
 use agentd::stores::{self, Stores};
 use anyhow::{Context, Result, bail};
 
@@ -30,5 +30,5 @@ async fn main() -> Result<()> {
     };
     let listener = run::listen(config.server.listen).await?;
     println!("{}", listener.local_addr()?);
-    Ok(run::serve_app(&config, listener, stores, None, ShutdownSignal::on_signal()).await?)
+    Ok(run::serve_app(&config, listener, stores, None, run::shutdown_on_signal()).await?)
 }

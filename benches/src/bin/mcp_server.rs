@@ -10,6 +10,7 @@ use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
+use agent_http::shutdown::Shutdown;
 use agent_mcp::server::{
     AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
 };
@@ -94,7 +95,7 @@ async fn product(
         let server = server.clone();
         async move { mcp::handle(&server, &BodyLimits::default(), request).await }
     });
-    Ok(serve::serve(listener, service, ServeLimits::default(), std::future::pending()).await?)
+    Ok(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()).await?)
 }
 
 struct Bare(Arc<dyn ToolRegistry>);
@@ -128,5 +129,5 @@ async fn bare(listener: TcpListener, tools: Arc<dyn ToolRegistry>) -> Result<()>
             Ok(service.handle(request).await.map(|body| body.map_err(|never| match never {}).boxed_unsync()))
         }
     });
-    Ok(serve::serve(listener, service, ServeLimits::default(), std::future::pending()).await?)
+    Ok(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()).await?)
 }

@@ -5,7 +5,7 @@
 //! environment.
 
 use agentd::config::{Flags, ProcessEnv, RuntimeConfig};
-use agentd::run::{self, ShutdownSignal};
+use agentd::run;
 use anyhow::{Context, Result};
 use benches::tricks;
 
@@ -22,5 +22,5 @@ async fn main() -> Result<()> {
     config.server.serve.relay = relay;
     config.server.outbound.relay = relay;
     let listener = run::listen(config.server.listen).await?;
-    Ok(run::serve_runtime(&config, listener, ShutdownSignal::on_signal()).await?)
+    Ok(run::serve_runtime(&config, listener, run::shutdown_on_signal()).await?)
 }

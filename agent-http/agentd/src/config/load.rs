@@ -177,6 +177,7 @@ fn serve(values: &SettingValues) -> ServeLimits {
         head_read: required(values.millis("HEADER_TIMEOUT_MS")),
         head_bytes: required_usize(values.number("HEAD_LIMIT_BYTES")),
         write_stall: required(values.millis("WRITE_STALL_MS")),
+        lame_duck: required(values.millis("LAME_DUCK_MS")),
         drain: required(values.millis("DRAIN_MS")),
         relay: RelayOptions::default(),
     }

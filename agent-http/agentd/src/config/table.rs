@@ -462,7 +462,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::Millis { min: 0, max: DAY_MS },
         &["10000"],
-        "The time for which running requests may continue after the signal to stop.",
+        "The time for which running requests may continue after the signal to stop and `LAME_DUCK_MS`. Runs that take longer end with `SERVER_SHUTTING_DOWN` up to 2 s earlier.",
+    ),
+    setting(
+        "LAME_DUCK_MS",
+        ALL_SERVICES,
+        SettingKind::Millis { min: 0, max: DAY_MS },
+        &["0"],
+        "The time after the signal to stop in which requests are still accepted and `/readyz` is answered 503, so that load balancers take the process out before its port closes.",
     ),
     setting(
         "LOG",

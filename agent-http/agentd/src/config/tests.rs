@@ -120,6 +120,7 @@ fn every_setting_is_read() {
         ("TOOL_ROUNDS", "3"),
         ("MAX_CONNECTIONS", "7"),
         ("DRAIN_MS", "0"),
+        ("LAME_DUCK_MS", "1009"),
         ("LOG", "debug"),
         ("LOG_FORMAT", "json"),
     ])
@@ -163,6 +164,7 @@ fn every_setting_is_read() {
     assert_eq!(millis(server.outbound.header_timeout), 1008);
     assert_eq!((millis(server.tool_loop.tool_timeout), server.tool_loop.max_rounds), (1009, 3));
     assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
+    assert_eq!(millis(server.serve.lame_duck), 1009);
     assert_eq!(server.log, LogConfig { filter: "debug".to_owned(), json: true });
     assert!(!format!("{config:?}").contains("secret-0"));
 }

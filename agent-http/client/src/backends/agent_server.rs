@@ -144,6 +144,7 @@ async fn refusal(response: OutboundResponse) -> AgentError {
         Some(AgentErrorKind::Blocked) => "the agent runtime's address policy blocks the model's address",
         Some(AgentErrorKind::Timeout) => "the agent runtime's model did not respond in time",
         Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
+        Some(AgentErrorKind::ShuttingDown) => "the agent runtime is shutting down; try again",
         _ => return by_status,
     };
     let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);

@@ -94,7 +94,7 @@ struct WorkerHarness {
     jobs: Arc<dyn JobStore>,
     worker: Arc<Worker>,
     receiver: Receiver,
-    stop: watch::Sender<bool>,
+    shutdown: Shutdown,
     run: tokio::task::JoinHandle<()>,
 }
 
@@ -110,11 +110,9 @@ impl WorkerHarness {
         };
         let meters = SchedulerMetrics::new(&Metrics::default());
         let worker = Arc::new(Worker::new(jobs.clone(), callback, Arc::new(clock.clone()), limits, meters));
-        let (stop, mut stopped) = watch::channel(false);
-        let run = tokio::spawn(worker.clone().run(async move {
-            let _ = stopped.wait_for(|stop| *stop).await;
-        }));
-        Self { clock, jobs, worker, receiver, stop, run }
+        let shutdown = Shutdown::default();
+        let run = tokio::spawn(worker.clone().run(shutdown.clone()));
+        Self { clock, jobs, worker, receiver, shutdown, run }
     }
 
     async fn new(open: bool) -> Self {
@@ -168,7 +166,7 @@ impl WorkerHarness {
     }
 
     async fn end(self) {
-        self.stop.send_replace(true);
+        self.shutdown.begin();
         timeout(TEST_TIMEOUT, self.run).await.expect("the worker stops").unwrap();
     }
 }
