@@ -30,15 +30,19 @@ use agent_core::secret::Secret;
 
 mod check;
 mod day;
+mod end;
 mod run;
 #[cfg(test)]
 mod tests;
 mod text;
 mod time;
+mod user;
 
 pub use day::DailyCapError;
+pub use end::TokenEndListener;
 pub(crate) use run::{IssuedRunToken, MAX_RUN_TOKENS};
 
+use end::TokenEndListeners;
 use run::RunTokenTable;
 use text::{SecretDigest, TokenText};
 
@@ -46,6 +50,12 @@ use text::{SecretDigest, TokenText};
 const TOKENS: &str = "tokens";
 /// Name of a company's index of tokens: one nested collection for each agent, with the tokens' ids.
 const AGENT_TOKENS: &str = "agentTokens";
+
+/// Maximum number of a user's MCP tokens that are neither expired nor revoked.
+pub const MAX_MCP_TOKENS_PER_USER: usize = 50;
+
+/// Number of attempts to create a token while other tokens of the same user are created.
+const MINT_ATTEMPTS: u32 = 32;
 
 /// Prefix of the user id of a widget's visitors, followed by the token's id. No other user id begins with it.
 pub const WIDGET_USER_PREFIX: &str = "widget:";
@@ -218,6 +228,12 @@ pub enum TokenMintError {
         /// Description of the fault, worded to follow the name.
         fault: String,
     },
+    /// The user has as many valid MCP tokens as allowed.
+    #[error("the user has {limit} valid MCP tokens, which is the limit: revoke one that is no longer needed")]
+    TooManyTokens {
+        /// [`MAX_MCP_TOKENS_PER_USER`].
+        limit: usize,
+    },
     /// The number of runs with a token has reached its limit.
     #[error("the limit of concurrent run tokens is reached")]
     TooManyRunTokens,
@@ -282,12 +298,21 @@ pub struct Tokens {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     runs: RunTokenTable,
+    ended: Arc<TokenEndListeners>,
 }
 
 impl Tokens {
     /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
-        Self { records, runs: RunTokenTable::new(clock.clone(), MAX_RUN_TOKENS), clock }
+        let ended = Arc::<TokenEndListeners>::default();
+        let runs = RunTokenTable::new(clock.clone(), MAX_RUN_TOKENS, ended.clone());
+        Self { records, runs, clock, ended }
+    }
+
+    /// Calls `listener` with the id of each token that ends in this process: by a revocation here, or with its run.
+    /// Expiry and revocations by other processes are not reported.
+    pub fn subscribe_ended(&self, listener: TokenEndListener) {
+        self.ended.add(listener);
     }
 
     /// Creates a token and stores it.
@@ -304,8 +329,20 @@ impl Tokens {
         let kept = StoredToken { token, secret_sha256: text.digest() };
         let put =
             Write::Put { key: key(text.id)?, value: to_json(&kept)?, precondition: Precondition::Absent };
-        self.records.commit(vec![put, listed]).await?;
-        Ok(MintedToken { token: kept.token, text: text.to_secret() })
+        let mut attempt = 1;
+        loop {
+            let mut writes = vec![put.clone(), listed.clone()];
+            if let Grant::Mcp(grant) = &kept.token.grant {
+                writes.push(
+                    self.count_user_token(&kept.token.company_id, &grant.user_id, &kept.token.id).await?,
+                );
+            }
+            match self.records.commit(writes).await {
+                Ok(_) => return Ok(MintedToken { token: kept.token, text: text.to_secret() }),
+                Err(StoreError::Conflict { .. }) if attempt < MINT_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Makes a token for a run, which is kept in memory and dies with what is returned. It must have a
@@ -369,7 +406,11 @@ impl Tokens {
             Ok(kept)
         };
         match self.records.update(&key(id)?, revoke).await {
-            Ok(_) | Err(Unchanged::Revoked) => Ok(true),
+            Ok(_) => {
+                self.ended.notify(id);
+                Ok(true)
+            }
+            Err(Unchanged::Revoked) => Ok(true),
             Err(Unchanged::Absent) => Ok(false),
             Err(Unchanged::Store(error)) => Err(error),
         }

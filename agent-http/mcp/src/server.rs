@@ -6,7 +6,7 @@
 //!
 //! 1. `door`: validation of `Host` and `Origin`;
 //! 2. `identity`: authentication, at every request;
-//! 3. `sessions`: session ownership, and the requests in flight per session;
+//! 3. `sessions`: session ownership, limits and ends, and the requests in flight per session;
 //! 4. `message`: pre-validation of the JSON-RPC envelope;
 //! 5. `gate`: rate and concurrency limits;
 //! 6. `handler`: timeouts and cancellation; `audit`, the log of tool calls; and `report`, which reports a call to the
@@ -71,7 +71,7 @@ use identity::{AuthenticatedIdentity, RevocableToken};
 use message::MessageKind;
 use query::QueryParams;
 use refusal::RpcErrorResponse;
-use sessions::Sessions;
+use sessions::{SessionLimitError, Sessions};
 
 use crate::body::ResponseBody;
 use crate::headers::SESSION_ID;
@@ -88,7 +88,7 @@ pub struct McpServerLimits {
     pub timeout: Duration,
     /// Rate and concurrency limits per agent.
     pub gate: AgentLimits,
-    /// Interval at which the token of an open stream is re-validated. Every request validates its own token.
+    /// Interval at which the token of an open stream or session is re-validated. Every request validates its own token.
     pub token_recheck_interval: Duration,
 }
 
@@ -166,11 +166,18 @@ impl McpServer {
         limits: McpServerLimits,
     ) -> Self {
         let McpServerLimits { json_depth, timeout, gate, token_recheck_interval: recheck } = limits;
+        let sessions = Sessions::new(recheck);
+        let closing = Arc::downgrade(&sessions);
+        authority.subscribe_ended(Arc::new(move |id| {
+            if let Some(sessions) = closing.upgrade() {
+                sessions.close_owner(id);
+            }
+        }));
         Self {
             door,
             authority,
             gate: AgentLimiter::new(gate),
-            sessions: Sessions::new(),
+            sessions,
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
             json_depth,
             token_recheck_interval: recheck,
@@ -219,7 +226,7 @@ impl McpServer {
 pub struct AuthorizedRequest<'s> {
     server: &'s McpServer,
     who: Arc<Identity>,
-    standing: Option<RevocableToken>,
+    standing: Option<Arc<RevocableToken>>,
     framing: Framing,
     session: Option<String>,
 }
@@ -292,12 +299,11 @@ impl AuthorizedRequest<'_> {
             RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
         };
         server.gate.check_rate(who).map_err(busy)?;
-        if opens_session && !server.sessions.has_room() {
-            return Err(RpcErrorResponse::limit_exceeded(
-                id.cloned(),
-                "the limit of sessions is reached",
-                None,
-            ));
+        if opens_session {
+            let full = |limit: SessionLimitError| {
+                RpcErrorResponse::limit_exceeded(id.cloned(), limit.message(), None)
+            };
+            server.sessions.check_room(who).map_err(full)?;
         }
         let in_flight = match (session, id) {
             (Some(session), Some(id)) => {
@@ -350,7 +356,7 @@ impl AuthorizedRequest<'_> {
         head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let transports = &server.transports;
         let config = if in_session { &transports.with_sessions } else { &transports.without };
-        let sessions = Arc::new(server.sessions.for_owner(&who.id));
+        let sessions = Arc::new(server.sessions.for_owner(&who, standing.clone()));
         let shared = server.shared.clone();
         let service = StreamableHttpService::new(
             move || Ok(McpHandler::new(shared.clone(), who.clone())),
@@ -362,7 +368,8 @@ impl AuthorizedRequest<'_> {
         let response = framing.apply(&method, id, response).await;
         match standing {
             Some(standing) if lasts => {
-                framing::end_stream_when(response, standing.revoked(server.token_recheck_interval))
+                let often = server.token_recheck_interval;
+                framing::end_stream_when(response, async move { standing.revoked(often).await })
             }
             _ => response,
         }

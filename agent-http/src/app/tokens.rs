@@ -148,6 +148,9 @@ fn mint_error_response(error: TokenMintError) -> HttpError {
     match error {
         TokenMintError::Invalid { field: "ttl", fault } => HttpError::invalid("ttlMs", fault),
         TokenMintError::Invalid { field, fault } => HttpError::invalid(field, fault),
+        TokenMintError::TooManyTokens { limit } => {
+            HttpError::conflict(error.to_string()).with_member("limit", limit.into())
+        }
         TokenMintError::Store(error) => error.into(),
         error => HttpError::internal(error),
     }
@@ -193,6 +196,7 @@ pub(super) fn describe_post(schemas: &mut Schemas) -> Operation {
     operation("createToken", "Creates a token for an agent owned by the caller.")
         .body(schemas.schema_for::<TokenRequest>())
         .json_response(201, created, schemas.schema_for::<CreatedToken>())
+        .problems(&[Code::Conflict])
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::end::TokenEndListeners;
 use super::text::{SecretDigest, TokenText};
 use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
 use agent_core::clock::Clock;
@@ -27,8 +28,10 @@ pub(super) struct RunTokenTable {
     live: Arc<LiveTokens>,
 }
 
-#[derive(Default)]
-struct LiveTokens(Mutex<HashMap<Uuid, LiveToken>>);
+struct LiveTokens {
+    tokens: Mutex<HashMap<Uuid, LiveToken>>,
+    ended: Arc<TokenEndListeners>,
+}
 
 /// A run token and the sink for reports of calls made with it.
 struct LiveToken {
@@ -40,14 +43,14 @@ struct LiveToken {
 impl LiveTokens {
     /// Locks the map. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunTokenTable {
     /// Creates a table of at most `limit` tokens, with times from `clock`.
-    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize) -> Self {
-        Self { clock, limit, live: Arc::default() }
+    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize, ended: Arc<TokenEndListeners>) -> Self {
+        Self { clock, limit, live: Arc::new(LiveTokens { tokens: Mutex::default(), ended }) }
     }
 
     /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
@@ -123,6 +126,7 @@ impl Drop for IssuedRunToken {
     fn drop(&mut self) {
         if !*self.keep_until_expiry.get_mut() {
             self.live.lock().remove(&self.id);
+            self.live.ended.notify(self.id);
         }
     }
 }

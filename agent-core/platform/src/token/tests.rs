@@ -300,6 +300,57 @@ fn a_runs_token_dies_with_the_run_and_leaves_nothing() {
 }
 
 #[test]
+fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
+    let bench = bench();
+    let of = |company: &str, user: &str, agent: &str| {
+        let grant = McpGrant { user_id: user.into(), ..McpGrant::default() };
+        NewToken::new(company, agent, Grant::Mcp(grant))
+    };
+    let mint = |new| now(bench.tokens.mint(new));
+    let mut ids = Vec::new();
+    for number in 0..MAX_MCP_TOKENS_PER_USER {
+        let ttl = (number == 0).then_some(HOUR);
+        // The limit is the user's, whatever the agent.
+        let new = NewToken { ttl, ..of("c", "ada", &format!("a{}", number % 3)) };
+        ids.push(mint(new).expect("below the limit").token.id);
+    }
+    let before = bench.stored();
+    let refused = mint(of("c", "ada", "a")).expect_err("the limit is reached");
+    assert!(matches!(refused, TokenMintError::TooManyTokens { limit: MAX_MCP_TOKENS_PER_USER }), "{refused}");
+    assert_eq!(bench.stored(), before, "a refused token is not stored");
+    for other in [of("c", "bob", "a"), of("d", "ada", "a"), widget("a")] {
+        mint(other).expect("another user's, another company's, a widget's");
+    }
+
+    bench.clock.advance(HOUR);
+    mint(of("c", "ada", "a")).expect("one has expired");
+    mint(of("c", "ada", "a")).expect_err("the limit is reached");
+    assert!(now(bench.tokens.revoke(&ids[7], None)).expect("the store works"));
+    mint(of("c", "ada", "a")).expect("one is revoked");
+    mint(of("c", "ada", "a")).expect_err("the limit is reached");
+}
+
+#[test]
+fn listeners_receive_the_ids_of_tokens_that_end() {
+    let bench = bench();
+    let ended = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let received = ended.clone();
+    bench.tokens.subscribe_ended(Arc::new(move |id| received.lock().expect("whole").push(id.to_owned())));
+    let taken = || std::mem::take(&mut *ended.lock().expect("whole"));
+
+    let stored = bench.mint(mcp("a")).token.id;
+    let run = bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
+    let run_id = bench.find(run.text().expose()).expect("found").id;
+    assert_eq!(taken(), [""; 0]);
+    now(bench.tokens.revoke(&stored, Some(&"d".into()))).expect("the store works");
+    assert_eq!(taken(), [""; 0], "another company's token stays valid");
+    now(bench.tokens.revoke(&stored, None)).expect("the store works");
+    assert_eq!(taken(), [stored]);
+    drop(run);
+    assert_eq!(taken(), [run_id]);
+}
+
+#[test]
 fn calls_are_reported_to_the_run_that_the_token_is_of() {
     let bench = bench();
     let run = || bench.tokens.mint_run(NewToken { ttl: Some(HOUR), ..mcp("a") }).expect("minted");
@@ -329,7 +380,7 @@ fn calls_are_reported_to_the_run_that_the_token_is_of() {
 #[test]
 fn runs_have_tokens_up_to_a_limit_and_what_is_over_makes_room() {
     let clock = ManualClock::new();
-    let runs = RunTokenTable::new(Arc::new(clock.clone()), 2);
+    let runs = RunTokenTable::new(Arc::new(clock.clone()), 2, Arc::default());
     let mint = || runs.mint(NewToken { ttl: Some(HOUR), ..mcp("a") });
     let first = mint().expect("there is room");
     mint().expect("there is room").keep_until_expiry();

@@ -8,6 +8,7 @@ use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::records::StoreError;
 use agent_platform::roles::RecordRoleStore;
+use agent_platform::token::TokenEndListener;
 use agent_platform::workspace;
 use async_trait::async_trait;
 use http::HeaderMap;
@@ -40,6 +41,12 @@ pub trait TokenResolver: Send + Sync + 'static {
     ///
     /// The store failed.
     async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError>;
+
+    /// Calls `listener` with the [id](Identity::id) of each credential that ends in this process, so that its sessions
+    /// are closed at once. Without such calls they are closed when their token is re-validated.
+    fn subscribe_ended(&self, listener: TokenEndListener) {
+        drop(listener);
+    }
 }
 
 /// Identities from unauthenticated query parameters, if the operator enables them.
@@ -81,18 +88,22 @@ impl LegacyQuery {
 pub(super) struct AuthenticatedIdentity {
     pub(super) identity: Identity,
     /// `None` if the identity is not based on a revocable token.
-    pub(super) standing: Option<RevocableToken>,
+    pub(super) standing: Option<Arc<RevocableToken>>,
 }
 
-/// A token that may be revoked while its response is still streaming.
+/// A token that may be revoked while a session of it is open or a response is streaming.
 pub(super) struct RevocableToken {
     identities: Arc<dyn TokenResolver>,
     token: Secret,
 }
 
 impl RevocableToken {
+    pub(super) fn new(identities: Arc<dyn TokenResolver>, token: &str) -> Arc<Self> {
+        Arc::new(Self { identities, token: Secret::new(token) })
+    }
+
     /// Completes when the token is no longer valid; checks at the interval `often`.
-    pub(super) async fn revoked(self, often: Duration) {
+    pub(super) async fn revoked(&self, often: Duration) {
         loop {
             time::sleep(often).await;
             // A store error says nothing about the token, so it does not end the stream.
@@ -116,6 +127,11 @@ impl McpAuthenticator {
         Self { identities, legacy }
     }
 
+    /// Calls `listener` with the id of each credential that ends in this process, as far as the resolver reports it.
+    pub(super) fn subscribe_ended(&self, listener: TokenEndListener) {
+        self.identities.subscribe_ended(listener);
+    }
+
     /// Resolves the credential of a request.
     ///
     /// # Errors
@@ -136,7 +152,7 @@ impl McpAuthenticator {
         let identity =
             identity.ok_or_else(|| AdmissionError::Unauthenticated("a valid MCP token is required"))?;
         named.check(&identity.context)?;
-        let standing = RevocableToken { identities: self.identities.clone(), token: Secret::new(token) };
+        let standing = RevocableToken::new(self.identities.clone(), token);
         Ok(AuthenticatedIdentity { identity, standing: Some(standing) })
     }
 

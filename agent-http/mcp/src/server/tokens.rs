@@ -2,7 +2,7 @@
 
 use agent_core::tool::{Caller, ExecutionContext};
 use agent_platform::records::StoreError;
-use agent_platform::token::{Grant, Token, TokenError, Tokens, WIDGET_USER_PREFIX};
+use agent_platform::token::{Grant, Token, TokenEndListener, TokenError, Tokens, WIDGET_USER_PREFIX};
 use async_trait::async_trait;
 
 use super::identity::{Identity, TokenResolver};
@@ -21,6 +21,10 @@ impl TokenResolver for Tokens {
                 Ok(None)
             }
         }
+    }
+
+    fn subscribe_ended(&self, listener: TokenEndListener) {
+        Tokens::subscribe_ended(self, listener);
     }
 }
 
