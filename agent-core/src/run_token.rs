@@ -11,7 +11,7 @@ use crate::tool::{ExecutionContext, ToolSpec};
 
 /// Issues run tokens.
 pub trait RunTokens: Send + Sync + 'static {
-    /// Issues a token that allows calls of `tools` in `context` for at most `ttl`.
+    /// Issues a token that allows calls of `tools` in `context` for at most `ttl`. A run without tools gets no token.
     ///
     /// # Errors
     /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) where no further token can be issued
@@ -32,6 +32,7 @@ pub trait RunToken: fmt::Debug + Send + Sync + 'static {
     /// Starts reporting the tool calls that are made with the token, for the run's event stream.
     fn report_calls(&self) -> ReportedToolCalls;
 
-    /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended.
+    /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended. The
+    /// issuer may revoke it earlier if it needs the place for another run.
     fn keep_until_expiry(&self);
 }

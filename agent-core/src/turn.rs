@@ -284,7 +284,8 @@ pub async fn prepare_turn(
     Ok(PreparedTurn { selection, capabilities, request })
 }
 
-/// Issues the run's token for a backend whose tools are called from outside.
+/// Issues the run's token for a backend whose tools are called from outside. A run without tools has none: issuers
+/// bound the number of their tokens, and it could call nothing.
 fn mint_run_token(
     platform: &Platform,
     capabilities: &BackendCapabilities,
@@ -292,7 +293,7 @@ fn mint_run_token(
     tools: &[Arc<ToolSpec>],
 ) -> Result<Option<Arc<dyn RunToken>>, AgentError> {
     match (&platform.run_tokens, capabilities.run_token_ttl) {
-        (Some(issuer), Some(ttl)) => issuer.issue(context, tools, ttl).map(Some),
+        (Some(issuer), Some(ttl)) if !tools.is_empty() => issuer.issue(context, tools, ttl).map(Some),
         _ => Ok(None),
     }
 }

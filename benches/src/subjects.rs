@@ -220,9 +220,7 @@ impl Bench {
     ) -> Result<(Process, String)> {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
-        // Workflow tokens outlive their runs, and the default lifetime would exceed the limit of live tokens at this
-        // rate.
-        command.env("DATA_SECRET", DATA_SECRET).env("MCP_WORKFLOW_TTL", "10s");
+        command.env("DATA_SECRET", DATA_SECRET);
         command.env("MCP_REQUESTS_PER_MINUTE", UNLIMITED);
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;

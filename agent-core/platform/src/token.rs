@@ -40,10 +40,11 @@ mod user;
 
 pub use day::DailyCapError;
 pub use end::TokenEndListener;
-pub(crate) use run::{IssuedRunToken, MAX_RUN_TOKENS};
+pub use run::IssuedRunToken;
+pub(crate) use run::{MAX_RUN_TOKENS, MAX_RUN_TOKENS_PER_COMPANY};
 
 use end::TokenEndListeners;
-use run::RunTokenTable;
+use run::{RunTokenLimits, RunTokenTable};
 use text::{SecretDigest, TokenText};
 
 /// Name of the platform's collection of tokens, by id.
@@ -234,7 +235,7 @@ pub enum TokenMintError {
         /// [`MAX_MCP_TOKENS_PER_USER`].
         limit: usize,
     },
-    /// The number of runs with a token has reached its limit.
+    /// The number of concurrent runs with a token has reached the limit of the company or of the process.
     #[error("the limit of concurrent run tokens is reached")]
     TooManyRunTokens,
     /// The operating system provides no random bytes.
@@ -305,12 +306,13 @@ impl Tokens {
     /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         let ended = Arc::<TokenEndListeners>::default();
-        let runs = RunTokenTable::new(clock.clone(), MAX_RUN_TOKENS, ended.clone());
+        let limits = RunTokenLimits { process: MAX_RUN_TOKENS, company: MAX_RUN_TOKENS_PER_COMPANY };
+        let runs = RunTokenTable::new(clock.clone(), limits, ended.clone());
         Self { records, runs, clock, ended }
     }
 
-    /// Calls `listener` with the id of each token that ends in this process: by a revocation here, or with its run.
-    /// Expiry and revocations by other processes are not reported.
+    /// Calls `listener` with the id of each token that ends in this process: by a revocation here, with its run, or
+    /// evicted for another run. Expiry at its time and revocations by other processes are not reported.
     pub fn subscribe_ended(&self, listener: TokenEndListener) {
         self.ended.add(listener);
     }
@@ -350,7 +352,7 @@ impl Tokens {
     ///
     /// # Errors
     /// Every [`TokenMintError`] but [`TokenMintError::Store`].
-    pub(crate) fn mint_run(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
+    pub fn mint_run(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
         self.runs.mint(new)
     }
 

@@ -271,6 +271,55 @@ async fn tools_are_cut_by_what_the_caller_may_use() {
     }
 }
 
+/// An issuer that counts its tokens.
+#[derive(Default)]
+struct CountingIssuer(std::sync::atomic::AtomicUsize);
+
+#[derive(Debug)]
+struct FixedToken(crate::secret::Secret);
+
+impl RunToken for FixedToken {
+    fn text(&self) -> &crate::secret::Secret {
+        &self.0
+    }
+
+    fn report_calls(&self) -> crate::event::ReportedToolCalls {
+        crate::event::tool_call_channel().1
+    }
+
+    fn keep_until_expiry(&self) {}
+}
+
+impl RunTokens for CountingIssuer {
+    fn issue(
+        &self,
+        _: &ExecutionContext,
+        _: &[Arc<ToolSpec>],
+        _: Duration,
+    ) -> Result<Arc<dyn RunToken>, AgentError> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(Arc::new(FixedToken(crate::secret::Secret::new("text"))))
+    }
+}
+
+#[tokio::test]
+async fn only_a_run_with_tools_and_a_remote_backend_has_a_token() {
+    let TurnFixture { platform, tools, .. } = bench(vec![agent()], []).await;
+    let issuer = Arc::new(CountingIssuer::default());
+    let platform = platform.with_run_tokens(issuer.clone());
+    let mut capabilities = BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });
+    let context = ExecutionContext::default();
+    let mint = |capabilities: &BackendCapabilities, tools: &[Arc<ToolSpec>]| {
+        mint_run_token(&platform, capabilities, &context, tools).expect("no error").is_some()
+    };
+    assert!(!mint(&capabilities, &tools.specs()), "the backend calls the tools itself");
+    capabilities.run_token_ttl = Some(Duration::from_secs(1));
+    assert!(!mint(&capabilities, &[]));
+    assert_eq!(issuer.0.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert!(mint(&capabilities, &tools.specs()));
+    assert_eq!(issuer.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+}
+
 #[tokio::test]
 async fn a_tool_that_the_caller_may_not_use_is_not_called_whatever_the_model_says() {
     let answers =

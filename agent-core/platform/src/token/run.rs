@@ -1,6 +1,5 @@
 //! Run tokens, in memory: created when a run begins, revoked when it ends.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,8 +7,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+mod table;
+
+pub(super) use table::RunTokenLimits;
+use table::{LiveToken, LiveTokenTable};
+
 use super::end::TokenEndListeners;
-use super::text::{SecretDigest, TokenText};
+use super::text::TokenText;
 use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -18,60 +22,49 @@ use agent_core::run_token::{RunToken, RunTokens};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 
-/// Maximum number of concurrent run tokens in a process.
+/// Maximum number of run tokens in a process.
 pub(crate) const MAX_RUN_TOKENS: usize = 50_000;
+/// Maximum number of run tokens of one company in a process.
+pub(crate) const MAX_RUN_TOKENS_PER_COMPANY: usize = MAX_RUN_TOKENS / 4;
 
 /// The run tokens of this process that are valid.
 pub(super) struct RunTokenTable {
     clock: Arc<dyn Clock>,
-    limit: usize,
     live: Arc<LiveTokens>,
 }
 
 struct LiveTokens {
-    tokens: Mutex<HashMap<Uuid, LiveToken>>,
+    table: Mutex<LiveTokenTable>,
     ended: Arc<TokenEndListeners>,
 }
 
-/// A run token and the sink for reports of calls made with it.
-struct LiveToken {
-    token: Token,
-    digest: SecretDigest,
-    calls: Option<ToolCallReporter>,
-}
-
 impl LiveTokens {
-    /// Locks the map. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Uuid, LiveToken>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the table. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, LiveTokenTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunTokenTable {
-    /// Creates a table of at most `limit` tokens, with times from `clock`.
-    pub(super) fn new(clock: Arc<dyn Clock>, limit: usize, ended: Arc<TokenEndListeners>) -> Self {
-        Self { clock, limit, live: Arc::new(LiveTokens { tokens: Mutex::default(), ended }) }
+    /// Creates a table with times from `clock`, which reports the tokens that end to `ended`.
+    pub(super) fn new(clock: Arc<dyn Clock>, limits: RunTokenLimits, ended: Arc<TokenEndListeners>) -> Self {
+        let table = Mutex::new(LiveTokenTable::new(limits));
+        Self { clock, live: Arc::new(LiveTokens { table, ended }) }
     }
 
     /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
     ///
     /// # Errors
-    /// [`TokenMintError::TooManyRunTokens`] if the limit is reached, [`TokenMintError::Invalid`] also for a token
-    /// without `ttl`.
+    /// [`TokenMintError::TooManyRunTokens`] if a limit is reached and no token that outlives its run can be evicted,
+    /// [`TokenMintError::Invalid`] also for a token without `ttl`.
     pub(super) fn mint(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
-        if new.ttl.is_none() {
-            return Err(TokenMintError::invalid("ttl", "is missing"));
-        }
         let now = self.clock.now();
         let (token, text) = new.create(now)?;
-        let mut live = self.live.lock();
-        if live.len() >= self.limit {
-            live.retain(|_, live| live.token.check(now).is_ok());
-        }
-        if live.len() >= self.limit {
-            return Err(TokenMintError::TooManyRunTokens);
-        }
-        live.insert(text.id, LiveToken { token, digest: text.digest(), calls: None });
+        let expires_at = token.expires_at.ok_or_else(|| TokenMintError::invalid("ttl", "is missing"))?;
+        let live = LiveToken { token, digest: text.digest(), calls: None, expires_at };
+        let (removed, inserted) = self.live.lock().insert(text.id, live, now);
+        removed.into_iter().for_each(|id| self.live.ended.notify(id));
+        inserted?;
         Ok(IssuedRunToken {
             id: text.id,
             text: text.to_secret(),
@@ -83,7 +76,7 @@ impl RunTokenTable {
     /// Returns the token of a text, or `None` if its id is not that of a run token.
     pub(super) fn find(&self, text: &TokenText) -> Option<Result<Token, TokenError>> {
         let live = self.live.lock();
-        let LiveToken { token, digest, .. } = live.get(&text.id)?;
+        let LiveToken { token, digest, .. } = live.get(text.id)?;
         if !(text.matches_kind(&token.grant) && text.matches(digest)) {
             return Some(Err(TokenError::WrongSecret));
         }
@@ -92,12 +85,17 @@ impl RunTokenTable {
 
     /// Returns the sink for reports of calls made with a token, if its run has asked for them.
     pub(super) fn call_reports(&self, id: Uuid) -> Option<ToolCallReporter> {
-        self.live.lock().get(&id)?.calls.clone()
+        self.live.lock().get(id)?.calls.clone()
+    }
+
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [usize; 4] {
+        self.live.lock().sizes()
     }
 }
 
 /// A run's token that this process issued; revoked on drop.
-pub(crate) struct IssuedRunToken {
+pub struct IssuedRunToken {
     id: Uuid,
     text: Secret,
     live: Arc<LiveTokens>,
@@ -111,7 +109,7 @@ impl RunToken for IssuedRunToken {
 
     fn report_calls(&self) -> ReportedToolCalls {
         let (reports, calls) = tool_call_channel();
-        if let Some(live) = self.live.lock().get_mut(&self.id) {
+        if let Some(live) = self.live.lock().get_mut(self.id) {
             live.calls = Some(reports);
         }
         calls
@@ -124,8 +122,12 @@ impl RunToken for IssuedRunToken {
 
 impl Drop for IssuedRunToken {
     fn drop(&mut self) {
-        if !*self.keep_until_expiry.get_mut() {
-            self.live.lock().remove(&self.id);
+        if *self.keep_until_expiry.get_mut() {
+            self.live.lock().detach(self.id);
+            return;
+        }
+        let removed = self.live.lock().remove(self.id);
+        if removed {
             self.live.ended.notify(self.id);
         }
     }

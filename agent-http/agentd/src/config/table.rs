@@ -357,7 +357,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Duration { min: 1, max: DAY_MS / 1000 },
         &["1h"],
-        "The lifetime of a workflow's run token, such as `30m`. It outlives the run, because a workflow may continue after its answer.",
+        "The lifetime of a workflow's run token, such as `30m`. It outlives the run, because a workflow may continue after its answer. Beyond 12,500 run tokens, a company loses the oldest of those first.",
     ),
     setting(
         "MCP_CONCURRENCY",
