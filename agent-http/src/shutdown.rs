@@ -98,9 +98,12 @@ pub(crate) fn shutting_down() -> AgentError {
 }
 
 /// Observer of [`ShutdownStage::Ending`] for one task, to be polled often: it registers the task's waker once. Further
-/// polls with the same waker compare a version number until the stage changes.
+/// polls with the same waker compare a version number, until a shutdown has begun.
+///
+/// From then on each poll polls the channel: its version changes before its waiters are woken, so that a poll in between
+/// would otherwise hide the change from the poll that the wake-up causes.
 pub(crate) struct EndingObserver {
-    /// Tells by its version whether `ending` must be polled.
+    /// Its version tells that the stage has changed since the observer was created, so that `ending` must be polled.
     stages: watch::Receiver<ShutdownStage>,
     ending: Fuse<Pin<Box<dyn Future<Output = ()> + Send>>>,
     /// Waker registered with `ending`.
@@ -115,7 +118,6 @@ impl EndingObserver {
         if is_registered && !self.stages.has_changed().unwrap_or(false) {
             return Poll::Pending;
         }
-        self.stages.mark_unchanged();
         self.waker = Some(cx.waker().clone());
         self.ending.poll_unpin(cx)
     }

@@ -74,8 +74,15 @@ impl NotificationListener {
         Self { stream, heard: String::new() }
     }
 
-    /// Reads the next `count` notifications and returns them sorted.
+    /// Reads the next `count` notifications and returns them sorted. The stream must go on for them.
     async fn next(&mut self, count: usize) -> Vec<String> {
+        let told = self.next_until_end(count).await;
+        assert_eq!(told.len(), count, "the stream ended after {told:?}");
+        told
+    }
+
+    /// Reads the next `count` notifications, or those before the end of the stream, and returns them sorted.
+    async fn next_until_end(&mut self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         while told.len() < count {
             if let Some((line, rest)) = self.heard.split_once('\n') {
@@ -90,8 +97,9 @@ impl NotificationListener {
                 continue;
             }
             let chunk = timeout(TEST_TIMEOUT, self.stream.chunk()).await;
-            let chunk =
-                chunk.unwrap_or_else(|_| panic!("only {told:?}")).expect("whole").expect("it goes on");
+            let Some(chunk) = chunk.unwrap_or_else(|_| panic!("only {told:?}")).expect("whole") else {
+                break;
+            };
             self.heard.push_str(std::str::from_utf8(&chunk).expect("text"));
         }
         told.sort();
@@ -109,6 +117,11 @@ async fn send_management_request(
     let request = bench.app.request(method, path).bearer_auth(session_token(who.0, who.1));
     let request = if body.is_null() { request } else { request.json(&body) };
     request.send().await.expect("an answer").status().as_u16()
+}
+
+async fn assert_notified_or_ended(listener: &mut NotificationListener, version: &str) {
+    let told = listener.next_until_end(ROLE_NOTIFICATIONS.len()).await;
+    assert!(told.iter().all(|told| ROLE_NOTIFICATIONS.contains(&told.as_str())), "{version}: {told:?}");
 }
 
 #[tokio::test]
@@ -146,8 +159,17 @@ async fn clients_are_told_of_what_the_management_changes() {
         for (method, path, body, status, told) in steps {
             let given = send_management_request(&bench, ("ada", "c1"), method, path, (*body).clone()).await;
             assert_eq!(given, *status, "{method} {path}");
+            // The tokens of a deleted agent are revoked, which ends its clients' sessions: they are notified or ended.
+            if (*method, *path) == ("DELETE", "/api/agents/a1") {
+                assert_notified_or_ended(&mut follower, version).await;
+                continue;
+            }
             assert_eq!(follower.next(told.len()).await, *told, "{version} {method} {path}");
             // A client of another agent is notified of the company's documents and of its own role.
+            if (*method, *path) == ("DELETE", "/api/agents/cut") {
+                assert_notified_or_ended(&mut colleague, version).await;
+                continue;
+            }
             let told: &[&str] = match (*path, *status) {
                 ("/api/agents/cut", _) => ROLE_NOTIFICATIONS,
                 (path, 200..300) if path.starts_with("/api/documents") && told.contains(&RESOURCES) => {
