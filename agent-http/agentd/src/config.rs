@@ -9,7 +9,7 @@
 //! embedding programs bring a map of their own.
 //!
 //! ```
-//! use crate::config::{AppConfig, Flags};
+//! use agentd::config::{AppConfig, Flags};
 //! use std::collections::BTreeMap;
 //!
 //! let env = BTreeMap::from([("PORT", "http"), ("SESSION_SECRET", "short")]);
