@@ -30,6 +30,7 @@ mod tools;
 
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble};
 pub use cache::PartCache;
+#[cfg(any(test, feature = "conformance"))]
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, Stability};

@@ -113,7 +113,7 @@ impl PromptMessage {
         }
     }
 
-    /// Appends the message as JSON; see [`push_message_json`](super::push_message_json).
+    /// Appends the message as JSON; see `push_message_json`.
     pub(crate) fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match &self.form {
             MessageForm::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),

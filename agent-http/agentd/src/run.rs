@@ -145,8 +145,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Returns a shutdown that SIGINT or SIGTERM begins. A second signal ends what still runs; a third one, or
-/// [`FORCED_EXIT_TIMEOUT`] after the second, exits the process with code [`FORCED_EXIT_CODE`]. Requires a tokio
-/// runtime.
+/// five seconds after the second, exits the process with code 130. Requires a tokio runtime.
 pub fn shutdown_on_signal() -> Shutdown {
     let shutdown = Shutdown::default();
     tokio::spawn({
