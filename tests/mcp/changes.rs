@@ -1,5 +1,7 @@
 //! MCP change notifications, caused by the management routes and by the tools of a run.
 
+use std::collections::BTreeSet;
+
 use reqwest::Response;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -121,7 +123,9 @@ async fn send_management_request(
 
 async fn assert_notified_or_ended(listener: &mut NotificationListener, version: &str) {
     let told = listener.next_until_end(ROLE_NOTIFICATIONS.len()).await;
-    assert!(told.iter().all(|told| ROLE_NOTIFICATIONS.contains(&told.as_str())), "{version}: {told:?}");
+    let distinct: BTreeSet<&str> = told.iter().map(String::as_str).collect();
+    assert_eq!(distinct.len(), told.len(), "{version}: {told:?}");
+    assert!(distinct.iter().all(|told| ROLE_NOTIFICATIONS.contains(told)), "{version}: {told:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! [`Pulse`] is independent of the transport, so tools and assignments work with any scheduler. Every call names the
 //! tenant scope of its caller; jobs outside the scope are reported as absent.
 //!
-//! When an occurrence is due, the scheduler calls back, at least once. [`occurrence`](crate::occurrence) makes the
+//! The scheduler calls back, at least once, for each due occurrence. [`occurrence`](crate::occurrence) makes the
 //! effect happen once; [`assignment`](crate::assignment) synchronizes stored tool assignments with their jobs.
 
 use agent_core::ids::{CompanyId, JobId, UserId};

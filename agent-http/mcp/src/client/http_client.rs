@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::events;
 use super::exchange::{self, Answer, Exchange};
-use super::fault::{failed, format_failure};
+use super::fault::{self, failed, format_failure};
 use super::message::is_same_id;
 use crate::headers::SESSION_ID;
 
@@ -71,7 +71,7 @@ impl HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, PostError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(&message).map_err(|_| failed("the call cannot be serialized"))?;
+        let body = serde_json::to_vec(&message).map_err(|_| failed(fault::NOT_SERIALIZABLE))?;
         let mut response = self.exchange.post(session, headers, body).await?;
         if response.status == StatusCode::NOT_FOUND && session.is_some() {
             return Err(PostError::NoSession);
@@ -87,8 +87,7 @@ impl HttpClient {
         let session = response.headers.get(&SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
-                let message = serde_json::from_slice(&body)
-                    .map_err(|_| failed("the response is not a JSON-RPC message"))?;
+                let message = serde_json::from_slice(&body).map_err(|_| failed(fault::NOT_JSON_RPC))?;
                 Ok(StreamableHttpPostResponse::Json(match_response(&request.id, message)?, session))
             }
             Answer::Events(reader) => {
@@ -121,7 +120,7 @@ fn match_response(id: &RequestId, message: ServerJsonRpcMessage) -> Result<Serve
         ServerJsonRpcMessage::Error(error) if error.id.as_ref().is_none_or(|other| is_same_id(other, id)) => {
             Ok(error_message(id.clone(), error.error))
         }
-        _ => Err(failed("the response is for another request")),
+        _ => Err(failed(fault::OTHER_REQUEST)),
     }
 }
 

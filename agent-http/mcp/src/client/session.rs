@@ -76,10 +76,8 @@ impl SessionConnection {
         call.mark_answered().await;
         match answer.map_err(fault::call_error)? {
             ServerResult::CallToolResult(result) => Ok(output::to_tool_output(result)),
-            ServerResult::InputRequiredResult(_) => {
-                Err(fault::unavailable("the tool requests input, which is not supported"))
-            }
-            _ => Err(fault::unavailable("the tool server's response is not a tool result")),
+            ServerResult::InputRequiredResult(_) => Err(fault::unavailable(fault::INPUT_REQUIRED)),
+            _ => Err(fault::unavailable(fault::NOT_A_TOOL_RESULT)),
         }
     }
 

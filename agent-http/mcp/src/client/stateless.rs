@@ -34,8 +34,6 @@ const VERSION_TEXT: &str = "2026-07-28";
 /// Time after which a server that has not answered `server/discover` counts as one of an older revision.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-const NO_MESSAGE: &str = "the response is not a JSON-RPC message";
-
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -59,7 +57,7 @@ pub(super) enum ExchangeError {
     Rpc { status: StatusCode, error: ErrorData },
     /// The server has sent an unsuccessful HTTP status and no JSON-RPC error.
     Status { status: StatusCode, failure: AgentError },
-    /// There is no answer, or none that can be read.
+    /// The exchange failed, or its response cannot be read.
     Failed(AgentError),
     /// The answer is to another request.
     Unanswered,
@@ -77,7 +75,7 @@ impl ExchangeError {
         match self {
             Self::Rpc { error, .. } => fault::format_rpc_error(error),
             Self::Status { failure, .. } | Self::Failed(failure) => fault::format_failure(failure),
-            Self::Unanswered => "the tool server did not respond to the call".to_owned(),
+            Self::Unanswered => fault::NO_RESPONSE.to_owned(),
         }
     }
 
@@ -221,7 +219,7 @@ impl StatelessClient {
         read: impl Fn(&RawValue) -> T,
     ) -> Result<T, ExchangeError> {
         let deadline = self.exchange.deadline();
-        let body = serde_json::to_vec(request).map_err(|_| failed("the call cannot be serialized"))?;
+        let body = serde_json::to_vec(request).map_err(|_| failed(fault::NOT_SERIALIZABLE))?;
         let mut response = self.exchange.post(None, headers(request.method, name), body).await?;
         let status = response.status;
         if let Some(failure) = response.status_error.take() {
@@ -236,12 +234,12 @@ impl StatelessClient {
         match exchange::read_answer(response, deadline).await? {
             Answer::Json(body) => {
                 let message: ServerMessage<'_> =
-                    serde_json::from_slice(&body).map_err(|_| failed(NO_MESSAGE))?;
+                    serde_json::from_slice(&body).map_err(|_| failed(fault::NOT_JSON_RPC))?;
                 if message.method.is_none() && message.result.is_none() && message.error.is_none() {
-                    return Err(failed(NO_MESSAGE).into());
+                    return Err(failed(fault::NOT_JSON_RPC).into());
                 }
                 let answer = message.answer_to(request.id);
-                as_answer(answer.ok_or_else(|| failed("the response is for another request"))?)
+                as_answer(answer.ok_or_else(|| failed(fault::OTHER_REQUEST))?)
             }
             Answer::Events(mut events) => loop {
                 let event = events.next().await?;
@@ -289,9 +287,9 @@ fn read_tool_result(result: &RawValue) -> Result<ToolOutput, ToolError> {
     match serde_json::from_str::<CallToolResult>(result) {
         Ok(result) => Ok(output::to_tool_output(result)),
         Err(_) if serde_json::from_str::<InputRequiredResult>(result).is_ok() => {
-            Err(fault::unavailable("the tool requests input, which is not supported"))
+            Err(fault::unavailable(fault::INPUT_REQUIRED))
         }
-        Err(_) => Err(fault::unavailable("the tool server's response is not a tool result")),
+        Err(_) => Err(fault::unavailable(fault::NOT_A_TOOL_RESULT)),
     }
 }
 

@@ -11,7 +11,7 @@ use rmcp::model::{
 
 use super::identity::Identity;
 
-/// What a tool call may use of its client.
+/// Capabilities of the calling client, and the receiver of its progress reports.
 pub struct CallContext<'a> {
     /// Capabilities that the client has declared, if any.
     pub client_capabilities: Option<ClientCapabilities>,
