@@ -170,7 +170,7 @@ where
 /// A token that is not a string.
 pub fn widget_tokens(body: &JsonBody<'_>) -> Result<Vec<Secret>, FieldError> {
     const NAME: &str = "widgetToken";
-    let body = body.fields()?;
+    let body = body.all_fields()?;
     let forwarded = body.get("forwardedProps").and_then(|value| ObjectFields::from_value(value).ok());
     let mut tokens = Vec::new();
     for value in [Some(body), forwarded].into_iter().flatten().flat_map(|fields| fields.get_all(NAME)) {

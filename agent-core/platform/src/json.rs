@@ -1,5 +1,11 @@
 //! Checks of JSON text before it is parsed.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
 /// Returns true if `json` nests deeper than `max_depth`, by counting brackets outside of strings. The result for
 /// invalid JSON is meaningless; the parser rejects it.
 #[must_use]
@@ -28,4 +34,201 @@ pub fn is_deeper_than(max_depth: usize, json: &[u8]) -> bool {
         }
     }
     false
+}
+
+/// Maximum length of the path that [`find_duplicate_key`] returns, in characters: keys are chosen by the client.
+const MAX_PATH_CHARS: usize = 200;
+
+/// Returns the path of the first key that an object of `json` contains twice, such as `messages[2].role`, truncated to
+/// 200 characters.
+///
+/// RFC 8259, section 4, leaves the meaning of such an object open: parsers take the first or the last value, so a filter
+/// in front of the server may have checked the other one. Invalid JSON has no duplicates; the parser rejects it. The
+/// nesting must be bounded by the caller, since the check recurses.
+///
+/// ```
+/// use agent_platform::json::find_duplicate_key;
+///
+/// assert_eq!(find_duplicate_key(br#"{"a": [{"b": 1, "b": 2}]}"#).as_deref(), Some("a[0].b"));
+/// assert_eq!(find_duplicate_key(br#"{"a": 1, "b": {"a": 2}}"#), None);
+/// ```
+#[must_use]
+pub fn find_duplicate_key(json: &[u8]) -> Option<String> {
+    let mut found = None;
+    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    let check = DuplicateCheck { found: &mut found };
+    // The error that stops the walk at the first duplicate carries nothing; the path is in `found`.
+    let _ = check.deserialize(&mut deserializer);
+    found.map(|path| path.chars().take(MAX_PATH_CHARS).collect())
+}
+
+/// Walks over one JSON value without building it, and fails at the first duplicate key.
+struct DuplicateCheck<'f> {
+    /// Path of the duplicate, which each container extends while the error passes it.
+    found: &'f mut Option<String>,
+}
+
+impl DuplicateCheck<'_> {
+    fn nested(&mut self) -> DuplicateCheck<'_> {
+        DuplicateCheck { found: self.found }
+    }
+
+    /// Prepends the container's part of the path, if the nested value has a duplicate.
+    fn extend_path(&mut self, part: &str) {
+        if let Some(path) = self.found.as_mut() {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            *path = format!("{part}{dot}{path}");
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for DuplicateCheck<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DuplicateCheck<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        let mut keys = KeySet::default();
+        while let Some(key) = map.next_key_seed(Key)? {
+            if !keys.insert(key.clone()) {
+                *self.found = Some(key.into_owned());
+                return Err(A::Error::custom("duplicate key"));
+            }
+            if let Err(error) = map.next_value_seed(self.nested()) {
+                self.extend_path(&key);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let mut index = 0;
+        loop {
+            match items.next_element_seed(self.nested()) {
+                Ok(Some(())) => index += 1,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.extend_path(&format!("[{index}]"));
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// Keys of one object. Few keys are compared one by one, which is faster than hashing them.
+#[derive(Default)]
+struct KeySet<'de> {
+    few: Vec<Cow<'de, str>>,
+    many: HashSet<Cow<'de, str>>,
+}
+
+impl<'de> KeySet<'de> {
+    const MAX_FEW: usize = 16;
+
+    /// Adds a key; returns false if it is present.
+    fn insert(&mut self, key: Cow<'de, str>) -> bool {
+        if self.few.contains(&key) {
+            return false;
+        }
+        if self.few.len() < Self::MAX_FEW {
+            self.few.push(key);
+            return true;
+        }
+        self.many.insert(key)
+    }
+}
+
+/// Deserializes an object's key, borrowed if it has no escapes.
+struct Key;
+
+impl<'de> DeserializeSeed<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Cow<'de, str>, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Key {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_borrowed_str<E>(self, key: &'de str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Borrowed(key))
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Cow<'de, str>, E> {
+        Ok(Cow::Owned(key.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duplicate_keys_are_found_by_their_path() {
+        let many = |last: &str| {
+            let keys: Vec<_> = (0..40).map(|i| format!("\"k{i}\":{i}")).collect();
+            format!("{{{},\"{last}\":0}}", keys.join(","))
+        };
+        let cases = [
+            (r#"{}"#.to_owned(), None),
+            (r#"{"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]}"#.into(), None),
+            (r#"{"a":1,"a":1}"#.into(), Some("a")),
+            (r#"{"a":1,"\u0061":1}"#.into(), Some("a")),
+            (r#"{"a":[1,{"b":{"c":null,"c":0.5}}]}"#.into(), Some("a[1].b.c")),
+            (r#"[[{"a":true,"a":-1}]]"#.into(), Some("[0][0].a")),
+            (many("k3"), Some("k3")),
+            (many("k33"), Some("k33")),
+            (many("k40"), None),
+            (r#"{"a":1,"a""#.into(), Some("a")),
+            ("{\"a\":".into(), None),
+            (String::new(), None),
+        ];
+        for (json, expected) in cases {
+            assert_eq!(find_duplicate_key(json.as_bytes()).as_deref(), expected, "{json:.80}");
+        }
+        let long = format!(r#"{{"{0}":1,"{0}":2}}"#, "ü".repeat(500));
+        assert_eq!(find_duplicate_key(long.as_bytes()).map(|path| path.chars().count()), Some(200));
+    }
 }

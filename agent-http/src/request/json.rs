@@ -1,6 +1,6 @@
 //! JSON parsing with bounded depth and errors that name the field but never repeat submitted values.
 
-use agent_platform::json::is_deeper_than;
+use agent_platform::json::{find_duplicate_key, is_deeper_than};
 use serde::Deserialize;
 use serde_json::error::Category;
 
@@ -17,7 +17,7 @@ const MAX_SHOWN_PATH_CHARS: usize = 200;
 /// # Errors
 ///
 /// Returns 400 `INVALID_REQUEST`: with line and column for invalid JSON, or with the field's path, such as
-/// `messages[2].role`, for a value that does not match `T`. Submitted values are never repeated (map keys are, in
+/// `messages[2].role`, for a value that does not match `T`, or a key that is given twice. Submitted values are never repeated (map keys are, in
 /// paths), nor are messages of a type's own `Deserialize`, which might contain them.
 pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
     json: &'de [u8],
@@ -25,6 +25,9 @@ pub(crate) fn parse_json<'de, T: Deserialize<'de>>(
 ) -> Result<T, HttpError> {
     if is_deeper_than(max_depth, json) {
         return Err(HttpError::invalid("the body", format_args!("is nested deeper than {max_depth} levels")));
+    }
+    if let Some(path) = find_duplicate_key(json) {
+        return Err(HttpError::invalid(&path, "is given twice"));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| field_error(&error))?;
@@ -171,7 +174,8 @@ mod tests {
             r#"{"messages":[{"colour":1}]}"#,
             expect!["messages[0].colour is not a known field; expected `role` or `content`"],
         );
-        check(r#"{"messages":[],"messages":[]}"#, expect!["the body has the field `messages` twice"]);
+        check(r#"{"messages":[],"messages":[]}"#, expect!["messages is given twice"]);
+        check(r#"{"messages":[],"meta":{"a":true,"\u0061":true}}"#, expect!["meta.a is given twice"]);
         check(r#"{"limit":"sk-1, expected sk-2"}"#, expect!["limit must be a non-negative integer"]);
         check(r#"{"limit":-5}"#, expect!["limit must be a non-negative integer"]);
         check(r#"{"meta":{"a":"sk-1"}}"#, expect!["meta.a must be a boolean"]);

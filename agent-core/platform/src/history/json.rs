@@ -4,10 +4,16 @@ use serde_json_borrow::ObjectAsVec;
 pub(super) use serde_json_borrow::Value;
 
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS};
+use crate::json::find_duplicate_key;
 use agent_core::message::SharedJson;
 
 /// A parsed request body.
-pub struct JsonBody<'a>(Value<'a>);
+pub struct JsonBody<'a> {
+    value: Value<'a>,
+    /// Path of the first key that an object contains twice. Reading the fields fails with it, but not reading the
+    /// widget tokens: a repeated token is a repeated credential, which is an error of its own.
+    duplicate_key: Option<String>,
+}
 
 /// Prints no content, since a body may contain keys and tokens.
 impl std::fmt::Debug for JsonBody<'_> {
@@ -30,17 +36,26 @@ impl<'a> JsonBody<'a> {
         if !is_within_depth(max_depth, &value) {
             return Err(FieldError::new("", format!("is nested deeper than {max_depth} levels")));
         }
-        Ok(Self(value))
+        Ok(Self { value, duplicate_key: find_duplicate_key(json) })
     }
 
     /// Returns the body of a request without one: an object without fields.
     #[must_use]
     pub fn empty() -> Self {
-        Self(Value::Object(ObjectAsVec::default()))
+        Self { value: Value::Object(ObjectAsVec::default()), duplicate_key: None }
     }
 
+    /// Returns the fields of a body whose keys are unique.
     pub(super) fn fields(&self) -> Result<ObjectFields<'_>, FieldError> {
-        ObjectFields::from_value(&self.0)
+        match &self.duplicate_key {
+            Some(path) => Err(FieldError::new(path.clone(), "is given twice")),
+            None => self.all_fields(),
+        }
+    }
+
+    /// Returns the fields of a body that may contain a key twice.
+    pub(super) fn all_fields(&self) -> Result<ObjectFields<'_>, FieldError> {
+        ObjectFields::from_value(&self.value)
     }
 }
 

@@ -525,6 +525,24 @@ fn bounds() {
 }
 
 #[test]
+fn a_key_that_is_given_twice_is_an_error() {
+    for (body, path) in [
+        (r#"{"agentId":"a","message":"x","agentId":"b"}"#, "agentId"),
+        (r#"{"messages":[{"role":"user","content":"x","role":"system"}]}"#, "messages[0].role"),
+        (r#"{"message":"x","pageContext":{"a":1,"\u0061":2}}"#, "pageContext.a"),
+    ] {
+        let body = JsonBody::parse(body.as_bytes(), 64).unwrap();
+        assert!(widget_tokens(&body).is_ok());
+        assert_eq!(read(&body, NO_QUERY).unwrap_err().to_string(), format!("{path} is given twice"));
+        assert_eq!(read_preview(&body, NO_QUERY).unwrap_err().path, path);
+        assert_eq!(RuntimeRequest::read(&body).unwrap_err().path, path);
+    }
+    let body = r#"{"message":"x","widgetToken":"a","widgetToken":"b"}"#;
+    let tokens = widget_tokens(&JsonBody::parse(body.as_bytes(), 64).unwrap()).unwrap();
+    assert_eq!(tokens.len(), 2, "a repeated credential is an error of the authentication");
+}
+
+#[test]
 fn the_query_names_identifiers() {
     let body = json!({"message": "x", "agentId": "a"}).to_string();
     let body = JsonBody::parse(body.as_bytes(), 64).unwrap();

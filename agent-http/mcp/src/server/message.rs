@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use agent_platform::json::is_deeper_than;
+use agent_platform::json::{find_duplicate_key, is_deeper_than};
 use rmcp::model::{ErrorData, RequestId};
 use serde::Deserialize;
 use serde::Deserializer;
@@ -64,6 +64,9 @@ impl MessageKind {
             Err(error) => return Err(malformed(&error)),
         };
         let id = envelope.id.map(parse_id).transpose()?;
+        if let Some(path) = find_duplicate_key(body) {
+            return Err(invalid(id, format!("{path} is given twice")));
+        }
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid(id, "jsonrpc must be \"2.0\""));
         }
@@ -132,6 +135,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, Err(-32600)),
             (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, Err(-32600)),
             (r#"{"jsonrpc":"2.0","id":1}"#, Err(-32600)),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":1,"a":2}}"#, Err(-32600)),
             (&deep, Err(-32600)),
             (&long, Err(-32600)),
         ];
