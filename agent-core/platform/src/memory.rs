@@ -165,6 +165,10 @@ impl Records for MemoryRecords {
         Ok(done.into_iter().map(|change| change.version).collect())
     }
 
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        Ok(self.read().collections.get(collection).map_or(0, |records| records.len() as u64))
+    }
+
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
         let state = self.read();

@@ -163,6 +163,21 @@ pub trait Records: Send + Sync + 'static {
     /// Returns one page of a collection. Nested collections are not included.
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError>;
 
+    /// Returns the number of records of a collection, without those of nested collections. The default implementation
+    /// reads the whole collection, so a store should count by an index.
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut count = 0;
+        loop {
+            let page = self.list(collection, &list).await?;
+            count += page.records.len() as u64;
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(count);
+            }
+        }
+    }
+
     /// Applies all writes in order and atomically. Returns for each the version that was put or deleted; `None` if
     /// there was nothing to delete. Several writes to one record take effect one after the other.
     ///
@@ -170,6 +185,15 @@ pub trait Records: Send + Sync + 'static {
     /// [`StoreError::Conflict`] if a precondition does not hold, [`StoreError::TooLarge`] for a value that exceeds the
     /// limit, [`StoreError::Invalid`] for more than [`MAX_WRITES`] writes.
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError>;
+
+    /// Checks that the store can be written, for a service's readiness. A store that has no failed write behind it
+    /// answers at once; the default implementation always does.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] with the reason.
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 
     /// Returns the record, if it exists.
     async fn get(&self, key: &Key) -> Result<Option<Record>, StoreError> {

@@ -4,7 +4,7 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::{RoleBlock, RoleSource};
 use async_trait::async_trait;
 
-use crate::records::{ListQuery, Page, Precondition, Record, StoreError};
+use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, StoreError};
 
 mod records;
 mod rotation;
@@ -41,6 +41,20 @@ pub trait RoleStore: RoleSource {
         company_id: &CompanyId,
         list: &ListQuery,
     ) -> Result<Page<RoleBlock>, StoreError>;
+
+    /// Returns the number of a company's roles. The default implementation reads all of them.
+    async fn count_roles(&self, company_id: &CompanyId) -> Result<u64, StoreError> {
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut count = 0;
+        loop {
+            let page = self.masked_roles(company_id, &list).await?;
+            count += page.records.len() as u64;
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(count);
+            }
+        }
+    }
 
     /// Saves a role under its own id and company, and returns its version. Secrets that are absent or masked keep their
     /// stored value; see [`merge_secrets`].

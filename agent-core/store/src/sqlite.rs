@@ -49,16 +49,17 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
 use agent_jobs::job::WakeSignal;
 use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, MAX_VALUE_BYTES, Page, Record, Records, StoreError, Write,
-    check_writes,
+    Collection, Inventory, Key, ListQuery, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
+    Write, check_writes,
 };
 use async_trait::async_trait;
+use serde_json::value::RawValue;
 
 use self::cache::{PageKey, ReadCache};
 use self::freshness::ChangeTracker;
@@ -83,6 +84,9 @@ pub use fault::{SqliteError, SqliteErrorKind};
 pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
 pub use spin::SpinOptions;
+
+/// Name of the platform's collection of records that are written to find out if the file can be.
+const PROBES: &str = "probes";
 
 /// Configuration of [`SqliteStore`].
 #[derive(Clone)]
@@ -168,6 +172,8 @@ struct ActivityCounters {
     commits: AtomicU64,
     transactions: AtomicU64,
     reads: AtomicU64,
+    /// True from a failed transaction until the next successful one.
+    is_failing: AtomicBool,
 }
 
 impl SqliteStore {
@@ -210,6 +216,17 @@ impl SqliteStore {
     /// See [`BackupError`]. An existing file is not overwritten.
     pub async fn backup(&self, to: impl AsRef<Path>) -> Result<(), BackupError> {
         backup::copy(self.path.clone(), to.as_ref().to_owned()).await
+    }
+
+    /// Checks that the file can be written: by a write if the last one failed.
+    async fn probe_writes(&self) -> Result<(), StoreError> {
+        if !self.counts.is_failing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let key = Collection::of_platform(PROBES)?.key("write")?;
+        let value = RawValue::TRUE.to_owned().into();
+        self.writers.commit(vec![Write::Put { key, value, precondition: Precondition::Any }]).await?;
+        Ok(())
     }
 
     /// Checks the integrity of the whole file. Returns SQLite's findings, at most a hundred; empty if there
@@ -265,6 +282,15 @@ impl Records for SqliteStore {
         let page = read(collection.clone(), list.clone()).await?;
         cache.insert_page(key, stamp, &page);
         Ok(page)
+    }
+
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        self.probe_writes().await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        let collection = collection.clone();
+        self.readers.read(move |rows| rows.count(&collection)).await
     }
 
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {

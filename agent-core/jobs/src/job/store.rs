@@ -187,6 +187,15 @@ pub trait JobStore: Send + Sync + 'static {
     /// [`StoreError::Unavailable`]; nothing is stored.
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError>;
 
+    /// Checks that the store can be written, for the scheduler's readiness. A store that has no failed write behind it
+    /// answers at once; the default implementation always does.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] with the reason.
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Returns the job with the id, if it is within the scope.
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError>;
 

@@ -32,6 +32,7 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     lists_are_in_the_order_of_bytes(&*make().await).await;
     prefixes_are_literal(&*make().await).await;
     pages_join(&*make().await).await;
+    a_count_is_of_one_collection(&*make().await).await;
     pages_are_bounded(&*make().await).await;
     a_list_is_read_while_others_write(&*make().await).await;
     appended_records_are_in_order(&*make().await).await;
@@ -53,6 +54,22 @@ fn things() -> Collection {
 
 fn json(text: &str) -> SharedJson {
     RawValue::from_string(text.to_owned()).expect("the suite's values are JSON").into()
+}
+
+async fn a_count_is_of_one_collection(store: &dyn Records) {
+    let count = async |collection: &Collection| done("count", store.count(collection).await);
+    assert_eq!(count(&things()).await, 0, "an empty collection has no records");
+    fill(store, &["a", "b", "c"]).await;
+    put(store, &key("a"), "2").await;
+    let elsewhere = [Collection::new("other", "things"), Collection::new("company", "others")];
+    for collection in elsewhere {
+        let collection = collection.expect("the suite's collections are valid");
+        assert_eq!(count(&collection).await, 0, "records of other collections do not count");
+        put(store, &collection.key("a").expect("the suite's keys are valid"), "1").await;
+        assert_eq!(count(&collection).await, 1, "a collection's own records count");
+    }
+    done("delete", store.delete(&key("b"), Precondition::Any).await);
+    assert_eq!(count(&things()).await, 2, "a record counts once, and no more after its deletion");
 }
 
 async fn put(store: &dyn Records, key: &Key, text: &str) -> u64 {

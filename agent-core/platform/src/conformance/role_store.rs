@@ -296,6 +296,10 @@ async fn roles_are_listed_in_pages(store: &dyn RoleStore) {
     for id in ["b", "a/1", "ü", "a", "B"] {
         put(store, named("company", id)).await;
     }
+    for (company, expected) in [("company", 5), ("other", 0)] {
+        let count = done("counting roles", store.count_roles(&company.into()).await);
+        assert_eq!(count, expected, "the roles of a company are counted");
+    }
     let mut list = ListQuery { limit: Some(2), ..ListQuery::default() };
     let mut ids = Vec::new();
     loop {

@@ -295,6 +295,10 @@ impl RoleSource for RecordRoleStore {
 
 #[async_trait]
 impl RoleStore for RecordRoleStore {
+    async fn count_roles(&self, company_id: &CompanyId) -> Result<u64, StoreError> {
+        self.records.count(&Collection::new(company_id, ROLES)?).await
+    }
+
     async fn masked_role(
         &self,
         company_id: &CompanyId,

@@ -24,8 +24,10 @@ pub enum SqliteErrorKind {
     Locked,
     /// The file or its folder is not writable.
     ReadOnly,
-    /// The file is corrupt or not a database, and should be restored from a backup.
+    /// The file is corrupt, and should be restored from a backup.
     Damaged,
+    /// The file is not a database.
+    NotADatabase,
     /// The store is closed, or one of its threads has ended.
     Closed,
     /// Any other error, given by the source.
@@ -50,6 +52,7 @@ impl fmt::Display for SqliteError {
             SqliteErrorKind::Locked => "the database is locked by another process",
             SqliteErrorKind::ReadOnly => "the database cannot be written",
             SqliteErrorKind::Damaged => "the database is corrupt",
+            SqliteErrorKind::NotADatabase => "the file is not a database",
             SqliteErrorKind::Closed => "the store is closed, or one of its threads has ended",
             SqliteErrorKind::Failed => "the database reported an error",
         })
@@ -68,7 +71,8 @@ impl From<rusqlite::Error> for SqliteError {
             Some(ErrorCode::DiskFull) => SqliteErrorKind::Full,
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => SqliteErrorKind::Locked,
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => SqliteErrorKind::ReadOnly,
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => SqliteErrorKind::Damaged,
+            Some(ErrorCode::DatabaseCorrupt) => SqliteErrorKind::Damaged,
+            Some(ErrorCode::NotADatabase) => SqliteErrorKind::NotADatabase,
             _ => SqliteErrorKind::Failed,
         };
         Self { kind, source: Some(Arc::new(error)) }

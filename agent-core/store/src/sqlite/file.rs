@@ -46,9 +46,23 @@ pub enum SqliteOpenError {
     /// The file, or the folder of its write-ahead log, is not writable.
     #[error("{} cannot be written", .0.display())]
     ReadOnly(PathBuf),
+    /// The file system does not support SQLite's write-ahead log.
+    #[error("the file system of {} does not support SQLite's write-ahead log", .0.display())]
+    NoWriteAheadLog(PathBuf),
     /// The file is not a database, or its header is corrupt.
     #[error("{} is not an SQLite database", .0.display())]
     NotADatabase(PathBuf),
+    /// The database is corrupt.
+    #[error("the database {} is corrupt: restore it from a backup", .0.display())]
+    Damaged(PathBuf),
+    /// The database has the schema version of this program, but not its tables: a copy or a restore was not completed.
+    #[error("the database {} lacks tables of its schema version {version}: restore it from a backup", .path.display())]
+    Incomplete {
+        /// File path.
+        path: PathBuf,
+        /// Schema version of the file.
+        version: i64,
+    },
     /// The database belongs to another program.
     #[error("{} is a database of another application", .0.display())]
     OtherProgram(PathBuf),
@@ -85,7 +99,8 @@ impl SqliteOpenError {
             SqliteErrorKind::Full => Self::Full(path),
             SqliteErrorKind::Locked => Self::Locked(path),
             SqliteErrorKind::ReadOnly => Self::ReadOnly(path),
-            SqliteErrorKind::Damaged => Self::NotADatabase(path),
+            SqliteErrorKind::Damaged => Self::Damaged(path),
+            SqliteErrorKind::NotADatabase => Self::NotADatabase(path),
             _ => Self::Failed { path, source: fault },
         }
     }
@@ -130,7 +145,11 @@ fn configure_and_migrate(
 ) -> Result<u64, SqliteOpenError> {
     let failed = |error: rusqlite::Error| SqliteOpenError::failed(path, error);
     schema::check_ownership(connection, path)?;
-    configure(connection, options).map_err(failed)?;
+    let mode = configure(connection, options).map_err(failed)?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(SqliteOpenError::NoWriteAheadLog(path.to_owned()));
+    }
+    schema::check_tables(connection, path)?;
     schema::migrate(connection).map_err(failed)?;
     schema::last_version(connection).map_err(failed)
 }
@@ -150,11 +169,12 @@ fn connect(path: &Path, mode: OpenFlags, options: &SqliteOptions) -> rusqlite::R
     Ok(connection)
 }
 
-fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+/// Sets the connection's options. Returns the journal mode, which stays another if the file system does not support the
+/// write-ahead log.
+fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<String> {
     array::load_module(connection)?;
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    // This pragma returns the new mode as a row.
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update_and_check(None, "journal_size_limit", WAL_TRUNCATE_BYTES, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES, |_| Ok(()))?;
@@ -162,7 +182,7 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
         let pages = (bytes / PAGE_BYTES).clamp(1, u64::from(u32::MAX - 1));
         connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))?;
     }
-    Ok(())
+    Ok(mode)
 }
 
 /// Creates an empty file for its owner only, if it does not exist. SQLite gives the write-ahead log the same
@@ -193,4 +213,22 @@ pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = folder;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A commit that was acknowledged must survive a power failure, which no test can cause.
+    #[test]
+    fn each_commit_is_flushed_to_the_write_ahead_log() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (connection, _) =
+            open(&folder.path().join("app.db"), &SqliteOptions::default()).expect("a store");
+        let synchronous: i64 =
+            connection.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("read");
+        let mode: String =
+            connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("read");
+        assert_eq!((synchronous, mode.as_str()), (2, "wal"), "2 is FULL");
+    }
 }

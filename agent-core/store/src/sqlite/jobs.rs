@@ -83,6 +83,10 @@ impl JobStore for SqliteStore {
         self.writers.commit(NotifyingJobWrite(JobWrite { bytes, work })).await
     }
 
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        self.probe_writes().await
+    }
+
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         let id = id.to_owned();
         let found = self.readers.read(move |rows| JobTable::new(rows.0).get(&id)).await?;

@@ -76,6 +76,13 @@ impl RecordTable<'_> {
         Ok(Page::from_overfetch(records, list))
     }
 
+    /// Counts a collection's records, by the index alone.
+    pub(super) fn count(&self, collection: &Collection) -> Result<u64, WriteError> {
+        let mut statement =
+            self.0.prepare_cached("SELECT count(*) FROM records WHERE company = ?1 AND collection = ?2")?;
+        Ok(statement.query_row(params![collection.company(), collection.path()], |row| row.get(0))?)
+    }
+
     /// Lists companies after a name, using one index seek per company.
     pub(super) fn companies(&self, after: &str) -> Result<Vec<String>, WriteError> {
         let mut statement = self.0.prepare_cached(

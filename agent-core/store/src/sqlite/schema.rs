@@ -1,5 +1,6 @@
 //! Database schema and migrations.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rusqlite::{Connection, TransactionBehavior};
@@ -84,6 +85,41 @@ fn read_marks_and_table_count(connection: &mut Connection) -> rusqlite::Result<(
     let (application, version) = read_marks(&transaction)?;
     let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     Ok((application, version, tables))
+}
+
+/// Returns an error if a table of the file's schema version is missing, or has another definition than this program's.
+pub(super) fn check_tables(connection: &mut Connection, path: &Path) -> Result<(), SqliteOpenError> {
+    let failed = |error: rusqlite::Error| SqliteOpenError::failed(path, error);
+    // One snapshot, because another process may be migrating the file.
+    let transaction = connection.transaction().map_err(failed)?;
+    let (_, version) = read_marks(&transaction).map_err(failed)?;
+    let steps = usize::try_from(version).unwrap_or_default().min(MIGRATIONS.len());
+    let expected = columns_after(steps).map_err(failed)?;
+    let found = columns(&transaction).map_err(failed)?;
+    match expected.is_subset(&found) {
+        true => Ok(()),
+        false => Err(SqliteOpenError::Incomplete { path: path.to_owned(), version }),
+    }
+}
+
+/// Returns the columns of the tables that the first `steps` migrations make.
+fn columns_after(steps: usize) -> rusqlite::Result<BTreeSet<(String, String)>> {
+    let empty = Connection::open_in_memory()?;
+    for step in &MIGRATIONS[..steps] {
+        empty.execute_batch(step)?;
+    }
+    columns(&empty)
+}
+
+/// Returns all tables' columns, as table and column name.
+fn columns(connection: &Connection) -> rusqlite::Result<BTreeSet<(String, String)>> {
+    let mut statement = connection.prepare(
+        "SELECT tables.name, columns.name
+         FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+         WHERE tables.type = 'table' AND tables.name NOT LIKE 'sqlite\\_%' ESCAPE '\\'",
+    )?;
+    let found = statement.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
+    found.collect()
 }
 
 /// Migrates the file to the newest schema version, in one transaction.

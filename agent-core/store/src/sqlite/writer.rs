@@ -1,6 +1,7 @@
 //! Writer thread with group commit.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
@@ -13,7 +14,7 @@ use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::act::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
-use super::fault::{SqliteError, WriteError};
+use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
 use super::jobs::ClaimedJobs;
 use super::rows::to_millis;
@@ -48,7 +49,7 @@ impl WriterHandle {
             while let Ok(first) = commits.recv_blocking() {
                 let group = collect_group(first, &commits, usual, spin_iterations);
                 usual = group.len();
-                writer.commit(group);
+                writer.commit_or_recover(group);
             }
         })?;
         Ok(Self { queue, thread: Some(thread) })
@@ -124,11 +125,39 @@ impl From<rusqlite::Error> for GroupError {
 }
 
 impl Writer {
+    /// Commits a group, and keeps the thread running if that panics: its transaction is rolled back, and its callers
+    /// get an error. Without the thread, the process could not write any more until it is restarted.
+    fn commit_or_recover(&mut self, group: Vec<Box<dyn QueuedWrite>>) {
+        // Unwinding drops the transaction, which rolls it back, so the connection is usable again.
+        if catch_unwind(AssertUnwindSafe(|| self.commit(group))).is_err() {
+            self.freshness.abort_commit();
+            self.counts.is_failing.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves the write-ahead log into the database and truncates it, which frees space on a full volume: the log may be
+    /// many times as large as the database. Returns false if nothing was freed.
+    fn truncate_log(&self) -> bool {
+        let checkpoint = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| {
+            let (is_busy, log_pages): (i64, i64) = (row.get(0)?, row.get(1)?);
+            Ok(is_busy == 0 && log_pages == 0)
+        });
+        checkpoint.unwrap_or(false)
+    }
+
     /// Runs a group of commits in one transaction and answers each of them.
     fn commit(&mut self, mut group: Vec<Box<dyn QueuedWrite>>) {
         // A cancelled commit was not acknowledged and need not be applied.
         group.retain(|commit| commit.is_caller_waiting());
-        match self.transact(&mut group) {
+        let outcomes = match self.transact(&mut group) {
+            Err(GroupError::Write(fault) | GroupError::Transaction(fault))
+                if fault.kind() == SqliteErrorKind::Full && group.len() == 1 && self.truncate_log() =>
+            {
+                self.transact(&mut group)
+            }
+            outcomes => outcomes,
+        };
+        match outcomes {
             Ok(outcomes) => {
                 for (commit, outcome) in group.into_iter().zip(outcomes) {
                     commit.respond(outcome);
@@ -147,6 +176,7 @@ impl Writer {
                 }
             }
             Err(GroupError::Write(fault) | GroupError::Transaction(fault)) => {
+                self.counts.is_failing.store(true, Ordering::Relaxed);
                 for commit in group {
                     commit.respond(Err(StoreError::unavailable(fault.clone())));
                 }
@@ -200,6 +230,7 @@ impl Writer {
         if all.is_earliest_changed {
             self.signal.notify();
         }
+        self.counts.is_failing.store(false, Ordering::Relaxed);
         self.counts.commits.fetch_add(commits, Ordering::Relaxed);
         self.counts.transactions.fetch_add(1, Ordering::Relaxed);
         Ok(outcomes)
@@ -240,7 +271,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::act::{WriteResult, WrittenVersions};
-    use crate::sqlite::{SqliteErrorKind, file};
+    use crate::sqlite::file;
 
     fn put(id: &str) -> (Box<PendingWrite<Vec<Write>>>, oneshot::Receiver<WriteResult<WrittenVersions>>) {
         let key = Key::new("company", "things", id).expect("a key");
@@ -248,15 +279,55 @@ mod tests {
         PendingWrite::new(vec![Write::Put { key, value, precondition: Precondition::Any }])
     }
 
-    #[test]
-    fn a_transaction_that_cannot_be_committed_is_nobodys() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn writer(folder: &tempfile::TempDir) -> Writer {
         let options = SqliteOptions::default();
         let (connection, version) = file::open(&folder.path().join("app.db"), &options).expect("open");
         let clock = Arc::new(SystemClock);
         let freshness = Arc::new(ChangeTracker::new(clock.clone(), version));
         let (held, counts, signal) = Default::default();
-        let mut writer = Writer { connection, clock, freshness, held, counts, signal };
+        Writer { connection, clock, freshness, held, counts, signal }
+    }
+
+    /// A write that panics after it has changed something.
+    struct PanickingWrite;
+
+    impl WriteOp for PanickingWrite {
+        type Output = ();
+
+        fn bytes(&self) -> usize {
+            0
+        }
+
+        fn apply(&self, batch: &mut WriteBatch<'_>) -> Result<(), WriteError> {
+            let (write, _) = put("lost");
+            write.op.apply(batch)?;
+            panic!("a defect");
+        }
+    }
+
+    #[test]
+    fn a_panic_undoes_its_transaction_and_the_writer_goes_on() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = writer(&folder);
+        let (panicking, mut answer) = PendingWrite::new(PanickingWrite);
+        writer.commit_or_recover(vec![panicking]);
+        assert!(answer.try_recv().is_err(), "its caller gets no result");
+        assert!(writer.counts.is_failing.load(Ordering::Relaxed));
+        let (commit, mut answer) = put("a");
+        writer.commit_or_recover(vec![commit]);
+        assert!(matches!(answer.try_recv(), Ok(Some(Ok(versions))) if versions == [Some(1)]));
+        assert!(!writer.counts.is_failing.load(Ordering::Relaxed));
+        let stored: i64 = writer
+            .connection
+            .query_row("SELECT count(*) FROM records", (), |row| row.get(0))
+            .expect("counted");
+        assert_eq!(stored, 1);
+    }
+
+    #[test]
+    fn a_transaction_that_cannot_be_committed_is_nobodys() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut writer = writer(&folder);
         writer.connection.commit_hook(Some(|| true)).expect("a hook that turns commits into rollbacks");
         let (group, mut answers): (Vec<_>, Vec<_>) = ["a", "b"].map(put).into_iter().unzip();
         writer.commit(group.into_iter().map(|commit| commit as Box<dyn QueuedWrite>).collect());

@@ -68,6 +68,50 @@ fn a_newer_schema_is_refused_and_both_versions_are_named() {
     assert_eq!(error.to_string(), said);
 }
 
+#[test]
+fn a_database_without_its_tables_is_named() {
+    for sql in [
+        "DROP TABLE jobs",
+        "DROP TABLE records",
+        "ALTER TABLE counter RENAME COLUMN last_version TO number",
+        "DROP TABLE jobs; PRAGMA user_version = 2",
+    ] {
+        let place = TempStore::new();
+        drop(place.store(SqliteOptions::default()));
+        other(&place.file()).execute_batch(sql).expect("changed");
+        let error = refused(&place.file());
+        assert!(matches!(error, SqliteOpenError::Incomplete { .. }), "{sql}: {error:?}");
+    }
+}
+
+#[test]
+fn a_corrupt_database_is_named() {
+    let place = TempStore::new();
+    drop(place.store(SqliteOptions::default()));
+    let mut content = fs::read(place.file()).expect("read");
+    content[100..4096].fill(0xa5);
+    fs::write(place.file(), content).expect("written");
+    let error = refused(&place.file());
+    assert!(matches!(error, SqliteOpenError::Damaged(_)), "{error:?}");
+    assert!(error.to_string().ends_with(" is corrupt: restore it from a backup"), "{error}");
+}
+
+#[tokio::test]
+async fn a_store_that_could_not_be_written_is_found_writable_again() {
+    let place = TempStore::new();
+    let store = place.store(SqliteOptions { max_file_bytes: Some(200_000), ..impatient() });
+    store.check_writable().await.expect("nothing has failed");
+    let large = format!("\"{}\"", "x".repeat(200_000));
+    store.put(&key("large"), json(&large), Precondition::Any).await.expect_err("no room");
+    store.check_writable().await.expect("there is room for a little");
+    let lock = other(&place.file());
+    lock.execute_batch("BEGIN EXCLUSIVE").expect("a lock");
+    store.put(&key("a"), json("1"), Precondition::Any).await.expect_err("locked");
+    store.check_writable().await.expect_err("still locked");
+    lock.execute_batch("ROLLBACK").expect("released");
+    store.check_writable().await.expect("writable again");
+}
+
 #[tokio::test]
 async fn an_empty_database_is_migrated() {
     let place = TempStore::new();
