@@ -19,7 +19,7 @@ use url::Url;
 use self::ollama::Ollama;
 use self::openai::OpenAi;
 use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
-use crate::secret::{BoundSecret, origin_of};
+use crate::secret::{BoundSecret, is_within};
 
 /// The hosted vendor that the operator has configured.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ pub struct HostedVendor {
     pub outbound: OutboundClient,
     /// The vendor's base URL, `OPENAI_BASE_URL`.
     pub base_url: Url,
-    /// The operator's API key, sent only to the origin of the base URL.
+    /// The operator's API key, sent only to the base URL and below it.
     pub key: Option<BoundSecret>,
     /// Model used if the settings name none, `OPENAI_MODEL`.
     pub default_model: String,
@@ -81,7 +81,7 @@ impl HostedVendor {
             Some(text) => parse_supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
         };
-        let own = origin_of(&base) == origin_of(&self.base_url);
+        let own = is_within(&self.base_url, &base);
         let brought = settings.api_key.filter(|key| !key.expose().is_empty());
         let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
         if key.is_none() && own && self.needs_key {
@@ -111,7 +111,7 @@ impl OllamaServer {
             Some(base) => base,
             None => self.base_url.clone().ok_or_else(|| missing("OLLAMA_BASE_URL"))?,
         };
-        let own = self.base_url.as_ref().is_some_and(|own| origin_of(own) == origin_of(&base));
+        let own = self.base_url.as_ref().is_some_and(|own| is_within(own, &base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
         Ollama::new(
             self.outbound.clone(),

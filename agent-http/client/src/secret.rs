@@ -1,35 +1,49 @@
-//! Secrets bound to an origin.
+//! Secrets bound to a base URL.
 
 use agent_core::secret::Secret;
-use url::{Origin, Url};
+use url::Url;
 
-/// Returns the origin of a URL: scheme, host and port (RFC 6454), the unit to which a key is bound.
+/// Returns true if `url` is `base` or below it: with the same origin (RFC 6454) and the base's path as a prefix of whole
+/// segments. A gateway may serve other parties under other paths of the same origin.
 ///
-/// Hosts are compared as normalized by the URL standard. A URL without a host, such as `data:`, has an opaque origin,
-/// which equals no other, not even its own.
-pub(crate) fn origin_of(url: &Url) -> Origin {
-    url.origin()
+/// Hosts and dot segments are compared as normalized by the URL standard. A path with an encoded slash or backslash is
+/// below no base, since the server may decode it to a path elsewhere. A URL without a host, such as `data:`, has an
+/// opaque origin, which equals no other, not even its own.
+pub(crate) fn is_within(base: &Url, url: &Url) -> bool {
+    let mut segments = path_segments(url);
+    let has_encoded_slash = || {
+        let path = url.path().to_ascii_lowercase();
+        path.contains("%2f") || path.contains("%5c")
+    };
+    url.origin() == base.origin()
+        && path_segments(base).all(|segment| segments.next() == Some(segment))
+        && !has_encoded_slash()
 }
 
-/// Secret that may be sent to one origin only.
+/// Returns the segments of the path, without an empty one at its end.
+fn path_segments(url: &Url) -> impl Iterator<Item = &str> {
+    url.path().trim_end_matches('/').split('/')
+}
+
+/// Secret that may be sent to one base URL, and below it, only.
 ///
-/// It holds an operator's key, so that a URL from a role or a request cannot redirect the key to another host: the
-/// key is returned only for the URL that it will be sent to.
+/// It holds an operator's key, so that a URL from a role or a request cannot redirect the key to another host or path:
+/// the key is returned only for the URL that it will be sent to.
 #[derive(Debug, Clone)]
 pub struct BoundSecret {
-    origin: Origin,
+    base: Url,
     secret: Secret,
 }
 
 impl BoundSecret {
-    /// Binds a secret to the origin of `url`.
-    pub fn new(url: &Url, secret: Secret) -> Self {
-        Self { origin: origin_of(url), secret }
+    /// Binds a secret to `base`.
+    pub fn new(base: &Url, secret: Secret) -> Self {
+        Self { base: base.clone(), secret }
     }
 
-    /// Returns the secret if `url` has the origin that it is bound to.
+    /// Returns the secret if `url` is the URL that it is bound to, or below it.
     pub(crate) fn for_url(&self, url: &Url) -> Option<&Secret> {
-        (origin_of(url) == self.origin).then_some(&self.secret)
+        is_within(&self.base, url).then_some(&self.secret)
     }
 }
 
@@ -38,12 +52,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_goes_to_its_own_origin_alone() {
-        let base = Url::parse("https://api.example.com/v1").unwrap();
-        let key = BoundSecret::new(&base, Secret::new("sk-1"));
+    fn a_key_goes_to_its_own_base_alone() {
+        let bound_to = |base: &str| BoundSecret::new(&Url::parse(base).unwrap(), Secret::new("sk-1"));
+        let key = bound_to("https://api.example.com/v1");
         let cases = [
+            ("https://api.example.com/v1", true),
+            ("https://api.example.com/v1/", true),
             ("https://api.example.com/v1/chat/completions", true),
-            ("https://API.example.com:443/other?x=1", true),
+            ("https://API.example.com:443/v1/other?x=1", true),
+            ("https://api.example.com/v2/../v1/chat", true),
+            ("https://api.example.com/", false),
+            ("https://api.example.com/v10", false),
+            ("https://api.example.com/other/v1", false),
+            ("https://api.example.com/v1/../other", false),
+            ("https://api.example.com/v1/%2e%2e/other", false),
+            ("https://api.example.com/v1/..%2fother", false),
+            ("https://api.example.com/v1/..%5Cother", false),
             ("http://api.example.com/v1", false),
             ("https://api.example.com:8443/v1", false),
             ("https://api.example.com./v1", false),
@@ -55,6 +79,11 @@ mod tests {
         for (url, given) in cases {
             let url = Url::parse(url).unwrap();
             assert_eq!(key.for_url(&url).is_some(), given, "{url}");
+        }
+        let root = bound_to("http://127.0.0.1:3001");
+        for path in ["", "/", "/chat"] {
+            let url = Url::parse(&format!("http://127.0.0.1:3001{path}")).unwrap();
+            assert!(root.for_url(&url).is_some(), "{url}");
         }
         let nowhere = Url::parse("data:text/plain,x").unwrap();
         assert!(BoundSecret::new(&nowhere, Secret::new("sk-1")).for_url(&nowhere).is_none());

@@ -24,7 +24,7 @@ use crate::outbound::{
     BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
 };
 use crate::problem::ProblemDetails;
-use crate::secret::origin_of;
+use crate::secret::is_within;
 
 /// Limits of an error response, which is read for its problem code: size and read time.
 const MAX_PROBLEM_BYTES: usize = 16 * 1024;
@@ -34,7 +34,7 @@ const PROBLEM_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct AgentServerBackend {
     /// The guarded HTTP client.
     pub outbound: OutboundClient,
-    /// The operator's own runtime and its shared secret, which is sent only to that origin.
+    /// The operator's own runtime and its shared secret, which is sent only to that URL and below it.
     pub own_runtime: Option<(Url, Option<Secret>)>,
     /// The application's public base URL, which the tool server's URL is derived from.
     pub public_url: Url,
@@ -67,9 +67,7 @@ impl Backend for AgentServerBackend {
         let address = settings.agent_server_url.as_deref().unwrap_or_default();
         let base = parse_supplied_url("agentServerUrl", address)?;
         let (trust, secret) = match &self.own_runtime {
-            Some((own, secret)) if origin_of(own) == origin_of(&base) => {
-                (UrlTrust::Operator, secret.as_ref())
-            }
+            Some((own, secret)) if is_within(own, &base) => (UrlTrust::Operator, secret.as_ref()),
             _ => (UrlTrust::Supplied, None),
         };
         let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());

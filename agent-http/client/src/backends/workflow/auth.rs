@@ -14,7 +14,6 @@ use serde::Serialize;
 use url::Url;
 
 use crate::outbound::OutboundRequest;
-use crate::secret::origin_of;
 
 /// Lifetime of a signed token: long enough for clock skew between two machines.
 const JWT_LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -81,7 +80,7 @@ fn sign_jwt(secret: &Secret, url: &Url, context: &ExecutionContext) -> Secret {
     let iat = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let claims = Claims {
         iss: "agentd",
-        aud: origin_of(url).ascii_serialization(),
+        aud: url.origin().ascii_serialization(),
         sub: &context.user_id,
         company_id: &context.company_id,
         agent_id: &context.agent_id,
