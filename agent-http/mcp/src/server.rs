@@ -61,7 +61,7 @@ pub use features::{CallContext, Features};
 pub use gate::AgentLimits;
 pub use identity::{Identity, LegacyQuery, McpAuthenticator, TokenResolver};
 
-use agent::AnnouncingTools;
+use agent::ObservedTools;
 use changes::ChangeNotifier;
 use direct::DirectCall;
 use framing::Framing;
@@ -205,10 +205,11 @@ impl McpServer {
         self.shared.changes.announce(change);
     }
 
-    /// Wraps a registry for callers outside of MCP, so that connected clients are notified of changes that its tools
-    /// make.
+    /// Wraps a registry for callers outside of MCP, so that their calls are in the audit log, and connected clients are
+    /// notified of changes that the tools make.
     pub fn wrap_tools(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
-        Arc::new(AnnouncingTools { tools, changes: self.shared.changes.clone() })
+        let HandlerState { changes, audit, .. } = &*self.shared;
+        Arc::new(ObservedTools { tools, changes: changes.clone(), audit: audit.clone() })
     }
 
     /// Returns the audit log of tool calls.

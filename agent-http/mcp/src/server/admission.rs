@@ -18,7 +18,10 @@ pub enum AdmissionError {
     /// The request has several credentials.
     #[error("exactly one credential is allowed")]
     AmbiguousCredentials,
-    /// The request has no valid credential; the text names the one that is needed.
+    /// The request has a token that is not valid.
+    #[error("a valid MCP token is required")]
+    InvalidToken,
+    /// The request has no credential; the text names the one that is needed.
     #[error("{0}")]
     Unauthenticated(&'static str),
     /// A query parameter differs from the token's value.

@@ -4,9 +4,9 @@
 //! are decided by the core's rule alone; resources are read by calling the document tools, so that they never show more
 //! than those tools would.
 
-mod announcing;
 mod convert;
 mod documents;
+mod observed;
 mod prompts;
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ use super::changes::ChangeNotifier;
 use super::features::{CallContext, Features};
 use super::identity::Identity;
 
-pub(super) use announcing::AnnouncingTools;
+pub(super) use observed::ObservedTools;
 
 /// Maximum length of a name that an error repeats, in bytes.
 const MAX_ERROR_NAME_BYTES: usize = 128;

@@ -15,12 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
+use agent_core::tool::ExecutionContext;
 use agent_platform::records::{Collection, Records, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time;
-
-use super::identity::Identity;
 
 pub use pages::{AuditError, CallPage};
 
@@ -68,7 +67,7 @@ pub struct CallRecord {
     pub at: String,
     /// The user that the tool worked for.
     pub user_id: UserId,
-    /// Public identifier of the credential.
+    /// Public identifier of the credential; `internal` for calls that a run or a job of this process made.
     pub credential_id: String,
     /// The run, if the credential was issued for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -145,18 +144,23 @@ impl AuditLog {
     }
 
     /// Starts an entry. If it is dropped before [`Entry::record_outcome`], it records the call as cancelled.
-    pub(super) fn start_entry(&self, who: &Identity, tool: &str) -> CallEntry {
+    pub(super) fn start_entry(
+        &self,
+        context: &ExecutionContext,
+        credential_id: &str,
+        tool: &str,
+    ) -> CallEntry {
         let end = tool.floor_char_boundary(MAX_TOOL_NAME_BYTES);
         let call = CallRecord {
             at: String::new(),
-            user_id: who.context.user_id.clone(),
-            credential_id: who.id.clone(),
-            run_id: Some(who.context.run_id.clone()).filter(|id| !id.is_empty()),
+            user_id: context.user_id.clone(),
+            credential_id: credential_id.to_owned(),
+            run_id: Some(context.run_id.clone()).filter(|id| !id.is_empty()),
             tool: tool[..end].to_owned(),
             duration_ms: 0,
             outcome: AuditOutcome::Cancelled,
         };
-        let agent = (who.context.company_id.clone(), who.context.agent_id.clone());
+        let agent = (context.company_id.clone(), context.agent_id.clone());
         CallEntry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
     }
 

@@ -33,10 +33,16 @@ impl HostGuard {
     /// `origins` are serialized as browsers do. A server that listens on loopback accepts the loopback names too, with
     /// any port.
     pub fn new(public_url: &Url, bound: SocketAddr, origins: impl IntoIterator<Item = String>) -> Self {
-        let mut hosts: BTreeSet<String> =
-            public_url.host_str().map(str::to_ascii_lowercase).into_iter().collect();
+        let mut guard = Self::local(bound, origins);
+        guard.hosts.extend(public_url.host_str().map(str::to_ascii_lowercase));
+        guard.origins.insert(public_url.origin().ascii_serialization());
+        guard
+    }
+
+    /// Creates the validator for a server that listens on `bound` and has no public URL.
+    pub fn local(bound: SocketAddr, origins: impl IntoIterator<Item = String>) -> Self {
+        let mut hosts = BTreeSet::new();
         let mut origins: BTreeSet<String> = origins.into_iter().collect();
-        origins.insert(public_url.origin().ascii_serialization());
         if bound.ip().is_loopback() {
             hosts.extend(LOOPBACK.map(str::to_owned));
             origins.extend(LOOPBACK.map(|name| format!("http://{name}:{}", bound.port())));

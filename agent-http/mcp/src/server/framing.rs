@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Method, Response};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use http_body_util::combinators::BoxBody;
 use mediatype::{MediaTypeList, Name, ReadParams};
@@ -86,7 +86,15 @@ impl Framing {
                 Self::Ndjson => to_ndjson(response, body),
                 Self::Json | Self::Events => self.answer_or_events(response, body).await,
             },
-            _ if response.status().is_success() => response.map(|()| empty()),
+            _ if response.status().is_success() => {
+                let mut response = response.map(|()| empty());
+                // `rmcp` answers 202 for a session that has ended; some clients treat all but 204 as an error.
+                if *method == Method::DELETE {
+                    *response.status_mut() = StatusCode::NO_CONTENT;
+                    response.headers_mut().remove(CONTENT_LENGTH);
+                }
+                response
+            }
             _ => {
                 let text = collect_body(body).await;
                 RpcErrorResponse::from_rmcp_text(id, &response, &text)

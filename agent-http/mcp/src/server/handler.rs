@@ -48,6 +48,10 @@ const METHODS: [&str; 8] = [
 /// Further such methods, which exist only in versions with sessions.
 const SESSION_METHODS: [&str; 2] = ["resources/subscribe", "resources/unsubscribe"];
 
+fn method_not_found() -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "the server does not support this method", None)
+}
+
 /// State shared by all handlers.
 pub(super) struct HandlerState {
     pub(super) features: Arc<dyn Features>,
@@ -108,7 +112,7 @@ impl HandlerState {
         client: &CallContext<'_>,
         cancelled: impl Future<Output = ()>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let entry = self.audit.start_entry(who, &call.name);
+        let entry = self.audit.start_entry(&who.context, &who.id, &call.name);
         let report = who.calls.as_ref().map(|calls| report::begin_report(calls, &call));
         let called = self.run_bounded(cancelled, self.features.call_tool(who, call, client)).await;
         entry.record_outcome(match &called {
@@ -321,6 +325,16 @@ impl ServerHandler for McpHandler {
         if METHODS.contains(&method) || (has_sessions && SESSION_METHODS.contains(&method)) {
             return Err(ErrorData::invalid_params("the parameters are invalid for the method", None));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found", None))
+        Err(method_not_found())
+    }
+
+    /// Log messages are not sent to clients, and the capability is not announced.
+    #[expect(deprecated, reason = "clients of older revisions send the request")]
+    async fn set_level(
+        &self,
+        _: rmcp::model::SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Err(method_not_found())
     }
 }

@@ -149,8 +149,7 @@ impl McpAuthenticator {
             return Ok(AuthenticatedIdentity { identity, standing: None });
         };
         let identity = self.identities.resolve_token(token).await.map_err(AdmissionError::Store)?;
-        let identity =
-            identity.ok_or_else(|| AdmissionError::Unauthenticated("a valid MCP token is required"))?;
+        let identity = identity.ok_or(AdmissionError::InvalidToken)?;
         named.check(&identity.context)?;
         let standing = RevocableToken::new(self.identities.clone(), token);
         Ok(AuthenticatedIdentity { identity, standing: Some(standing) })

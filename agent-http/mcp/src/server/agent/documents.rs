@@ -71,6 +71,14 @@ fn not_found() -> ErrorData {
     ErrorData::resource_not_found("resource not found", None)
 }
 
+/// Adds the URI to the error for a resource that does not exist, as the specification shows it.
+fn with_uri(mut error: ErrorData, uri: &str) -> ErrorData {
+    if error.code == not_found().code {
+        error.data = Some(json!({"uri": uri}));
+    }
+    error
+}
+
 /// Calls a tool and deserializes its structured result.
 async fn call_structured<T: DeserializeOwned>(
     tools: &dyn ToolRegistry,
@@ -128,9 +136,10 @@ pub(super) async fn read(
     reach: &ToolAccess,
     address: String,
 ) -> Result<ReadResourceResult, ErrorData> {
-    let id = document_id(&address).filter(|_| reach.allows(GET_TOOL)).ok_or_else(not_found)?;
+    let absent = |error| with_uri(error, &address);
+    let id = document_id(&address).filter(|_| reach.allows(GET_TOOL)).ok_or_else(|| absent(not_found()))?;
     for _ in 0..MAX_READ_ATTEMPTS {
-        if let Some(text) = read_text(tools, reach, &id).await? {
+        if let Some(text) = read_text(tools, reach, &id).await.map_err(absent)? {
             let contents = ResourceContents::text(text, address).with_mime_type(MARKDOWN);
             return Ok(ReadResourceResult::new(vec![contents]));
         }

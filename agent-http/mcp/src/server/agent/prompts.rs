@@ -4,6 +4,9 @@ use agent_core::role::{PromptBlock, RoleBlock};
 use agent_core::tool::Caller;
 use rmcp::model::{GetPromptResult, Prompt, PromptMessage, Role};
 
+/// Maximum length of a description, in characters.
+const MAX_DESCRIPTION_CHARS: usize = 100;
+
 /// A prompt block with a unique name.
 pub(super) struct PromptEntry {
     pub(super) name: String,
@@ -34,9 +37,19 @@ pub(super) fn visible_prompts(role: Option<&RoleBlock>, caller: Caller) -> Vec<P
 
 impl PromptEntry {
     pub(super) fn prompt(&self) -> Prompt {
-        let mut prompt = Prompt::new(self.name.clone(), None::<String>, None);
+        let mut prompt = Prompt::new(self.name.clone(), Some(self.description()), None);
         prompt.title = self.title.clone();
         prompt
+    }
+
+    /// Returns the beginning of the text, by which users choose among the agent's prompts.
+    fn description(&self) -> String {
+        let line = self.text.lines().next().unwrap_or_default().trim();
+        let mut description: String = line.chars().take(MAX_DESCRIPTION_CHARS).collect();
+        if description.len() < self.text.len() {
+            description.push('…');
+        }
+        description
     }
 
     pub(super) fn result(self) -> GetPromptResult {
@@ -67,6 +80,7 @@ mod tests {
             ("block-3", Some("Tone"), "Kind."),
         ];
         assert_eq!(shown, expected);
+        assert_eq!(blocks[0].prompt().description.as_deref(), Some("Plain."));
         assert!(
             visible_prompts(Some(&role), Caller::Widget).is_empty()
                 && visible_prompts(None, Caller::Session).is_empty()

@@ -7,14 +7,13 @@ use async_trait::async_trait;
 
 use super::*;
 
-fn who(company: &str, agent: &str) -> Identity {
-    let context = ExecutionContext {
+fn context(company: &str, agent: &str) -> ExecutionContext {
+    ExecutionContext {
         user_id: "ada".into(),
         company_id: company.into(),
         agent_id: agent.into(),
         ..ExecutionContext::default()
-    };
-    Identity { id: "t1".into(), context, calls: None }
+    }
 }
 
 const SMALL: Limits = Limits {
@@ -37,7 +36,7 @@ async fn tools(log: &AuditLog, company: &str, agent: &str) -> Vec<String> {
 /// Records calls named by the numbers in `range`, and flushes after every `together` of them.
 async fn note(log: &AuditLog, range: std::ops::Range<usize>, together: usize) {
     for i in range {
-        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
+        log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
         if i % together == 0 {
             log.flush().await;
         }
@@ -52,10 +51,10 @@ fn down(from: usize, to: usize) -> Vec<String> {
 #[tokio::test]
 async fn calls_are_kept_by_agent_newest_first() {
     let log = log(SMALL);
-    log.start_entry(&who("c", "a"), "first").record_outcome(AuditOutcome::Ok);
-    log.start_entry(&who("c", "b"), "other").record_outcome(AuditOutcome::Refused);
-    drop(log.start_entry(&who("c", "a"), "second"));
-    log.start_entry(&who("d", "a"), &"ü".repeat(100)).record_outcome(AuditOutcome::Failed);
+    log.start_entry(&context("c", "a"), "t1", "first").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&context("c", "b"), "t1", "other").record_outcome(AuditOutcome::Refused);
+    drop(log.start_entry(&context("c", "a"), "t1", "second"));
+    log.start_entry(&context("d", "a"), "t1", &"ü".repeat(100)).record_outcome(AuditOutcome::Failed);
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, ["second", "first"]);
     assert_eq!(tools(&log, "c", "b").await, ["other"]);
@@ -117,7 +116,7 @@ async fn old_calls_make_room_for_new_ones() {
 async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
     let log = log(Limits { max_pending_entries: 3, ..SMALL });
     for i in 0..10 {
-        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
+        log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
     }
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, down(9, 7));
@@ -126,7 +125,7 @@ async fn what_cannot_be_written_in_time_is_dropped_from_the_old_end() {
 #[tokio::test(start_paused = true)]
 async fn notes_are_written_by_themselves() {
     let log = log(SMALL);
-    log.start_entry(&who("c", "a"), "x").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&context("c", "a"), "t1", "x").record_outcome(AuditOutcome::Ok);
     while tools(&log, "c", "a").await.is_empty() {
         time::sleep(Duration::from_millis(50)).await;
     }
@@ -194,7 +193,7 @@ async fn calls_wait_until_the_store_answers_again() {
         records.down.store(true, Ordering::Relaxed);
         for round in 0..4 {
             for agent in ["a", "b"] {
-                log.start_entry(&who("c", agent), &(before + round).to_string())
+                log.start_entry(&context("c", agent), "t1", &(before + round).to_string())
                     .record_outcome(AuditOutcome::Ok);
             }
             records.refused(2 * (round + 1)).await;
@@ -214,7 +213,7 @@ async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long()
     let log = AuditLog::bounded(records.clone(), Limits { max_pending_entries: 5, ..SMALL });
     records.down.store(true, Ordering::Relaxed);
     for i in 0..20 {
-        log.start_entry(&who("c", "a"), &i.to_string()).record_outcome(AuditOutcome::Ok);
+        log.start_entry(&context("c", "a"), "t1", &i.to_string()).record_outcome(AuditOutcome::Ok);
         if i % 4 == 0 {
             let before = records.refused.load(Ordering::Relaxed);
             records.refused(before + 1).await;
@@ -246,8 +245,8 @@ async fn the_end_does_not_wait_for_a_store_that_does_not_answer() {
 #[tokio::test]
 async fn what_no_store_takes_stands_in_nobodys_way() {
     let log = log(SMALL);
-    log.start_entry(&who("", "a"), "nowhere").record_outcome(AuditOutcome::Ok);
-    log.start_entry(&who("c", "a"), "here").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&context("", "a"), "t1", "nowhere").record_outcome(AuditOutcome::Ok);
+    log.start_entry(&context("c", "a"), "t1", "here").record_outcome(AuditOutcome::Ok);
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, ["here"]);
     assert!(log.0.lock().max_pending_entries.is_empty());
