@@ -28,6 +28,7 @@ use agent_core::event::ToolCallReporter;
 use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::secret::Secret;
 
+mod agent;
 mod check;
 mod day;
 mod end;
@@ -54,6 +55,9 @@ const AGENT_TOKENS: &str = "agentTokens";
 
 /// Maximum number of a user's MCP tokens that are neither expired nor revoked.
 pub const MAX_MCP_TOKENS_PER_USER: usize = 50;
+
+/// Maximum number of an agent's tokens. At the limit, those that have expired or are revoked are deleted.
+pub const MAX_TOKENS_PER_AGENT: usize = 1_000;
 
 /// Number of attempts to create a token while other tokens of the same user are created.
 const MINT_ATTEMPTS: u32 = 32;
@@ -235,6 +239,12 @@ pub enum TokenMintError {
         /// [`MAX_MCP_TOKENS_PER_USER`].
         limit: usize,
     },
+    /// The agent has as many valid tokens as allowed.
+    #[error("the agent has {limit} valid tokens, which is the limit: revoke one that is no longer needed")]
+    TooManyAgentTokens {
+        /// [`MAX_TOKENS_PER_AGENT`].
+        limit: usize,
+    },
     /// The number of concurrent runs with a token has reached the limit of the company or of the process.
     #[error("the limit of concurrent run tokens is reached")]
     TooManyRunTokens,
@@ -323,6 +333,7 @@ impl Tokens {
     /// Every [`TokenMintError`] but [`TokenMintError::TooManyRunTokens`].
     pub async fn mint(&self, new: NewToken) -> Result<MintedToken, TokenMintError> {
         let (token, text) = new.create(self.clock.now())?;
+        self.make_room(&token.company_id, &token.agent_id).await?;
         let listed = Write::Put {
             key: agent_tokens(&token.company_id, &token.agent_id)?.key(token.id.as_str())?,
             value: to_json(&TokenIndexEntry {})?,

@@ -331,6 +331,46 @@ fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
 }
 
 #[test]
+fn an_agent_has_so_many_tokens() {
+    let bench = bench();
+    let mint = |new| now(bench.tokens.mint(new));
+    let mut ids = Vec::new();
+    for number in 0..MAX_TOKENS_PER_AGENT {
+        let ttl = (number < 2).then_some(HOUR);
+        ids.push(mint(NewToken { ttl, ..widget("a") }).expect("below the limit").token.id);
+    }
+    let refused = mint(widget("a")).expect_err("the limit is reached");
+    let limit = MAX_TOKENS_PER_AGENT;
+    assert!(
+        matches!(refused, TokenMintError::TooManyAgentTokens { limit: found } if found == limit),
+        "{refused}"
+    );
+    mint(widget("b")).expect("another agent's");
+
+    // Two expire and one is revoked, which makes room for three.
+    bench.clock.advance(HOUR);
+    assert!(now(bench.tokens.revoke(&ids[7], None)).expect("the store works"));
+    for _ in 0..3 {
+        mint(widget("a")).expect("room again");
+    }
+    mint(widget("a")).expect_err("the limit is reached");
+    let mut list = ListQuery { limit: Some(200), ..ListQuery::default() };
+    let mut kept = BTreeSet::new();
+    loop {
+        let page = now(bench.tokens.list(&"c".into(), &"a".into(), &list)).expect("a page");
+        kept.extend(page.records.into_iter().map(|record| record.id));
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(kept.len(), MAX_TOKENS_PER_AGENT);
+    for (number, id) in ids.iter().enumerate() {
+        assert_eq!(kept.contains(id), ![0, 1, 7].contains(&number), "{number}");
+    }
+}
+
+#[test]
 fn listeners_receive_the_ids_of_tokens_that_end() {
     let bench = bench();
     let ended = Arc::new(std::sync::Mutex::new(Vec::new()));

@@ -1,0 +1,49 @@
+//! Number of tokens per agent, expired and revoked ones included.
+
+use super::{MAX_TOKENS_PER_AGENT, TokenMintError, Tokens, agent_tokens, key};
+use crate::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, StoreError, Write};
+use agent_core::ids::{AgentId, CompanyId};
+use uuid::Uuid;
+
+impl Tokens {
+    /// Makes room for another token of the agent: at the limit, the tokens that have expired or are revoked are deleted.
+    /// Concurrent calls can exceed the limit by their number.
+    ///
+    /// # Errors
+    /// [`TokenMintError::TooManyAgentTokens`] if all of them are valid.
+    pub(super) async fn make_room(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+    ) -> Result<(), TokenMintError> {
+        let count = self.records.count(&agent_tokens(company_id, agent_id)?).await?;
+        if count < MAX_TOKENS_PER_AGENT as u64 {
+            return Ok(());
+        }
+        match self.delete_invalid(company_id, agent_id).await? {
+            0 => Err(TokenMintError::TooManyAgentTokens { limit: MAX_TOKENS_PER_AGENT }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes the agent's tokens that have expired or are revoked, and returns their number.
+    async fn delete_invalid(&self, company_id: &CompanyId, agent_id: &AgentId) -> Result<usize, StoreError> {
+        let index = agent_tokens(company_id, agent_id)?;
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut deleted = 0;
+        loop {
+            let page = self.list(company_id, agent_id, &list).await?;
+            let now = self.clock.now();
+            for record in page.records.iter().filter(|record| record.value.check(now).is_err()) {
+                let Ok(id) = Uuid::try_parse(&record.id) else { continue };
+                let delete = |key| Write::Delete { key, precondition: Precondition::Any };
+                self.records.commit(vec![delete(key(id)?), delete(index.key(record.id.as_str())?)]).await?;
+                deleted += 1;
+            }
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(deleted);
+            }
+        }
+    }
+}
