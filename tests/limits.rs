@@ -8,7 +8,12 @@ use tokio::net::TcpStream;
 
 use crate::support::control::ControlledVendor;
 use crate::support::server::{self, Server, session_token};
-use crate::support::{TEST_TIMEOUT, client, exchange, parse_run, read_until_closed, text_of, workspace};
+use crate::support::vendor::Vendor;
+use crate::support::{
+    self, TEST_TIMEOUT, client, exchange, parse_run, read_until_closed, text_of, workspace,
+};
+
+const CHAT: &str = "/api/agent/chat";
 
 #[tokio::test]
 async fn what_runs_may_finish_when_the_service_stops() {
@@ -130,6 +135,41 @@ async fn assert_slow_head_times_out(server: &Server) {
     let _ = closed.expect("a head that never ends is given up");
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", answer.escape_ascii());
     drip.abort();
+}
+
+#[tokio::test]
+async fn slow_bodies_without_a_credential_leave_room_for_others() {
+    let vendor = Vendor::start().await;
+    // An address has a sixteenth of the connections.
+    let app = server::app(&workspace(&vendor.base_url(), "m"), &[("MAX_CONNECTIONS", "48")]).await;
+    let head = |path: &str, length: usize| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\nconnection: close\r\n\r\n",
+            app.address
+        )
+    };
+    let mut held = Vec::new();
+    let refused = support::poll_until(
+        async || {
+            let mut stalled = TcpStream::connect(app.address).await.expect("it listens");
+            stalled.write_all(head(CHAT, 100).as_bytes()).await.expect("it reads");
+            held.push(stalled);
+            exchange(app.address, head(CHAT, 2) + "{}").await
+        },
+        |answer| !answer.starts_with("HTTP/1.1 401 "),
+    )
+    .await;
+    assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("\r\nretry-after: 3\r\n"), "{refused}");
+    assert!(held.len() >= 3, "{}", held.len());
+
+    assert_eq!(app.request("GET", "/readyz").send().await.expect("an answer").status(), 200);
+    let chat = app.chat(&json!({"agentId": "a1", "message": "Hello"})).await;
+    let events = parse_run(&chat.text().await.expect("a body"));
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    // A preview's credential is in the head, so its body is not read without one.
+    let preview = exchange(app.address, head("/api/svcchat/previewPrompt", 100)).await;
+    assert!(preview.starts_with("HTTP/1.1 401 "), "{preview}");
 }
 
 #[tokio::test]

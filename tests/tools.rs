@@ -4,8 +4,9 @@ mod messenger;
 
 use serde_json::{Value, json};
 
+use crate::support::server::session_token;
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{parse_run, server, text_of, workspace};
+use crate::support::{parse_run, poll_until, server, text_of, workspace};
 
 #[tokio::test]
 async fn a_model_is_told_of_a_lost_update_and_mends_it() {
@@ -64,4 +65,29 @@ async fn a_model_is_told_of_a_lost_update_and_mends_it() {
         (&json!("2026-06-30T22:00:00.000Z"), &json!("2026-07-01 00:00 Europe/Berlin"))
     );
     assert!(!body.contains("canary"), "{body}");
+
+    // The agent's owner sees the calls of the run in the audit log.
+    let run_id = parse_run(&body)[0]["runId"].clone();
+    let audit = async || -> Value {
+        let request = app.request("GET", "/api/agent/tools/audit?agentId=a1");
+        let page = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+        page.json().await.expect("JSON")
+    };
+    let page = poll_until(audit, |page| page["calls"].as_array().is_some_and(|calls| calls.len() == 7)).await;
+    let mut calls: Vec<_> = page["calls"].as_array().expect("calls").iter().collect();
+    assert!(calls.iter().all(|call| call["credentialId"] == "internal" && call["runId"] == run_id), "{page}");
+    calls.sort_by_key(|call| call["tool"].to_string());
+    let outcomes: Vec<_> = calls.iter().map(|call| json!([call["tool"], call["outcome"]])).collect();
+    let expected = json!([
+        ["appendDoc", "toolError"],
+        ["appendDoc", "ok"],
+        ["deleteTodo", "refused"],
+        ["getDoc", "ok"],
+        ["getDoc", "toolError"],
+        ["recordMetric", "ok"],
+        ["updateTodo", "ok"],
+    ]);
+    for call in expected.as_array().expect("a list") {
+        assert!(outcomes.contains(call), "{call} in {outcomes:?}");
+    }
 }

@@ -1,10 +1,10 @@
 //! The application service: chat and management endpoints for agents.
 
 mod agents;
+mod anonymous;
 mod answer;
 mod assignments;
 mod assistants;
-mod caps;
 mod chat;
 mod credential;
 mod cron;
@@ -14,6 +14,7 @@ mod endpoints;
 mod mcp;
 mod ownership;
 mod pulse;
+mod rate_limits;
 mod resource;
 mod runs;
 mod tokens;
@@ -30,10 +31,12 @@ use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
 use agent_platform::token::Tokens;
 
-pub use caps::RunRateLimits;
+pub use anonymous::AnonymousBodies;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
+pub use rate_limits::{RateLimits, SessionLimits};
+pub use resource::ResourceQuotas;
 pub use runs::RunRegistry;
 
 /// Shared state of the application's HTTP routes.
@@ -50,8 +53,12 @@ pub struct App {
     pub auth: Authenticator,
     /// Run ids that have been used.
     pub runs: RunRegistry,
-    /// Rate limits of widget tokens.
-    pub caps: RunRateLimits,
+    /// Rate limits of widget tokens and sessions.
+    pub rate_limits: RateLimits,
+    /// Maximum numbers of a company's resources.
+    pub quotas: ResourceQuotas,
+    /// Bounds on bodies that are read before their sender is authenticated.
+    pub anonymous_bodies: AnonymousBodies,
     /// The MCP server for agents' tools.
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.

@@ -3,8 +3,8 @@
 //! Three kinds of credential are explicit: a bearer token in `Authorization` (a session token or, with
 //! `X-Proactive-Trigger`, the internal secret) and a widget token. A request with two of them is rejected, since
 //! another component might check the other one and reach a different result. The cookie `agent_session` is attached
-//! by browsers to every request, so it counts only without an explicit credential and, for methods that are not safe,
-//! only from our own pages.
+//! by browsers to every request, so it counts only without an explicit credential and only from our own pages: a request
+//! with an `Origin` must have our own, and one whose method is not safe must have an `Origin`.
 //!
 //! A widget token may also be in the body, hence two steps: `Authenticator::authenticate_head` checks the head, and
 //! `Authenticator::resolve_with_body` combines the result with the tokens in the body. An explicit credential in the
@@ -83,7 +83,7 @@ pub enum AuthError {
     /// More than one explicit credential, or one that is repeated.
     #[error("exactly one credential is allowed")]
     Ambiguous,
-    /// Session cookie on an unsafe request that does not come from our own pages.
+    /// Session cookie on a request that does not come from our own pages.
     #[error("a request with a session cookie must have the application's own origin in Origin")]
     CrossOrigin,
     /// Reason of a proactive call that is blank, too long, or not printable ASCII.
@@ -238,7 +238,10 @@ impl Authenticator {
 
     fn check_cookie(&self, head: &request::Parts) -> Result<Credential, AuthError> {
         let Some(token) = session_cookie(&head.headers)? else { return Err(AuthError::Unauthenticated) };
-        if !head.method.is_safe() && !self.is_same_origin(&head.headers) {
+        // Browsers send `Origin` with every request that can change something, and omit it from same-origin reads and
+        // from links.
+        let needs_origin = !head.method.is_safe() || head.headers.contains_key(ORIGIN);
+        if needs_origin && !self.is_same_origin(&head.headers) {
             return Err(AuthError::CrossOrigin);
         }
         self.check_session(Some(token))

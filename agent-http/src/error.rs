@@ -186,6 +186,7 @@ struct ErrorExtras {
     retry_after: Option<Duration>,
     policy: Option<RatePolicy>,
     is_cross_origin_denied: bool,
+    is_invalid_token: bool,
     allow: Vec<Method>,
     members: Map<String, Value>,
 }
@@ -205,6 +206,14 @@ impl HttpError {
     /// Creates a 401 `UNAUTHENTICATED`. `detail` names the required credential, not the fault of the given one.
     pub fn unauthenticated(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unauthenticated, detail)
+    }
+
+    /// Creates a 401 `UNAUTHENTICATED` for a bearer token that is not valid. `WWW-Authenticate` says so (RFC 6750,
+    /// section 3.1), since some clients start an OAuth flow otherwise.
+    pub(crate) fn invalid_token(detail: impl Into<Cow<'static, str>>) -> Self {
+        let mut error = Self::unauthenticated(detail);
+        error.more_mut().is_invalid_token = true;
+        error
     }
 
     /// Creates a 403 `FORBIDDEN`.
@@ -361,7 +370,9 @@ impl HttpError {
     fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if self.code == Code::Unauthenticated {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let is_invalid_token = self.more.as_ref().is_some_and(|more| more.is_invalid_token);
+            let challenge = if is_invalid_token { r#"Bearer error="invalid_token""# } else { "Bearer" };
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         if self.code == Code::MethodNotAllowed {
             let allow = self.more.iter().flat_map(|more| &more.allow).map(Method::as_str);
@@ -532,6 +543,7 @@ mod tests {
             (HttpError::method_not_allowed(vec![Method::GET, Method::POST]), &[("allow", "GET, POST")]),
             (HttpError::method_not_allowed(vec![]), &[("allow", "")]),
             (HttpError::unauthenticated("a session is required"), &[("www-authenticate", "Bearer")]),
+            (HttpError::invalid_token("x"), &[("www-authenticate", "Bearer error=\"invalid_token\"")]),
             (
                 HttpError::rate_limited(Some(Duration::from_millis(2500))),
                 &[("retry-after", "3"), ("ratelimit", "\"default\";r=0;t=3")],

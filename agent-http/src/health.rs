@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use agent_platform::records::StoreError;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -50,32 +51,44 @@ impl HealthState {
         self.respond_with(route, json!({}))
     }
 
-    /// Returns the response with additional members for `/health`, which override its own. A `status` other than `ok`
-    /// makes it a 503.
+    /// Returns the response of a service whose store was checked: with an error, `/readyz` and `/health` are a 503 that
+    /// names it.
+    pub(crate) fn respond_checked(&self, route: HealthRoute, store: Result<(), StoreError>) -> HandlerResult {
+        self.respond_with(route, store.err().map_or_else(|| json!({}), |error| unavailable(&error)))
+    }
+
+    /// Returns the response with additional members for `/readyz` and `/health`, which override their own. A `status`
+    /// other than `ok` makes it a 503.
     pub(crate) fn respond_with(&self, route: HealthRoute, now: Value) -> HandlerResult {
         if route == HealthRoute::Metrics {
             return Ok(self.metrics.response());
         }
-        let (mut status, mut body) = match route {
-            HealthRoute::Ready if self.shutdown.stage() > ShutdownStage::Running => {
-                (StatusCode::SERVICE_UNAVAILABLE, json!({"status": "draining"}))
-            }
-            _ => (StatusCode::OK, json!({"status": "ok"})),
+        let is_draining = route == HealthRoute::Ready && self.shutdown.stage() > ShutdownStage::Running;
+        let mut body = json!({"status": if is_draining { "draining" } else { "ok" }});
+        let mut extend = |more: &Value| {
+            let members = body.as_object_mut().expect("it was made as an object");
+            members.extend(more.as_object().cloned().unwrap_or_default());
         };
-        if route == HealthRoute::Health {
-            body["version"] = env!("CARGO_PKG_VERSION").into();
-            body["uptimeMs"] = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).into();
-            for extra in [&self.extra, &now].into_iter().filter_map(Value::as_object) {
-                body.as_object_mut().expect("it was made as an object").extend(extra.clone());
+        match route {
+            HealthRoute::Ready if !is_draining => extend(&now),
+            HealthRoute::Health => {
+                let uptime = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                extend(&json!({"version": env!("CARGO_PKG_VERSION"), "uptimeMs": uptime}));
+                extend(&self.extra);
+                extend(&now);
             }
-            if body["status"] != "ok" {
-                status = StatusCode::SERVICE_UNAVAILABLE;
-            }
+            _ => {}
         }
+        let is_ok = body["status"] == "ok";
         let mut response = Response::new(full(body.to_string()));
-        *response.status_mut() = status;
+        *response.status_mut() = if is_ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)
     }
+}
+
+/// Returns the members of a response that name an error of the store.
+pub(crate) fn unavailable(error: &StoreError) -> Value {
+    json!({"status": "unavailable", "reason": error.to_string()})
 }

@@ -41,6 +41,7 @@ impl From<AdmissionError> for HttpError {
             | AdmissionError::ParameterMismatch(_) => Self::forbidden(detail),
             AdmissionError::RepeatedParameter(_) => Self::new(Code::InvalidRequest, detail),
             AdmissionError::AmbiguousCredentials => Self::new(Code::AmbiguousCredentials, detail),
+            AdmissionError::InvalidToken => Self::invalid_token(detail),
             AdmissionError::Unauthenticated(_) => Self::unauthenticated(detail),
             AdmissionError::NotAcceptable => Self::new(Code::NotAcceptable, detail),
             AdmissionError::Store(error) => Self::internal(error),

@@ -43,14 +43,18 @@ fn describe_live(_: &mut Schemas) -> Operation {
 fn describe_ready(_: &mut Schemas) -> Operation {
     Operation::new("ready", TAG, "Readiness for traffic.")
         .json_response(200, "The service is ready.", status_schema(&[]))
-        .json_response(503, "The service is draining.", status_schema(&[]))
+        .json_response(
+            503,
+            "The service is draining, or its store cannot be written.",
+            status_schema(&[("reason", "string")]),
+        )
 }
 
 fn describe_health(_: &mut Schemas) -> Operation {
     let members = [("version", "string"), ("uptimeMs", "integer"), ("service", "string")];
     Operation::new("health", TAG, "Status, version and uptime of the service.")
         .json_response(200, "The service is healthy.", status_schema(&members))
-        .json_response(503, "The scheduler cannot reach its store.", status_schema(&[]))
+        .json_response(503, "The store cannot be read or written.", status_schema(&[("reason", "string")]))
 }
 
 fn describe_metrics(_: &mut Schemas) -> Operation {

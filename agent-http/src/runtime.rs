@@ -10,6 +10,7 @@ use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
 use agent_core::tool_loop::LoopLimits;
 use agent_mcp::client::DiscoveryCache;
+use agent_mcp::server::HostGuard;
 use http::request;
 
 use crate::auth::BearerAuth;
@@ -36,6 +37,9 @@ pub struct RuntimeState {
     pub bot_api: Option<BotApi>,
     /// Checks `RUNTIME_SECRET`, if it is set.
     pub bearer_auth: BearerAuth,
+    /// Checks `Host` and `Origin`. Required without a secret: a page whose name was rebound to this machine could spend
+    /// the operator's key otherwise.
+    pub host_guard: Option<HostGuard>,
     /// Tool servers whose protocol revision is known.
     pub discoveries: DiscoveryCache,
     /// Limits of the tool loop.
@@ -63,6 +67,11 @@ impl Authenticate<RuntimeState> for RuntimeSecret {
     type Verified = ();
 
     async fn authenticate(self, runtime: &RuntimeState, head: &request::Parts) -> Result<(), HttpError> {
+        if let Some(guard) = &runtime.host_guard {
+            guard.check(&head.headers).map_err(|_| {
+                HttpError::forbidden("without RUNTIME_SECRET, Host and Origin must be this machine's")
+            })?;
+        }
         Ok(runtime.bearer_auth.check(&head.headers)?)
     }
 }

@@ -14,12 +14,12 @@ mod worker;
 use std::sync::Arc;
 
 use http::request;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::auth::BearerAuth;
 use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
 use crate::error::HttpError;
-use crate::health::HealthRoute;
+use crate::health::{self, HealthRoute};
 use crate::probe;
 use crate::service::{HandlerResult, HttpService};
 use crate::state::{ServiceBase, ServiceState};
@@ -89,7 +89,11 @@ pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
 async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
     let known = match route {
         HealthRoute::Health | HealthRoute::Metrics => scheduler.counts.current().await,
-        HealthRoute::Live | HealthRoute::Ready => return scheduler.base.health.respond(route),
+        HealthRoute::Ready => {
+            let store = scheduler.worker.check_store().await;
+            return scheduler.base.health.respond_checked(route, store);
+        }
+        HealthRoute::Live => return scheduler.base.health.respond(route),
     };
     scheduler.worker.update_gauges(known.as_deref());
     let store = json!({"kind": scheduler.store_kind, "reachable": known.is_some()});
@@ -100,6 +104,12 @@ async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
             now["lagMs"] = u64::try_from(counts.lag.as_millis()).unwrap_or(u64::MAX).into();
         }
         None => now["status"] = "unavailable".into(),
+    }
+    if route == HealthRoute::Health
+        && let Err(error) = scheduler.worker.check_store().await
+        && let (Value::Object(now), Value::Object(error)) = (&mut now, health::unavailable(&error))
+    {
+        now.extend(error);
     }
     scheduler.base.health.respond_with(route, now)
 }

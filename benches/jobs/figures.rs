@@ -7,8 +7,6 @@ use benches::table::median;
 pub(crate) enum Limit {
     AtLeast(f64),
     AtMost(f64),
-    /// No limit.
-    None,
 }
 
 /// One row: a figure beside its reference, each the median of the repeats.
@@ -37,7 +35,6 @@ impl ResultRow {
         match self.limit {
             Limit::AtLeast(least) => ratio >= least,
             Limit::AtMost(most) => ratio <= most,
-            Limit::None => true,
         }
     }
 
@@ -46,13 +43,8 @@ impl ResultRow {
         let limit = match self.limit {
             Limit::AtLeast(least) => format!("≥ {least} ×"),
             Limit::AtMost(most) => format!("≤ {most} ×"),
-            Limit::None => "–".to_owned(),
         };
-        let verdict = match self.limit {
-            Limit::None => "–",
-            _ if self.is_met() => "met",
-            _ => "**missed**",
-        };
+        let verdict = if self.is_met() { "met" } else { "**missed**" };
         let (reference_text, figure_text) = (number(*reference), number(*figure));
         format!(
             "| {what} | {reference_text} {unit} | {figure_text} {unit} | {:.2} × | {limit} | {verdict} |",

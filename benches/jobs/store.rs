@@ -59,25 +59,25 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
         }
     }
     let [reference, store, with_backlog] = figures;
-    let line = |what: String, limit, reference: &[f64], figure: &[f64]| {
-        ResultRow::of(what, "/s", limit, reference, figure)
+    let line = |what: String, least, reference: &[f64], figure: &[f64]| {
+        ResultRow::of(what, "/s", Limit::AtLeast(least), reference, figure)
     };
     let lines = vec![
         line(
             format!("jobs claimed and completed in batches of {BATCH}: the store beside bare rusqlite"),
-            Limit::AtLeast(0.7),
+            0.7,
             &reference,
             &store,
         ),
         line(
             format!("the same with {BACKLOG} jobs that wait, beside a store without"),
-            Limit::AtLeast(0.8),
+            0.8,
             &store,
             &with_backlog,
         ),
         line(
             format!("jobs stored, {JOBS_PER_INSERT} at once: the last of {BACKLOG} beside the first"),
-            Limit::None,
+            0.8,
             &first_inserts,
             &last_inserts,
         ),

@@ -221,7 +221,9 @@ impl Bench {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
         command.env("DATA_SECRET", DATA_SECRET);
-        command.env("MCP_REQUESTS_PER_MINUTE", UNLIMITED);
+        for limit in ["MCP_REQUESTS_PER_MINUTE", "RUNS_PER_MINUTE", "CHANGES_PER_MINUTE"] {
+            command.env(limit, UNLIMITED);
+        }
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
         import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);

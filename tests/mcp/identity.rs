@@ -53,8 +53,15 @@ async fn credentials() {
             assert_eq!(response.status(), ok, "{query} {bearers:?}");
             continue;
         }
-        let asks = response.headers().get("www-authenticate").cloned();
-        assert_eq!(asks.is_some_and(|asks| asks == "Bearer"), *status == 401, "{query} {bearers:?}");
+        let challenge = response.headers().get("www-authenticate").cloned();
+        let has_token = query.contains("?token=") || !bearers.is_empty();
+        let expected = if has_token { "Bearer error=\"invalid_token\"" } else { "Bearer" };
+        let expected = (*status == 401).then_some(expected);
+        assert_eq!(
+            challenge.as_ref().map(|value| value.as_bytes()),
+            expected.map(str::as_bytes),
+            "{query} {bearers:?}"
+        );
         let problem = support::expect_problem(response, *status, code).await;
         if query.contains("userId=ada&agentId") {
             assert!(problem["detail"].as_str().expect("text").contains("MCP_LEGACY_QUERY"), "{problem}");

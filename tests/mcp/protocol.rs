@@ -159,6 +159,8 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
         (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, 400, -32600, Value::Null),
         (r#"{"id":"q","method":"ping"}"#, 400, -32600, json!("q")),
         (&request("no/such", "{}"), 200, -32601, json!("q")),
+        (&request("logging/setLevel", r#"{"level":"info"}"#), 200, -32601, json!("q")),
+        (&request("ping", r#"{"a":1,"a":2}"#), 400, -32600, json!("q")),
         (&request("tools/call", "{}"), 200, -32602, json!("q")),
         (&request("tools/call", r#"{"name":"readTodos","arguments":7}"#), 200, -32602, json!("q")),
         (&request("tools/call", r#"{"name":"none"}"#), 200, -32602, json!("q")),
@@ -183,7 +185,10 @@ async fn what_is_wrong_with_a_message_is_said_in_the_standards_codes() {
             (Some(*code), id),
             "{body:.100} {answer}"
         );
-        assert!(answer["error"]["message"].as_str().is_some_and(|words| !words.is_empty()));
+        assert!(answer["error"]["message"].as_str().is_some_and(|words| words.contains(' ')), "{answer}");
+        if *code == -32002 {
+            assert_eq!(answer["error"]["data"], json!({"uri": "doc://none"}));
+        }
     }
     let problems = [
         (world.post("?token=ada", wide), 413, "PAYLOAD_TOO_LARGE"),
@@ -241,7 +246,7 @@ async fn a_session_is_its_openers_until_it_ends() {
             }
         }
         let end = world.request("DELETE", "").bearer_auth("ada").header("mcp-session-id", &session);
-        assert_eq!(end.send().await.expect("an answer").status(), 202);
+        assert_eq!(end.send().await.expect("an answer").status(), 204);
         let after = world.in_session("ada", Some(&session), &ping).send().await.expect("an answer");
         assert_eq!(after.status(), 404);
     }

@@ -66,10 +66,6 @@ async fn a_session_is_needed() {
     ];
     for (method, path) in ROUTES {
         for (what, present, status, code) in &cases {
-            // Does not apply to GET: the browser's same-origin policy keeps the response from other pages.
-            if method == "GET" && *what == "a cookie from elsewhere" {
-                continue;
-            }
             let mut request = app.request(method, &format!("{path}?agentId=a1"));
             if method == "POST" {
                 request = request.json(&json!({"agentId": "a1", "message": "Hello"}));
@@ -81,7 +77,9 @@ async fn a_session_is_needed() {
     }
     let in_body = json!({"agentId": "a1", "widgetToken": widget});
     let refused = app.request("POST", PREVIEW).json(&in_body).send().await.expect("an answer");
-    expect_problem(refused, 403, "FORBIDDEN").await;
+    expect_problem(refused, 401, "UNAUTHENTICATED").await;
+    let refused = app.request("POST", PREVIEW).bearer_auth(&bearer).json(&in_body).send().await;
+    expect_problem(refused.expect("an answer"), 400, "AMBIGUOUS_CREDENTIALS").await;
     let by_cookie = app.request("GET", &format!("{DEBUG}?agentId=a1")).header("cookie", &cookie);
     assert_eq!(json_of(by_cookie).await["executionContext"]["userId"], "u1");
     assert!(vendor.received().is_empty());

@@ -39,6 +39,29 @@ async fn health_is_told_to_everybody() {
 }
 
 #[tokio::test]
+async fn a_runtime_without_a_secret_is_not_reached_by_rebound_pages() {
+    let send = async |server: &Server, headers: &[(&str, String)]| {
+        let request = server.request("POST", "/chat").json(&json!({}));
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, value));
+        request.send().await.expect("an answer")
+    };
+    let rebound = |server: &Server| ("host", format!("evil.example:{}", server.address.port()));
+    let page = ("origin", "http://evil.example".to_owned());
+    let open = server::runtime(&[("CORS_ORIGIN", LISTED_ORIGIN)]).await;
+    for headers in [vec![rebound(&open)], vec![page.clone()], vec![rebound(&open), page.clone()]] {
+        expect_problem(send(&open, &headers).await, 403, "FORBIDDEN").await;
+    }
+    let own = ("host", format!("localhost:{}", open.address.port()));
+    let listed = ("origin", LISTED_ORIGIN.to_owned());
+    for headers in [vec![], vec![own], vec![listed]] {
+        expect_problem(send(&open, &headers).await, 400, "INVALID_REQUEST").await;
+    }
+    // A page does not know the secret.
+    let closed = server::runtime(&[("RUNTIME_SECRET", "0123456789abcdef")]).await;
+    expect_problem(send(&closed, &[rebound(&closed), page]).await, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
 async fn a_head_is_a_get_without_its_body() {
     for (server, ..) in start_both_services(&[]).await {
         for path in ["/livez", "/readyz", "/health"] {

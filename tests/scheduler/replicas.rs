@@ -14,20 +14,28 @@ use crate::support::vendor::{Step, Vendor, json_response};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_share_the_work_and_each_job_is_delivered_once() {
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
-    let bench = open_over(jobs.clone(), &[]).await;
-    let _second = server::scheduler(jobs.clone(), &callback(&bench.receiver), &[]).await;
-    bench.receiver.on("a1", [json_response("200 OK", "", "{}")]);
+    let settings = [("SCHEDULER_CONCURRENCY", "1")];
+    let bench = open_over(jobs.clone(), &settings).await;
+    let _second = server::scheduler(jobs.clone(), &callback(&bench.receiver), &settings).await;
+    // Each may deliver one job at a time, so two at once are of both.
+    let (gate, opened) = tokio::sync::watch::channel(false);
+    bench.receiver.on("a1", [vec![Step::Until(opened), json_response("200 OK", "", "{}").remove(0)]]);
+    for _ in 0..2 {
+        bench.create_job(json!({"delayMs": 0}), payload("a1")).await;
+    }
+    bench.receiver.wait_for_requests("a1", 2).await;
+    gate.send_replace(true);
     for delay in 0..100 {
         bench.create_job(json!({"delayMs": delay * 3}), payload("a1")).await;
     }
-    bench.receiver.wait_for_requests("a1", 100).await;
+    bench.receiver.wait_for_requests("a1", 102).await;
     let last = bench.create_job(json!({"delayMs": 0}), payload("a1")).await;
     bench.wait_for_state(&last, "completed").await;
     let mut delivered = BTreeMap::<String, usize>::new();
     for body in bench.receiver.received_bodies("a1") {
         *delivered.entry(body["jobId"].as_str().expect("an id").to_owned()).or_default() += 1;
     }
-    assert_eq!(delivered.len(), 101);
+    assert_eq!(delivered.len(), 103);
     assert!(delivered.values().all(|times| *times == 1), "{delivered:?}");
 }
 

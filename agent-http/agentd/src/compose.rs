@@ -19,7 +19,9 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::tool::{LocalToolRegistry, ToolRegistry};
 use agent_core::turn::Platform;
-use agent_http::app::{App, McpEndpoint, RunRateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig};
+use agent_http::app::{
+    AnonymousBodies, App, McpEndpoint, RateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig,
+};
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
@@ -90,7 +92,9 @@ pub fn application(
         )
         .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
-        caps: RunRateLimits::new(tokens, Arc::new(SystemClock)),
+        rate_limits: RateLimits::new(tokens, config.session_limits, Arc::new(SystemClock)),
+        quotas: config.quotas,
+        anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "app"}), shutdown),
     })
@@ -188,7 +192,11 @@ fn platform(
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
-pub(crate) fn runtime(config: &RuntimeConfig, shutdown: &Shutdown) -> Result<RuntimeState, StartError> {
+pub(crate) fn runtime(
+    config: &RuntimeConfig,
+    bound: SocketAddr,
+    shutdown: &Shutdown,
+) -> Result<RuntimeState, StartError> {
     let server = &config.server;
     let outbound = OutboundClient::new(server.outbound.clone())?;
     Ok(RuntimeState {
@@ -200,6 +208,7 @@ pub(crate) fn runtime(config: &RuntimeConfig, shutdown: &Shutdown) -> Result<Run
             answer_timeout: server.outbound.header_timeout,
         }),
         bearer_auth: BearerAuth::new(config.runtime_secret.clone()),
+        host_guard: config.runtime_secret.is_none().then(|| HostGuard::local(bound, server.origins.clone())),
         discoveries: DiscoveryCache::default(),
         limits: server.tool_loop,
         clock: Arc::new(SystemClock),

@@ -40,6 +40,7 @@ use std::time::Duration;
 use agent_client::outbound::OutboundConfig;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
+use agent_http::app::{ResourceQuotas, SessionLimits};
 use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
@@ -181,7 +182,7 @@ pub struct ServerConfig {
 pub struct HostedConfig {
     /// Base URL, such as `https://api.openai.com/v1`.
     pub base_url: Url,
-    /// The operator's API key; it is sent to the origin of the base URL only.
+    /// The operator's API key; it is sent to the base URL and below it only.
     pub api_key: Option<Secret>,
     /// Default model.
     pub model: String,
@@ -272,6 +273,10 @@ pub struct AppConfig {
     pub internal_secret: Option<Secret>,
     /// Shared secret of the runtime at `runtime_url`.
     pub runtime_secret: Option<Secret>,
+    /// Rate limits of sessions.
+    pub session_limits: SessionLimits,
+    /// Maximum numbers of a company's resources.
+    pub quotas: ResourceQuotas,
     /// MCP tool server.
     pub mcp: McpConfig,
     /// Access to the scheduler.

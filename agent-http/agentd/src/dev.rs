@@ -1,6 +1,7 @@
 //! `agentd dev`: application, runtime and scheduler in one process on loopback, with a demo workspace.
 
 mod ollama;
+mod runtime_url;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use agent_platform::records::Inventory;
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run;
 use crate::stores::{self, Stores};
-use crate::{StartError, logging, weights};
+use crate::{StartError, logging, process, weights};
 
 pub use ollama::detect_ollama;
 
@@ -54,6 +55,7 @@ pub(crate) struct DevOptions {
 /// # Errors
 /// Any error that prevents a service from starting, or stops its server.
 pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
+    process::survive_file_size_limit();
     let overlay = build_env(&options)?;
     let flags = Flags::default();
     let mut app = AppConfig::load(&flags, &overlay.with_port(options.port))?;
@@ -94,6 +96,9 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
     }
     if is_new {
         stores.import("the demo workspace", DEMO_WORKSPACE).await?;
+    }
+    if let Some(url) = &app.runtime_url {
+        runtime_url::update(&*stores.roles, DEMO_ID, &options.data, url).await?;
     }
     Ok((stores, format!("the workspace in {}", options.data.display())))
 }

@@ -24,6 +24,7 @@ mod failure;
 mod healthcheck;
 pub mod logging;
 mod model;
+mod process;
 mod prompt;
 pub mod run;
 mod settings;

@@ -15,6 +15,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use crate::config::{AppConfig, RuntimeConfig, SchedulerConfig};
+use crate::process::{self, DESCRIPTORS_PER_CONNECTION, DESCRIPTORS_PER_RELAY};
 use crate::stores::{self, Stores};
 use crate::{StartError, compose};
 
@@ -30,6 +31,7 @@ const FORCED_EXIT_CODE: i32 = 130;
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
+    process::survive_file_size_limit();
     let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, shutdown_on_signal()).await
@@ -49,6 +51,7 @@ pub(crate) async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
+    process::survive_file_size_limit();
     let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
     serve_scheduler(&config, listener, jobs, store, shutdown_on_signal()).await
@@ -76,7 +79,7 @@ pub async fn serve_app(
             app.tools.server.stop();
         }
     });
-    let limits = config.server.serve.clone();
+    let limits = process::fit_connections(&config.server.serve, DESCRIPTORS_PER_RELAY);
     let served = serve_streams(listener, app::service(app.clone()), limits, shutdown).await;
     upkeep.abort();
     stop_tools.abort();
@@ -94,9 +97,10 @@ pub async fn serve_runtime(
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let runtime = Arc::new(compose::runtime(config, &shutdown)?);
+    let runtime = Arc::new(compose::runtime(config, address, &shutdown)?);
     info!(%address, "agent runtime listening");
-    serve_streams(listener, runtime::service(runtime), config.server.serve.clone(), shutdown).await
+    let limits = process::fit_connections(&config.server.serve, DESCRIPTORS_PER_RELAY);
+    serve_streams(listener, runtime::service(runtime), limits, shutdown).await
 }
 
 /// Serves the scheduler on a listener and delivers jobs until `shutdown`. `store` is the name of the job store's
@@ -115,7 +119,8 @@ pub async fn serve_scheduler(
     let scheduler = Arc::new(compose::scheduler(config, jobs, store, &shutdown)?);
     info!(%address, store, "scheduler listening");
     let worker = scheduler.worker.clone().run(shutdown.clone());
-    let served = serve::serve(listener, scheduler::service(scheduler), config.serve.clone(), shutdown);
+    let limits = process::fit_connections(&config.serve, DESCRIPTORS_PER_CONNECTION);
+    let served = serve::serve(listener, scheduler::service(scheduler), limits, shutdown);
     let (served, ()) = tokio::join!(served, worker);
     served.map_err(StartError::Serve)
 }

@@ -101,6 +101,8 @@ impl Resource for Agents {
 
     /// Removes tokens and assignments of a deleted agent with the same id, which must not apply to the new one.
     async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
+        let count = self.app.roles.count_roles(&self.principal.company_id).await?;
+        resource::check_quota("agents", count, self.app.quotas.agents)?;
         Ok(self.remove_dependents(id).await?)
     }
 

@@ -31,8 +31,11 @@ pub(super) async fn post(context: RequestContext<App>, chat_head: ChatHead) -> H
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
     let AuthorizedTurn { principal, turn, visitor } = authorize_turn(credential, input)?;
-    if let Some(visitor) = &visitor {
-        app.caps.count_run(visitor).await?;
+    match &visitor {
+        Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
+        // The operator's own proactive calls are not limited.
+        None if principal.caller == Caller::Session => app.rate_limits.count_session_run(&principal)?,
+        None => {}
     }
     let events = start(app, &principal, turn).await?;
     stream::run_response(framing, events, &app.stream).await
@@ -47,7 +50,13 @@ pub(super) async fn read(
     body: LimitedBody,
     read_turn: fn(&history::JsonBody<'_>, &Query<'_>) -> Result<ChatInput, FieldError>,
 ) -> Result<(Credential, ChatInput), HttpError> {
-    let bytes = body.read_json_bytes(&head.headers).await;
+    let bytes = match &presented {
+        HeadCredential::Cookie(Err(_)) => {
+            let (body, _permit) = app.anonymous_bodies.admit(head, body)?;
+            body.read_json_bytes(&head.headers).await
+        }
+        _ => body.read_json_bytes(&head.headers).await,
+    };
     let (bytes, presented) = or_unauthenticated(bytes, presented)?;
     let parsed = history::JsonBody::parse(&bytes, app.base.json_depth);
     let parsed = parsed.and_then(|body| Ok((history::widget_tokens(&body)?, body)));

@@ -21,14 +21,19 @@ impl Authenticate<App> for UserSession {
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
         match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
-            Credential::Session(principal) => Ok(principal),
+            Credential::Session(principal) => {
+                if !head.method.is_safe() {
+                    app.rate_limits.count_session_change(&principal)?;
+                }
+                Ok(principal)
+            }
             Credential::Widget(_) | Credential::Proactive { .. } => Err((self.0)()),
         }
     }
 }
 
-/// Session of a signed-in user who previews a chat request. The handler rejects other credentials after it has read
-/// the body, which may contain a widget token.
+/// Session of a signed-in user who previews a chat request. The handler checks that the body contains no further
+/// credential.
 #[derive(Clone, Copy)]
 pub(super) struct PreviewSession;
 
@@ -37,7 +42,13 @@ impl Authenticate<App> for PreviewSession {
     type Verified = HeadCredential;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<HeadCredential, HttpError> {
-        Ok(app.auth.authenticate_head(head, &Query::from_uri(&head.uri)).await?)
+        match app.auth.authenticate_head(head, &Query::from_uri(&head.uri)).await? {
+            HeadCredential::Cookie(Err(error)) => Err(error.into()),
+            HeadCredential::Explicit(Credential::Widget(_) | Credential::Proactive { .. }) => {
+                Err(super::debug::session_needed())
+            }
+            session => Ok(session),
+        }
     }
 }
 

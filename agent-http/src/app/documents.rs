@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
-use agent_platform::records::{Key, ListQuery, Precondition, Record, RecordsExt, StoreError};
+use agent_platform::records::{Collection, Key, ListQuery, Precondition, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{
     Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
 };
@@ -82,6 +82,12 @@ impl Resource for Documents {
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
         Ok(self.app.records.get(&self.existing_key(id)?).await?.map(|record| record.version))
+    }
+
+    async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
+        let documents = Collection::new(&self.company_id, collection::DOCUMENTS)?;
+        let count = self.app.records.count(&documents).await?;
+        resource::check_quota("documents", count, self.app.quotas.documents)
     }
 
     async fn store(&self, id: &str, document: &Document, condition: Precondition) -> Result<u64, StoreError> {

@@ -13,6 +13,7 @@ use super::tokens::{self, AgentTokens};
 use super::{App, assistants, chat, cron, debug, mcp, resource};
 use crate::endpoint::Endpoint;
 use crate::error::HttpError;
+use crate::health::HealthRoute;
 use crate::probe;
 
 /// Session for the management endpoints.
@@ -24,7 +25,13 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
-    let health = probe::endpoints(|app: Arc<App>, route| async move { app.base.health.respond(route) });
+    let health = probe::endpoints(|app: Arc<App>, route| async move {
+        let store = match route {
+            HealthRoute::Ready | HealthRoute::Health => app.records.check_writable().await,
+            HealthRoute::Live | HealthRoute::Metrics => Ok(()),
+        };
+        app.base.health.respond_checked(route, store)
+    });
     let mut all = chat_endpoints();
     all.extend(management_endpoints());
     all.extend(job_endpoints());

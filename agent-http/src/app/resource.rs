@@ -23,6 +23,34 @@ use crate::service::HandlerResult;
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
 const MAX_WRITE_ATTEMPTS: usize = 32;
 
+/// Maximum numbers of resources per company that sessions can create.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResourceQuotas {
+    /// Agents; 1,000.
+    pub agents: u64,
+    /// Documents; 10,000.
+    pub documents: u64,
+}
+
+impl Default for ResourceQuotas {
+    fn default() -> Self {
+        Self { agents: 1_000, documents: 10_000 }
+    }
+}
+
+/// Checks that a company with `count` items may create another one. Concurrent requests can exceed the quota by their
+/// number.
+///
+/// # Errors
+/// 409 with the quota in `limit`.
+pub(super) fn check_quota(items: &str, count: u64, quota: u64) -> Result<(), HttpError> {
+    if count < quota {
+        return Ok(());
+    }
+    let detail = format!("the company has {count} {items}, and at most {quota} can be created");
+    Err(HttpError::conflict(detail).with_member("limit", quota.into()))
+}
+
 /// A list of the management API, opened for the request of one user.
 #[async_trait]
 pub(super) trait Listing: Sized + Send + Sync + 'static {

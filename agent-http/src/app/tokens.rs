@@ -148,7 +148,7 @@ fn mint_error_response(error: TokenMintError) -> HttpError {
     match error {
         TokenMintError::Invalid { field: "ttl", fault } => HttpError::invalid("ttlMs", fault),
         TokenMintError::Invalid { field, fault } => HttpError::invalid(field, fault),
-        TokenMintError::TooManyTokens { limit } => {
+        TokenMintError::TooManyTokens { limit } | TokenMintError::TooManyAgentTokens { limit } => {
             HttpError::conflict(error.to_string()).with_member("limit", limit.into())
         }
         TokenMintError::Store(error) => error.into(),

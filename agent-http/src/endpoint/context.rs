@@ -1,6 +1,7 @@
 //! Requests as handlers receive them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, request};
@@ -38,6 +39,19 @@ pub(crate) struct LimitedBody {
 }
 
 impl LimitedBody {
+    /// Returns an empty body.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self { body: Body::empty(), limits: BodyLimits::default(), json_depth: 1 }
+    }
+
+    /// Shortens the timeouts to at most `idle` between two chunks and `total` for the whole body.
+    pub(crate) fn with_timeouts(mut self, idle: Duration, total: Duration) -> Self {
+        self.limits.idle = self.limits.idle.min(idle);
+        self.limits.total = self.limits.total.min(total);
+        self
+    }
+
     /// Reads the whole body without parsing it. `headers` are those of its request.
     ///
     /// # Errors

@@ -212,6 +212,14 @@ impl Worker {
         }
     }
 
+    /// Checks that the job store can be written.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`](agent_jobs::job::StoreError::Unavailable) with the reason.
+    pub(crate) async fn check_store(&self) -> Result<(), StoreError> {
+        self.jobs.check_writable().await
+    }
+
     /// Returns the job store.
     pub fn jobs(&self) -> &Arc<dyn JobStore> {
         &self.jobs

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time;
+use tokio::time::{self, Instant};
 
 use super::connection::ConnectionSpawner;
 use super::{ServeLimits, Workers};
@@ -23,6 +23,10 @@ const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 /// Time in which runs that outlive the drain write their terminal events and their connections close. It is taken from
 /// the end of the drain, of which it is at most half.
 pub const FINAL_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Minimum time between two warnings that the connection limit is reached. At the limit, every connection that ends
+/// makes room for one that reaches it again.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Timeout for dropping the connections that outlived the drain. Each task needs to be polled only once for that.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -92,9 +96,12 @@ async fn accept_until<S: HttpService>(
 ) {
     let mut shutdown = pin!(shutdown);
     let mut pause = INITIAL_ACCEPT_BACKOFF;
+    let mut warned = None;
     loop {
-        if slots.available_permits() == 0 {
+        if slots.available_permits() == 0 && warned.is_none_or(|at: Instant| at.elapsed() >= WARNING_INTERVAL)
+        {
             tracing::warn!("connection limit reached; further clients wait");
+            warned = Some(Instant::now());
         }
         let slot = tokio::select! {
             biased;

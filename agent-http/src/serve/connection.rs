@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::exchange::ExchangeService;
-use super::guard::Guard;
+use super::guard::{DrainState, Guard};
 use super::{ServeLimits, Workers};
 use crate::service::HttpService;
 use crate::shutdown::Shutdown;
@@ -74,12 +74,13 @@ impl<S: HttpService> ConnectionSpawner<S> {
         let (keep_alive, shutdown) = (self.keep_alive.clone(), self.shutdown.clone());
         let serve = move |stream| {
             let unread = Arc::new(AtomicBool::new(false));
-            let guard = Guard::new(stream, &limits, unread.clone());
+            let drain = Arc::<DrainState>::default();
+            let guard = Guard::new(stream, &limits, unread.clone(), drain.clone());
             let exchanges = ExchangeService::new(service, peer, unread, keep_alive, &limits.relay, shutdown);
             // A future stores its captured arguments beside its current state; boxing first keeps the connection from
             // being stored twice.
             let connection = Box::pin(protocol.serve_connection(guard, exchanges));
-            AssertUnwindSafe(drive(connection, draining)).catch_unwind().map(move |ended| {
+            AssertUnwindSafe(drive(connection, draining, drain)).catch_unwind().map(move |ended| {
                 // A panic in a service is caught by its exchange; this one catches a panic in a response body.
                 if ended.is_err() {
                     tracing::error!(%peer, "a response body panicked; the connection is closed");
@@ -117,14 +118,20 @@ fn set_socket_options(stream: &TcpStream, limits: &ServeLimits) -> io::Result<()
 async fn drive<S: HttpService>(
     mut connection: Pin<Box<http1::Connection<Guard, ExchangeService<S>>>>,
     mut draining: watch::Receiver<()>,
+    drain: Arc<DrainState>,
 ) {
     let news = draining.clone();
+    let mut is_drain_begun = false;
     loop {
         let mut change = pin!(draining.changed());
         let mut waits = false;
         let step = poll_fn(|cx| {
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(Step::Ended(ended));
+            }
+            if is_drain_begun {
+                // Input that has arrived is read first; the guard has woken the task for it.
+                return if drain.take_unread_input() { Poll::Pending } else { Poll::Ready(Step::Drained) };
             }
             // All connections wait on the same channel; registering again on each poll would contend for its lock. A
             // task keeps the same waker for its lifetime, so one registration is enough.
@@ -137,23 +144,64 @@ async fn drive<S: HttpService>(
         match step.await {
             Step::Ended(Ok(())) => return,
             Step::Ended(Err(error)) => return tracing::debug!(%error, "connection ended"),
-            Step::Changed(Ok(())) => connection.as_mut().graceful_shutdown(),
+            Step::Changed(Ok(())) => {
+                drain.begin();
+                is_drain_begun = true;
+            }
+            Step::Drained => {
+                connection.as_mut().graceful_shutdown();
+                is_drain_begun = false;
+            }
             Step::Changed(Err(_)) => return,
         }
     }
 }
 
-/// Outcome of waiting in a connection task: the connection ended, or the drain channel changed.
+/// Outcome of waiting in a connection task: the connection ended, all input that had arrived was read after the drain
+/// began, or the drain channel changed.
 enum Step {
     Ended(hyper::Result<()>),
+    Drained,
     Changed(Result<(), watch::error::RecvError>),
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
+    use http::{Request, Response};
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::body::{Body, full};
+    use crate::service::service_fn;
+
+    /// Without a turn of the runtime's driver, the connection's task cannot know of the head that has arrived.
+    #[tokio::test]
+    async fn a_head_that_has_arrived_is_read_when_the_drain_begins() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut client =
+            std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+        let (stream, peer) = listener.accept().expect("accepted");
+        stream.set_nonblocking(true).expect("set");
+        let stream = TcpStream::from_std(stream).expect("registered");
+
+        let limits = ServeLimits::default();
+        let (drain_all, draining) = watch::channel(());
+        drain_all.send_replace(());
+        let service = service_fn(|_: Request<Body>| async { Ok(Response::new(full("hello"))) });
+        let (unread, drain) = (Arc::new(AtomicBool::new(false)), Arc::<DrainState>::default());
+        let guard = Guard::new(stream, &limits, unread.clone(), drain.clone());
+        let shutdown = Shutdown::default();
+        let exchanges = ExchangeService::new(Arc::new(service), peer, unread, None, &limits.relay, shutdown);
+        let connection = Box::pin(http1::Builder::new().serve_connection(guard, exchanges));
+        let driven = drive(connection, draining, drain);
+        tokio::time::timeout(Duration::from_secs(30), driven).await.expect("it ends after the exchange");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).expect("readable");
+        assert!(answer.ends_with("hello"), "{answer:?}");
+    }
 
     #[tokio::test]
     async fn the_kernel_watches_the_peer() {

@@ -1,16 +1,20 @@
-//! Socket wrapper that detects three conditions that hyper does not handle, and joins small vectored writes.
+//! Socket wrapper that detects four conditions that hyper does not handle, and joins small vectored writes.
 //!
 //! - A client that stops reading. A write that makes no progress for the stall limit fails, which drops the
 //!   connection. The timer is re-armed lazily: a successful write only clears the stall, and the timer, when it
 //!   fires, checks whether there still is one. So a stream of small writes never touches the timer wheel.
 //! - A client that disconnects while hyper is not reading, because of a pipelined request or an unread body. hyper
 //!   sees the end of input only by reading, so the guard peeks when hyper flushes.
+//! - A request head that has arrived when a drain begins, but that the runtime has not reported yet: hyper would take
+//!   the connection for idle and close it, which resets the request. So while draining, the guard peeks at the socket
+//!   itself.
 //! - A client that still sends a request body after the response, which the handler did not read to its end. Closing
 //!   then makes the kernel send a reset, which can destroy the response before the client has read it. So the guard
 //!   shuts down its sending half and discards input for a while (lingering close, RFC 9112 section 9.6).
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +24,7 @@ use std::time::Duration;
 use agent_client::relay::{MAX_JOINED_WRITE_BYTES, join_slices};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -29,6 +34,25 @@ use super::ServeLimits;
 /// Maximum time that a lingering close discards input.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Drain of a connection, shared by its guard and its task.
+#[derive(Debug, Default)]
+pub(super) struct DrainState {
+    is_draining: AtomicBool,
+    has_unread_input: AtomicBool,
+}
+
+impl DrainState {
+    /// Begins to watch for input that was not read.
+    pub(super) fn begin(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the last read found no input although the socket has some. The task is woken then.
+    pub(super) fn take_unread_input(&self) -> bool {
+        self.has_unread_input.swap(false, Ordering::Relaxed)
+    }
+}
+
 pub(super) struct Guard {
     stream: TokioIo<TcpStream>,
     stall: WriteStallTimer,
@@ -36,17 +60,24 @@ pub(super) struct Guard {
     reading: bool,
     /// Set once a request body was dropped before its end.
     unread: Arc<AtomicBool>,
+    drain: Arc<DrainState>,
     linger: Option<Pin<Box<Sleep>>>,
     joins_writes: bool,
 }
 
 impl Guard {
-    pub(super) fn new(stream: TcpStream, limits: &ServeLimits, unread: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(
+        stream: TcpStream,
+        limits: &ServeLimits,
+        unread: Arc<AtomicBool>,
+        drain: Arc<DrainState>,
+    ) -> Self {
         Self {
             stream: TokioIo::new(stream),
             stall: WriteStallTimer::new(limits.write_stall),
             reading: false,
             unread,
+            drain,
             linger: None,
             joins_writes: limits.relay.joined_writes,
         }
@@ -63,6 +94,12 @@ impl Guard {
             Poll::Ready(Err(error)) => Err(error),
             Poll::Ready(Ok(_)) | Poll::Pending => Ok(()),
         }
+    }
+
+    /// Returns true if the kernel has input for this socket, whether or not the runtime has reported it.
+    fn has_input(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        SockRef::from(self.stream.inner()).peek(&mut byte).is_ok_and(|bytes| bytes > 0)
     }
 
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -89,6 +126,10 @@ impl Read for Guard {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         self.reading = read.is_pending();
+        if self.reading && self.drain.is_draining.load(Ordering::Relaxed) && self.has_input() {
+            self.drain.has_unread_input.store(true, Ordering::Relaxed);
+            cx.waker().wake_by_ref();
+        }
         read
     }
 }

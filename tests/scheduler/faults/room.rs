@@ -72,9 +72,7 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
 async fn a_process_that_may_not_write_goes_on_when_it_may() {
     let place = TestDatabase::sqlite();
     let sink = WebhookReceiver::start().await;
-    // `SIGXFSZ`, which comes with the limit, would end the process; a full disk sends no signal.
-    let limited = ["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""];
-    let scheduler = SchedulerProcess::start_with(&limited, &place.url(), &sink.url(), &[]).await;
+    let scheduler = SchedulerProcess::start_with(&[], &place.url(), &sink.url(), &[]).await;
     scheduler.wait_until_healthy().await;
     let id = scheduler.id();
     let waits = scheduler.create_job(&json!({"payload": payload("a1"), "delayMs": 1500})).await;
@@ -90,11 +88,22 @@ async fn a_process_that_may_not_write_goes_on_when_it_may() {
     };
     let detail = refused["detail"].as_str().expect("text");
     assert!(detail.starts_with("the store is unavailable: the "), "{detail}");
+    for path in ["/readyz", "/health"] {
+        let found = scheduler.get(path).await;
+        assert_eq!(
+            (&found["status"], &found["reason"]),
+            (&json!("unavailable"), &refused["detail"]),
+            "{found}"
+        );
+    }
+    assert_eq!(scheduler.get("/livez").await["status"], "ok");
     let list = scheduler.get("/jobs?limit=200&state=scheduled").await;
     for id in &made {
         assert!(list["jobs"].as_array().expect("a list").iter().any(|job| job["jobId"] == *id), "{list}");
     }
     scheduler.run_shell(&format!("prlimit --pid {id} --fsize=unlimited:")).await;
+    // Without any other write, the check of readiness finds out.
+    assert_eq!(scheduler.get("/readyz").await, json!({"status": "ok"}));
     scheduler.wait_for_state(&waits, "completed").await;
     assert_eq!(sink.effects()[&waits].len(), 1);
     let more = scheduler.create_job(&due_job("a1")).await;

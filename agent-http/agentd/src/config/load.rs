@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use agent_client::outbound::OutboundConfig;
 use agent_client::relay::RelayOptions;
 use agent_core::tool_loop::LoopLimits;
+use agent_http::app::{ResourceQuotas, SessionLimits};
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
@@ -37,14 +38,19 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         session_secret: values.secret("SESSION_SECRET"),
         internal_secret: values.secret("INTERNAL_SECRET"),
         runtime_secret: values.secret("RUNTIME_SECRET"),
+        session_limits: SessionLimits {
+            runs_per_minute: per_minute(&values, "RUNS_PER_MINUTE"),
+            changes_per_minute: per_minute(&values, "CHANGES_PER_MINUTE"),
+        },
+        quotas: ResourceQuotas {
+            agents: required(values.number("MAX_AGENTS")),
+            documents: required(values.number("MAX_DOCUMENTS")),
+        },
         mcp: McpConfig {
             legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
             workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
             concurrency: required_usize(values.number("MCP_CONCURRENCY")),
-            per_minute: u32::try_from(required(values.number("MCP_REQUESTS_PER_MINUTE")))
-                .ok()
-                .and_then(NonZeroU32::new)
-                .expect("the table's bounds are within"),
+            per_minute: per_minute(&values, "MCP_REQUESTS_PER_MINUTE"),
         },
         pulse: PulseConfig {
             url: values.url("PULSE_URL"),
@@ -56,6 +62,12 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
     })
+}
+
+/// Returns a rate limit, whose bounds in the table are within the type's.
+fn per_minute(values: &SettingValues, name: &str) -> NonZeroU32 {
+    let number = u32::try_from(required(values.number(name))).ok().and_then(NonZeroU32::new);
+    number.expect("the table's bounds are within")
 }
 
 pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, ConfigError> {

@@ -140,7 +140,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Url,
         &[],
-        "The URL of the operator's own agent runtime, which receives messenger calls and to whose origin `RUNTIME_SECRET` is sent.",
+        "The URL of the operator's own agent runtime, which receives messenger calls and `RUNTIME_SECRET`.",
     ),
     setting(
         "SESSION_SECRET",
@@ -175,7 +175,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         OPERATOR_SECRET,
         &[],
-        "The bearer token that the runtime requires and that the application sends to `RUNTIME_URL`'s origin. A runtime whose `HOST` is not loopback does not start without it.",
+        "The bearer token that the runtime requires and that the application sends to `RUNTIME_URL` and URLs below it. A runtime whose `HOST` is not loopback does not start without it.",
     ),
     setting(
         "CORS_ORIGIN",
@@ -196,7 +196,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Secret { min_bytes: 1 },
         &[],
-        "The API key for agents without their own. It is sent to `OPENAI_BASE_URL`'s origin only.",
+        "The API key for agents without their own. It is sent to `OPENAI_BASE_URL` and URLs below it only.",
     ),
     setting(
         "OPENAI_MODEL",
@@ -374,6 +374,34 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "The maximum number of tool server requests per agent and minute; further ones are answered 429.",
     ),
     setting(
+        "RUNS_PER_MINUTE",
+        APP,
+        SettingKind::Number { min: 1, max: 1_000_000_000 },
+        &["60"],
+        "The maximum number of runs per user and minute in chats with a session; further ones are answered 429.",
+    ),
+    setting(
+        "CHANGES_PER_MINUTE",
+        APP,
+        SettingKind::Number { min: 1, max: 1_000_000_000 },
+        &["300"],
+        "The maximum number of management requests per user and minute that change something; further ones are answered 429.",
+    ),
+    setting(
+        "MAX_AGENTS",
+        APP,
+        SettingKind::Number { min: 1, max: 1_000_000_000 },
+        &["1000"],
+        "The maximum number of agents per company that sessions can create; further ones are answered 409. Imports are not limited.",
+    ),
+    setting(
+        "MAX_DOCUMENTS",
+        APP,
+        SettingKind::Number { min: 1, max: 1_000_000_000 },
+        &["10000"],
+        "The maximum number of documents per company that sessions can create; further ones are answered 409. Imports are not limited.",
+    ),
+    setting(
         "PULSE_URL",
         APP,
         SettingKind::Url,
@@ -455,7 +483,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         ALL_SERVICES,
         SettingKind::Number { min: 1, max: 1_000_000 },
         &["10000"],
-        "The maximum number of open connections; further ones wait.",
+        "The maximum number of open connections; further ones wait. The application and the runtime need two descriptors for each, the scheduler one, and 256 more: at start, the process raises its own limit as far as it may, and lowers this one to what it can reach, with a warning.",
     ),
     setting(
         "DRAIN_MS",

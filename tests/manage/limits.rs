@@ -1,0 +1,81 @@
+//! Limits of what sessions may create and start.
+
+use serde_json::json;
+
+use super::{COLLEAGUE, ManagementApp, OWNER, STRANGER, expect_json, workspace};
+use crate::support::{expect_problem, server};
+
+async fn open(settings: &[(&str, &str)]) -> ManagementApp {
+    let stores = server::stores(&workspace()).await;
+    ManagementApp { app: server::app_with_stores(stores.clone(), settings).await, stores }
+}
+
+/// Checks the headers of a response to a request beyond a limit per minute.
+fn assert_limited(response: &reqwest::Response, quota: u32) {
+    let header = |name: &str| response.headers()[name].to_str().expect("text");
+    assert!(header("retry-after").parse::<u64>().expect("seconds") >= 1);
+    assert!(header("ratelimit").contains("r=0"), "{}", header("ratelimit"));
+    assert!(
+        header("ratelimit-policy").contains(&format!("q={quota};w=60")),
+        "{}",
+        header("ratelimit-policy")
+    );
+}
+
+#[tokio::test]
+async fn a_company_has_so_many_agents_and_documents() {
+    let bench = open(&[("MAX_AGENTS", "1"), ("MAX_DOCUMENTS", "1")]).await;
+    let document = json!({"title": "New", "text": "One."});
+    for (path, body) in [("/api/documents/new", document), ("/api/agents/new", json!({"name": "New"}))] {
+        // The workspace has more already.
+        let refused = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
+        let problem = expect_problem(refused, 409, "CONFLICT").await;
+        assert_eq!(problem["limit"], 1, "{problem}");
+        assert_eq!(bench.get(OWNER, path).await.status(), 404);
+        // Another company has a quota of its own.
+        let created = bench.send(("eve", "c3"), "PUT", path, &[], Some(&body)).await;
+        expect_json(created, 201).await;
+        // What is there can be replaced.
+        let replaced = bench.send(("eve", "c3"), "PUT", path, &[], Some(&body)).await;
+        expect_json(replaced, 200).await;
+        expect_problem(
+            bench.send(("eve", "c3"), "PUT", &format!("{path}-2"), &[], Some(&body)).await,
+            409,
+            "CONFLICT",
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_changes_a_minute() {
+    let bench = open(&[("CHANGES_PER_MINUTE", "2")]).await;
+    let (path, body) = ("/api/documents/new", json!({"title": "New", "text": "One."}));
+    for _ in 0..2 {
+        assert!(bench.send(OWNER, "PUT", path, &[], Some(&body)).await.status().is_success());
+    }
+    let refused = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
+    assert_limited(&refused, 2);
+    expect_problem(refused, 429, "RATE_LIMITED").await;
+    expect_problem(bench.send(OWNER, "DELETE", path, &[], None).await, 429, "RATE_LIMITED").await;
+    assert_eq!(bench.get(OWNER, path).await.status(), 200, "reads are not limited");
+    for other in [COLLEAGUE, STRANGER] {
+        assert!(bench.send(other, "PUT", path, &[], Some(&body)).await.status().is_success());
+    }
+}
+
+#[tokio::test]
+async fn a_user_has_so_many_runs_a_minute() {
+    let bench = open(&[("RUNS_PER_MINUTE", "2")]).await;
+    let chat = async |who| {
+        let body = json!({"agentId": "none", "message": "Hello"});
+        bench.send(who, "POST", "/api/agent/chat", &[], Some(&body)).await
+    };
+    for _ in 0..2 {
+        expect_problem(chat(OWNER).await, 404, "NOT_FOUND").await;
+    }
+    let refused = chat(OWNER).await;
+    assert_limited(&refused, 2);
+    expect_problem(refused, 429, "RATE_LIMITED").await;
+    expect_problem(chat(COLLEAGUE).await, 404, "NOT_FOUND").await;
+}
