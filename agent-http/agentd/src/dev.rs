@@ -255,3 +255,6 @@ fn print_welcome(
 fn say(text: &str) {
     println!("{text}");
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;
