@@ -67,7 +67,7 @@ async fn ask(platform: &Platform, question: &str) -> String {
     let turn = TurnRequest {
         thread_id: "thread".into(),
         run_id: "run".into(),
-        ..TurnRequest::new(DEMO_AGENT_ID.into(), vec![Message::user(question)])
+        ..TurnRequest::new(DEMO_AGENT_ID, vec![Message::user(question)])
     };
     let events = run_turn(platform, &principal, turn).await.expect("the turn starts");
     let texts = events.filter_map(async |event| match event {
