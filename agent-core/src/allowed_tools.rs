@@ -15,7 +15,7 @@ pub const DEFAULT_PRESET: [&str; 7] =
     ["readTodos", "createTodo", "updateTodo", "listDocs", "getDoc", "appendDoc", "searchDocs"];
 
 /// Tools that no preset includes; they must be listed in the role's `tools`.
-pub(crate) const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
+pub const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
 
 /// Returns the names of the tools that the agent of `role` may use on behalf of `caller`.
 ///
@@ -29,7 +29,7 @@ pub fn allowed_tools(
     let content = &role.content;
     let mut names: BTreeSet<String> = match caller {
         Caller::Widget => content.widget_tools.iter().cloned().collect(),
-        Caller::Session | Caller::Proactive => {
+        Caller::Session | Caller::Legacy | Caller::Proactive => {
             let preset = match &content.mcp_preset {
                 Some(names) => names.clone(),
                 None => DEFAULT_PRESET.map(str::to_owned).into(),
@@ -128,6 +128,7 @@ mod tests {
             base_and_epics.iter().copied().filter(|name| *name != "readEpics").collect();
         for (case, given) in [
             ("base preset", Case { expected: &sorted_base, ..base }),
+            ("legacy is as session", Case { caller: Caller::Legacy, expected: &sorted_base, ..base }),
             ("proactive is as session", Case { caller: Proactive, expected: &sorted_base, ..base }),
             ("empty preset", Case { preset: Some(&[]), ..base }),
             (

@@ -20,11 +20,9 @@ use crate::role::RoleBlock;
 use crate::store_error::StoreError;
 use crate::tool::ExecutionContext;
 
-mod execution;
 mod page;
 mod role;
 
-pub use execution::ExecutionLayer;
 pub use page::PageLayer;
 pub use role::RoleLayer;
 
@@ -49,6 +47,8 @@ pub struct TurnInput {
     pub request: Arc<TurnRequest>,
     /// Start time of the turn.
     pub now: SystemTime,
+    /// The backend's limit on the prompt, in tokens. A layer bounds its own share of it.
+    pub max_prompt_tokens: usize,
 }
 
 impl TurnInput {

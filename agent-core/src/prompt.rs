@@ -33,7 +33,7 @@ pub use cache::PartCache;
 #[cfg(any(test, feature = "conformance"))]
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
-pub use fragment::{Fragment, Stability};
+pub use fragment::{Fragment, Stability, StoredOrigin};
 pub(crate) use manifest::first_changed_part;
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens};
 pub use message::PromptMessage;
@@ -145,12 +145,12 @@ impl Prompt {
     }
 
     /// Returns the fragments of the system prompt, in order.
-    pub(crate) fn system_fragments(&self) -> &[Fragment] {
+    pub fn system_fragments(&self) -> &[Fragment] {
         &self.system
     }
 
     /// Returns the fragments in the latest user message, in order.
-    pub(crate) fn turn_fragments(&self) -> &[Fragment] {
+    pub fn turn_fragments(&self) -> &[Fragment] {
         self.latest_user().map_or(&[], |message| message.context())
     }
 
@@ -250,6 +250,13 @@ impl Prompt {
     /// Returns the parts of the history that were dropped to fit the budget.
     pub fn trimmed(&self) -> &[TrimmedHistory] {
         &self.trimmed
+    }
+
+    /// Returns the origins of the stored texts of which a part was left out to fit the layers' budgets.
+    pub(crate) fn omitted(&self) -> Vec<&StoredOrigin> {
+        let fragments = self.system.iter().chain(self.turn_fragments());
+        let origins = fragments.filter_map(|fragment| fragment.origin.as_deref());
+        origins.filter(|origin| origin.omitted_bytes.is_some()).collect()
     }
 
     /// Builds the manifest of the prompt. Computes the hashes and counts that are not cached yet.

@@ -360,6 +360,12 @@ pub struct EmbeddedAi {
     /// API key of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key: Option<Secret>,
+    /// Enables or disables the model's reasoning; absent leaves the model's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_thinking: Option<bool>,
+    /// Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
 }
 
 /// A subscription coding model.

@@ -98,6 +98,8 @@ pub enum Caller {
     /// A signed-in user.
     #[default]
     Session,
+    /// A signed-in user of a mobile app or another older client, on the legacy route.
+    Legacy,
     /// A visitor of a page that embeds the agent: a user of its own, without the owner's rights.
     Widget,
     /// The platform itself, on behalf of a user.

@@ -199,12 +199,16 @@ pub async fn run_turn(
     let calls = unreported.map(|token| token.report_calls());
     // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
-        let summary = json!({
+        let mut summary = json!({
             "requestSha256": payload.sha256(),
             "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
             "promptTokens": turn.prompt.tokens().total(),
             "backend": turn.choice.kind(),
         });
+        let omitted = turn.prompt.omitted();
+        if !omitted.is_empty() {
+            summary["omitted"] = json!(omitted);
+        }
         // Visitors cannot request previews.
         let has_previews = principal.caller != Caller::Widget;
         (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
@@ -254,6 +258,7 @@ pub async fn prepare_turn(
         context: context.clone(),
         request: Arc::new(request),
         now: platform.clock.now(),
+        max_prompt_tokens: capabilities.budget.max_prompt_tokens,
     };
     let (fragments, tools) =
         try_join!(collect_fragments(platform, &input), list_tools(platform, &input, &choice))?;
@@ -384,6 +389,7 @@ async fn list_tools(
 fn thinking_setting(choice: &BackendChoice) -> Option<bool> {
     match choice {
         BackendChoice::AgentServer(server) => server.agent_server_enable_thinking,
+        BackendChoice::Embedded(settings) => settings.enable_thinking,
         _ => None,
     }
 }

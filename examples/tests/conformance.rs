@@ -33,6 +33,7 @@ fn the_layer_conforms() {
             context: ExecutionContext { user_id: "ada".into(), ..ExecutionContext::default() },
             request: Arc::default(),
             now: SystemTime::now(),
+            max_prompt_tokens: 100_000,
         };
         let layer = Arc::new(custom_layer::Plan);
         (scenario == Scenario::Completes).then(|| ContextLayerSubject::new(layer, turn))

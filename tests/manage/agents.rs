@@ -55,6 +55,45 @@ async fn secrets_are_masked_and_what_was_shown_can_be_sent_back() {
 }
 
 #[tokio::test]
+async fn names_that_nothing_has_are_refused_and_useless_settings_are_warned_of() {
+    let bench = open().await;
+    let path = "/api/agents/slip";
+    for (body, field) in [
+        (json!({"nmae": "x"}), "nmae "),
+        (json!({"content": {"systemPromt": "x"}}), "content.systemPromt "),
+        (json!({"content": {"tools": ["readTodos", "readTodo"]}}), "content.tools[1] "),
+        (json!({"content": {"mcpPreset": ["all"]}}), "content.mcpPreset[0] "),
+        (json!({"content": {"mcpPreset": "all"}}), "content.mcpPreset "),
+        (json!({"content": {"documentIds": ["gone"]}}), "content.documentIds[0] "),
+        (json!({"content": {"ragDocumentIds": ["gone"]}}), "content.ragDocumentIds[0] "),
+        (json!({"content": {"agentServerProvider": "opneai"}}), "content.agentServerProvider "),
+        (
+            json!({"children": [{"name": "EmbeddedAI", "content": {"provider": "x"}}]}),
+            "children[0].content.provider ",
+        ),
+        (
+            json!({"children": [{"name": "EmbeddedAI", "content": {"modle": "x"}}]}),
+            "children[0].content.modle ",
+        ),
+    ] {
+        let problem = expect_problem(bench.put(OWNER, path, &body).await, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("a detail");
+        assert!(detail.starts_with(field), "{body}: {detail}");
+    }
+    let body = json!({"content": {"enableAutoRag": true, "widgetTools": ["recall"]}, "children": [{"name": "Embeded"}]});
+    let saved = expect_json(bench.put(OWNER, path, &body).await, 201).await;
+    let warned = |saved: &Value| -> Vec<String> {
+        let warnings = saved["warnings"].as_array().expect("a list");
+        warnings.iter().map(|warning| warning["path"].as_str().expect("a path").to_owned()).collect()
+    };
+    assert_eq!(warned(&saved), ["content.widgetTools[0]", "content.enableAutoRag", "children[0].name"]);
+    assert!(saved["warnings"][1]["message"].is_string());
+    assert_eq!(expect_json(bench.get(OWNER, path).await, 200).await.get("warnings"), None);
+    let again = expect_json(bench.put(OWNER, path, &saved).await, 200).await;
+    assert_eq!(again, saved, "what was answered can be sent back");
+}
+
+#[tokio::test]
 async fn versions_guard_against_lost_updates() {
     let bench = open().await;
     let current = entity_tag(&bench.get(OWNER, PATH).await);

@@ -68,3 +68,32 @@ async fn what_is_gone_is_answered_and_does_nothing() {
     let unknown = app.request("GET", "/api/assistants/context").send().await.expect("an answer");
     expect_problem(unknown, 404, "NOT_FOUND").await;
 }
+
+#[tokio::test]
+async fn the_model_is_told_of_an_older_client() {
+    let vendor = Vendor::start().await;
+    let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
+    let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t"});
+    let client = "The message comes from a signed-in user through a mobile app or another older client.";
+    for (path, is_legacy) in [(PRIVATE, true), ("/api/agent/chat", false)] {
+        let request = app.request("POST", path).bearer_auth(session_token("u1", "c1")).json(&body);
+        let run = request.send().await.expect("an answer").text().await.expect("a whole body");
+        let events = parse_run(&run);
+        let sent = vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert_eq!(sent.contains(client), is_legacy, "{path}: {sent}");
+        assert_eq!(
+            sent.contains("The message comes from a signed-in user.\\n"),
+            !is_legacy,
+            "{path}: {sent}"
+        );
+        let told = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
+        let query = if is_legacy { "?client=legacy" } else { "" };
+        let preview = app.request("POST", &format!("/api/svcchat/previewPrompt{query}"));
+        let shown = json_of(preview.bearer_auth(session_token("u1", "c1")).json(&body)).await;
+        assert_eq!(shown["executionContext"]["caller"], if is_legacy { "legacy" } else { "session" });
+        assert_eq!(shown["requestSha256"], told["value"]["requestSha256"], "what is shown is what was sent");
+    }
+    let preview =
+        app.request("POST", "/api/svcchat/previewPrompt?client=pager").bearer_auth(session_token("u1", "c1"));
+    expect_problem(preview.json(&body).send().await.expect("an answer"), 400, "INVALID_REQUEST").await;
+}

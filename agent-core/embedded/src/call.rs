@@ -24,10 +24,19 @@ pub(crate) struct ModelCall {
     /// Tools that the model may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) tools: Vec<ToolCandidate>,
+    /// Sentences of stored texts, one of which is the text answer; empty for an answer in the model's own words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) quotes: Vec<Quote>,
     /// Maximum number of output tokens.
     pub(crate) max_tokens: usize,
     /// Sampling parameters.
     pub(crate) sampling: Sampling,
+}
+
+/// A possible answer that is quoted from stored texts.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Quote {
+    pub(crate) text: String,
 }
 
 /// Rule that decides between a text answer and a tool call.

@@ -93,7 +93,7 @@ fn split_name(name: &str) -> String {
     spaced
 }
 
-fn words(text: &str) -> Vec<String> {
+pub(crate) fn words(text: &str) -> Vec<String> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| word.chars().count() >= MIN_WORD_CHARS)
         .map(str::to_lowercase)
@@ -101,7 +101,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Returns true if two words share a prefix: `docs` and `documents`, `append` and `appends`.
-fn have_common_stem(a: &str, b: &str) -> bool {
+pub(crate) fn have_common_stem(a: &str, b: &str) -> bool {
     let length = |word: &str| word.trim_end_matches('s').chars().count().min(STEM_CHARS);
     let shorter = length(a).min(length(b));
     shorter >= MIN_WORD_CHARS && a.chars().take(shorter).eq(b.chars().take(shorter))

@@ -4,7 +4,7 @@
 //! - [`catalog`] lists weights that are known to work, with their checksums; [`pull`] downloads them.
 //!
 //! Private modules: `weights` reads a file's header, `vocabulary` encodes and decodes tokens, `matrix` and
-//! `llama` run inference, `chat` renders prompts, `intent` and `grammar` implement tool calls for a model
+//! `llama` run inference, `shape` selects what the model reads, `chat` renders prompts, `intent` and `grammar` implement tool calls for a model
 //! that is too small to make them by itself, `call` is one call as data, `runner` runs calls, and `engine` is
 //! the model thread with its queue.
 
@@ -21,6 +21,7 @@ mod model;
 pub mod pull;
 mod runner;
 mod sample;
+mod shape;
 mod vocabulary;
 mod weights;
 

@@ -20,6 +20,7 @@ use crate::catalog::PROVIDER;
 use crate::engine::Engine;
 use crate::runner::QueuedCall;
 use crate::sample::Sampling;
+use crate::shape::{ShapedPrompt, shape};
 use crate::vocabulary::{Piece, Vocabulary};
 use crate::weights::{Weights, WeightsError};
 use crate::{chat, grammar, intent};
@@ -115,16 +116,19 @@ impl EmbeddedModel {
             let message = "the embedded model supports text input only, no images or files";
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
+        let is_latest = history().last().is_some_and(|message| message.role == Role::User);
+        let ShapedPrompt { system, messages, quotes } = shape(&request.prompt, is_latest);
         let asked = request.prompt.latest_user_text().unwrap_or_default();
         let asked = chat::truncate_chars(asked.trim(), MAX_REQUEST_CHARS);
         let (decision, tools) = decide(request, &asked, history().last())?;
         Ok(ModelCall {
             model: self.info.model.clone(),
-            prompt: chat::conversation(request.prompt.system_text(), history()),
+            prompt: chat::conversation(system, messages.iter().chain(&request.appended_messages)),
             answer: chat::assistant_start(),
             request: format!(" {asked}"),
             decision,
             tools,
+            quotes,
             max_tokens: self.info.max_output_tokens,
             sampling: self.sampling,
         })

@@ -77,6 +77,7 @@ impl Runner {
 
     fn answer(&mut self, job: &mut QueuedCall) -> Result<(), EarlyEnd> {
         let (finish, usage) = match self.decide(job)? {
+            None if !job.call.quotes.is_empty() => self.generate_quote(job)?,
             None => self.generate_text(job)?,
             Some(choice) => self.generate_arguments(job, choice)?,
         };
@@ -159,6 +160,56 @@ impl Runner {
         }
         usage.output_tokens = Some(said.len() as u64);
         Ok((finish, usage))
+    }
+
+    /// Answers with the quote that the model finds likeliest after the prompt.
+    fn generate_quote(&mut self, job: &mut QueuedCall) -> Result<(FinishReason, Usage), EarlyEnd> {
+        let mut prompt = job.prompt.clone();
+        prompt.extend(self.tokens(&job.call.answer)?);
+        let (first, mut usage) = self.prefill(job, &prompt)?;
+        let mut best = (Vec::new(), f32::NEG_INFINITY);
+        for quote in &job.call.quotes {
+            let tokens = self.vocabulary.encode(&quote.text);
+            let score = self.score_answer(job, &first, &tokens)?;
+            self.cache.truncate(prompt.len());
+            self.cached_tokens.truncate(prompt.len());
+            if score > best.1 {
+                best = (tokens, score);
+            }
+        }
+        let (mut answer, _) = best;
+        let finish =
+            if answer.len() > job.call.max_tokens { FinishReason::Length } else { FinishReason::Stop };
+        answer.truncate(job.call.max_tokens);
+        let mut text = TokenTextDecoder::default();
+        for token in &answer {
+            let more = text.push(self.vocabulary.bytes(*token));
+            if !more.is_empty() {
+                send(job, ModelEvent::Text(more))?;
+            }
+        }
+        let rest = text.finish();
+        if !rest.is_empty() {
+            send(job, ModelEvent::Text(rest))?;
+        }
+        usage.output_tokens = Some(answer.len() as u64);
+        Ok((finish, usage))
+    }
+
+    /// Scores an answer after the prompt in the cache, whose last logits are `first`: the mean log-probability of the
+    /// answer's tokens.
+    fn score_answer(&mut self, job: &QueuedCall, first: &[f32], answer: &[u32]) -> Result<f32, EarlyEnd> {
+        let room = self.context.saturating_sub(self.cached_tokens.len());
+        let answer = &answer[..answer.len().min(MAX_SCORED_TOKENS).min(room)];
+        let Some((begin, rest)) = answer.split_first() else { return Ok(f32::NEG_INFINITY) };
+        let mut sum = log_probability(first, *begin);
+        for (read, next) in answer.chunks(PREFILL_CHUNK_TOKENS).zip(rest.chunks(PREFILL_CHUNK_TOKENS)) {
+            let hidden = self.forward(job, &read[..next.len()])?;
+            let logits = self.llama.logits(&hidden);
+            let predicted = logits.chunks_exact(self.vocabulary.len()).zip(next);
+            sum += predicted.map(|(logits, next)| log_probability(logits, *next)).sum::<f32>();
+        }
+        Ok(sum / answer.len() as f32)
     }
 
     fn generate_arguments(

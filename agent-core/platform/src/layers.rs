@@ -3,9 +3,12 @@
 mod caller;
 mod council;
 mod documents;
+mod execution;
 mod memory;
+mod stored;
 
 pub use caller::CallerLayer;
 pub use council::CouncilLayer;
 pub use documents::DocumentsLayer;
+pub use execution::ExecutionLayer;
 pub use memory::MemoryLayer;

@@ -6,10 +6,15 @@ use async_trait::async_trait;
 
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, StoreError};
 
+mod check;
 mod records;
 mod rotation;
 mod secrets;
 
+#[cfg(test)]
+pub(crate) use check::TOOL_NAMES;
+pub use check::{RoleFinding, warnings};
+pub(crate) use check::{unknown_fields, unknown_names};
 pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole, precondition_at};
 pub use rotation::RotationReport;

@@ -22,6 +22,7 @@ mod metrics;
 mod moment;
 mod notifications;
 mod plans;
+mod search;
 mod tally;
 mod text;
 mod todos;
@@ -37,7 +38,8 @@ pub use documents::{
 pub(crate) use documents::{get_document_summaries, require_document};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
 pub use file::{
-    ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError,
+    ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, ReferenceError, WorkspaceFile,
+    WorkspaceFileError,
 };
 #[cfg(test)]
 pub(crate) use memories::MAX_MEMORIES_PER_FOLDER;
@@ -57,6 +59,7 @@ pub use notifications::{
 };
 pub(crate) use plans::MAX_PLAN_BYTES;
 pub use plans::{Plan, get_plan, update_plan};
+pub(crate) use search::{Passage, search_passages};
 pub use text::MAX_TITLE_BYTES;
 #[cfg(test)]
 pub(crate) use todos::MAX_TODOS;

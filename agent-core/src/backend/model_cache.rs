@@ -44,8 +44,13 @@ struct ModelWeighter;
 
 impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
     fn weight(&self, settings: &EmbeddedAi, _: &Arc<dyn Model>) -> u64 {
-        let EmbeddedAi { provider, model, base_url, api_key } = settings;
-        let words = [provider, model, base_url].into_iter().flatten().map(String::len).sum::<usize>();
+        let EmbeddedAi { provider, model, base_url, api_key, reasoning_effort, enable_thinking: _ } =
+            settings;
+        let words = [provider, model, base_url, reasoning_effort]
+            .into_iter()
+            .flatten()
+            .map(String::len)
+            .sum::<usize>();
         let key = api_key.as_ref().map_or(0, |key| key.expose().len());
         // The model holds its own copies of the strings.
         (2 * (words + key) + ESTIMATED_MODEL_BYTES) as u64

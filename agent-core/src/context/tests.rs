@@ -22,11 +22,11 @@ impl ContextLayer for FailingLayer {
 #[tokio::test]
 async fn layers_give_in_their_order_or_fail_together() {
     let cache = Arc::new(PartCache::new(1 << 20));
-    let execution: Arc<dyn ContextLayer> = Arc::new(ExecutionLayer::new(Arc::clone(&cache)));
+    let page: Arc<dyn ContextLayer> = Arc::new(PageLayer::new(Arc::clone(&cache)));
     let role: Arc<dyn ContextLayer> = Arc::new(RoleLayer::new(cache));
     let mut turn = turn_input(json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "x"}}));
-    turn.context.todo_list_id = Some("l".into());
-    let fragments = collect(&[Arc::clone(&execution), role], &turn).await.expect("collects");
-    assert_eq!(fragments.iter().map(|f| &*f.id).collect::<Vec<_>>(), ["tool-context", "system-prompt"]);
-    assert!(collect(&[execution, Arc::new(FailingLayer)], &turn).await.is_err());
+    turn.request = Arc::new(TurnRequest { page_context: Some(json!("p")), ..TurnRequest::default() });
+    let fragments = collect(&[Arc::clone(&page), role], &turn).await.expect("collects");
+    assert_eq!(fragments.iter().map(|f| &*f.id).collect::<Vec<_>>(), ["page-context", "system-prompt"]);
+    assert!(collect(&[page, Arc::new(FailingLayer)], &turn).await.is_err());
 }

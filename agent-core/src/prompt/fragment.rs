@@ -1,10 +1,12 @@
 //! Pieces of a prompt with their origin.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::Part;
+use crate::ids::UserId;
 
 /// Lifetime of a fragment's text. Assembly orders fragments by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -31,11 +33,47 @@ pub struct Fragment {
     pub stability: Stability,
     /// The text with its cached derived forms (JSON, hash, token counts).
     pub part: Arc<Part>,
+    /// Origin of a text that users have stored; `None` for a text of the operator or the platform.
+    pub origin: Option<Arc<StoredOrigin>>,
+}
+
+/// Origin of a stored text, such as a document or the agent's memory, and the part of it that a fragment contains.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredOrigin {
+    /// Kind of text, such as `document`.
+    pub kind: &'static str,
+    /// Identifier of the stored item, if the text is of a single one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Title of the stored item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The user who owns the text, if the store knows one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UserId>,
+    /// Number of bytes that were left out to fit the layer's budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub omitted_bytes: Option<usize>,
+    /// Position of the stored text in the fragment's text, between its delimiters.
+    #[serde(skip)]
+    pub text: Range<usize>,
 }
 
 impl Fragment {
     /// Creates a fragment of the text in `part`.
     pub fn new(id: impl Into<Arc<str>>, source: &'static str, stability: Stability, part: Arc<Part>) -> Self {
-        Self { id: id.into(), source, stability, part }
+        Self { id: id.into(), source, stability, part, origin: None }
+    }
+
+    /// Sets the origin of a stored text.
+    pub fn with_origin(mut self, origin: StoredOrigin) -> Self {
+        self.origin = Some(Arc::new(origin));
+        self
+    }
+
+    /// Returns the stored text without its delimiters, if the fragment is of one.
+    pub fn stored_text(&self) -> Option<&str> {
+        self.part.text().get(self.origin.as_ref()?.text.clone())
     }
 }

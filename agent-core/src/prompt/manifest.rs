@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Prompt;
 use super::assembly::TrimmedHistory;
-use crate::prompt::{Fragment, Stability};
+use crate::prompt::{Fragment, Stability, StoredOrigin};
 
 /// The parts of a prompt in order, with their sizes and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -47,6 +47,9 @@ pub struct ManifestPart {
     pub bytes: usize,
     /// SHA-256 of its text, in lower-case hexadecimal.
     pub sha256: Arc<str>,
+    /// Origin of a stored text; absent for a text of the operator or the platform.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Arc<StoredOrigin>>,
 }
 
 /// Placement of a fragment.
@@ -99,6 +102,7 @@ impl Manifest {
                 tokens: fragment.part.tokens(counter),
                 bytes: fragment.part.text().len(),
                 sha256: Arc::clone(fragment.part.sha256()),
+                origin: fragment.origin.clone(),
             }
         };
         let system = prompt.system_fragments();

@@ -14,7 +14,8 @@ use crate::role::RoleBlock;
 use crate::select::BackendChoice;
 use crate::tool::{ExecutionContext, ToolChoice};
 
-/// Builds the input of a context layer: a turn of an agent with this role, at the Unix epoch.
+/// Builds the input of a context layer: a turn of an agent with this role, at the Unix epoch, with room for 100,000
+/// tokens.
 ///
 /// # Panics
 /// If `role` is not a valid role.
@@ -24,6 +25,7 @@ pub fn turn_input(role: Value) -> TurnInput {
         context: ExecutionContext::default(),
         request: Arc::default(),
         now: SystemTime::UNIX_EPOCH,
+        max_prompt_tokens: 100_000,
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::AppConfig;
-use crate::stores::{self, Stores};
+use crate::stores::{self, Imported, Stores};
 use agent_core::ids::CompanyId;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 
@@ -14,7 +14,10 @@ use crate::failure::CommandError;
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
     let stores = Stores::from_records(Arc::new(stores::open(config)?), config);
-    let imported = stores.import_file(file).await?;
+    let Imported { summary: imported, warnings } = stores.import_file(file).await?;
+    for warning in warnings {
+        writeln!(out, "warning: {} {}", warning.path, warning.message)?;
+    }
     writeln!(
         out,
         "{}: {} created, {} changed, {} unchanged.",

@@ -91,7 +91,9 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
     let is_new = store.companies(None).await?.is_empty();
     let stores = Stores::from_records(store, app);
     if let Some(path) = &options.workspace {
-        stores.import_file(path).await?;
+        for warning in stores.import_file(path).await?.warnings {
+            say(&format!("warning: {} {}", warning.path, warning.message));
+        }
         return Ok((stores, path.display().to_string()));
     }
     if is_new {
@@ -260,3 +262,6 @@ fn print_welcome(
 fn say(text: &str) {
     println!("{text}");
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;

@@ -8,9 +8,9 @@ use agent_core::secret::Secret;
 use agent_jobs::job::JobStore;
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
-use agent_platform::roles::RecordRoleStore;
+use agent_platform::roles::{RecordRoleStore, RoleFinding};
 use agent_platform::seal::Sealer;
-use agent_platform::workspace::{ImportSummary, WorkspaceFile};
+use agent_platform::workspace::{ImportSummary, ReferenceError, WorkspaceFile};
 
 use crate::config::{AppConfig, Database, SchedulerConfig};
 #[cfg(feature = "postgres")]
@@ -54,22 +54,36 @@ impl Stores {
     ///
     /// # Errors
     /// Errors in the workspace file, by line and field, or an error of the store.
-    pub async fn import(&self, origin: &str, workspace: &str) -> Result<ImportSummary, StartError> {
+    pub async fn import(&self, origin: &str, workspace: &str) -> Result<Imported, StartError> {
         let file = WorkspaceFile::parse(workspace)
             .map_err(|source| StartError::Workspace { origin: origin.to_owned(), source })?;
-        Ok(file.apply(&self.roles).await?)
+        file.check_references(workspace, &*self.records).await.map_err(|error| match error {
+            ReferenceError::Missing(source) => StartError::Workspace { origin: origin.to_owned(), source },
+            ReferenceError::Store(error) => error.into(),
+            error => StartError::Other(error.to_string()),
+        })?;
+        Ok(Imported { summary: file.apply(&self.roles).await?, warnings: file.warnings() })
     }
 
     /// Imports a workspace file, in full or not at all.
     ///
     /// # Errors
     /// [`StartError::Unreadable`] if the file cannot be read, and all errors of [`import`](Self::import).
-    pub async fn import_file(&self, path: &Path) -> Result<ImportSummary, StartError> {
+    pub async fn import_file(&self, path: &Path) -> Result<Imported, StartError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| StartError::Unreadable { path: origin.clone(), source })?;
         self.import(&origin, &text).await
     }
+}
+
+/// Result of an import.
+#[derive(Debug)]
+pub struct Imported {
+    /// Numbers of written items.
+    pub summary: ImportSummary,
+    /// Settings of agents that are legal and have no effect, by their paths in the file.
+    pub warnings: Vec<RoleFinding>,
 }
 
 /// Opens the configured database. Creates the file and its folder if they do not exist.

@@ -58,6 +58,8 @@ pub struct HostedSettings<'a> {
     pub base_url: Option<&'a str>,
     /// API key for that server.
     pub api_key: Option<&'a Secret>,
+    /// Level of the model's reasoning, in the server's terms.
+    pub reasoning_effort: Option<&'a str>,
 }
 
 impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
@@ -66,6 +68,7 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
             model: settings.model.as_deref(),
             base_url: settings.base_url.as_deref(),
             api_key: settings.api_key.as_ref(),
+            reasoning_effort: settings.reasoning_effort.as_deref(),
         }
     }
 }
@@ -88,13 +91,14 @@ impl HostedVendor {
             return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
         }
         let model = settings.model.and_then(non_blank);
-        OpenAi::new(
+        let model = OpenAi::new(
             self.outbound.clone(),
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             key.cloned(),
             model.unwrap_or(&self.default_model),
-        )
+        )?;
+        Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
     }
 }
 
@@ -113,14 +117,15 @@ impl OllamaServer {
         };
         let own = self.base_url.as_ref().is_some_and(|own| is_within(own, &base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
-        Ollama::new(
+        let model = Ollama::new(
             self.outbound.clone(),
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
             model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
             self.num_ctx,
-        )
+        )?;
+        Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
-use agent_platform::records::{ListQuery, Precondition, StoreError};
+use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
+use agent_platform::roles::{RoleFinding, warnings};
+use agent_platform::workspace::ReferenceError;
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -32,6 +34,16 @@ pub(super) struct AgentPage {
     /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_cursor: Option<String>,
+}
+
+/// An agent in a response.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AgentView {
+    #[serde(flatten)]
+    role: RoleBlock,
+    /// Settings that are legal and have no effect; in the answer to a `PUT` only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<RoleFinding>,
 }
 
 /// The agents of the caller's company.
@@ -72,10 +84,11 @@ impl Listing for Agents {
 #[async_trait]
 impl Resource for Agents {
     type Input = RoleBlock;
-    type View = RoleBlock;
+    type View = AgentView;
 
-    async fn load(&self, id: &str) -> Result<Versioned<RoleBlock>, HttpError> {
-        Ok(load_in_company(&self.app, &self.principal, id).await?.into())
+    async fn load(&self, id: &str) -> Result<Versioned<AgentView>, HttpError> {
+        let Record { version, value: role, .. } = load_in_company(&self.app, &self.principal, id).await?;
+        Ok(Versioned { version, value: AgentView { role, warnings: Vec::new() } })
     }
 
     /// Checks the owner, so that other users learn nothing about the agent from validation errors.
@@ -88,7 +101,15 @@ impl Resource for Agents {
         set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
         set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
         set_or_check_id(&mut role, "ownerId", user_id, IdOrigin::Session)?;
+        // A part of the answer to a `PUT`, which a client may send back with the rest.
+        role.remove("warnings");
         let file = resource::validate_as_import("agents", role)?;
+        let references = file.check_references("", &*self.app.records).await;
+        references.map_err(|error| match error {
+            ReferenceError::Missing(error) => resource::import_problem("agents", &error),
+            ReferenceError::Store(error) => error.into(),
+            error => HttpError::internal(error),
+        })?;
         let role = file.agents.into_iter().next();
         role.ok_or_else(|| HttpError::internal("the validated import has no agent"))
     }
@@ -116,13 +137,14 @@ impl Resource for Agents {
         _: RoleBlock,
         _: u64,
         _: bool,
-    ) -> Result<Versioned<RoleBlock>, HttpError> {
+    ) -> Result<Versioned<AgentView>, HttpError> {
         self.notify_mcp_clients(id);
         let now = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
         let now = now.ok_or_else(|| {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
-        Ok(now.into())
+        let Record { version, value: role, .. } = now;
+        Ok(Versioned { version, value: AgentView { warnings: warnings(&role), role } })
     }
 
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
@@ -167,15 +189,15 @@ pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
-    let role = schemas.schema_for::<RoleBlock>();
+    let view = schemas.schema_for::<AgentView>();
     Operation::new("putAgent", AGENTS_TAG, "Creates an agent owned by the caller, or replaces one.")
         .describe(
-            "A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional.",
+            "A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. A name that nothing has (a field, a tool, a provider, a document) is refused with its path; `warnings` lists settings without effect.",
         )
         .conditional_write(&["If-Match", "If-None-Match"])
         .body(schemas.without_required::<RoleBlock>(&["id", "companyId"]))
-        .versioned_response(200, "The agent was replaced.", role.clone())
-        .versioned_response(201, "The agent was created.", role)
+        .versioned_response(200, "The agent was replaced.", view.clone())
+        .versioned_response(201, "The agent was created.", view)
         .problems(&[Code::NotFound])
 }
 

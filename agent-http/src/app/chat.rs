@@ -24,17 +24,30 @@ use crate::stream;
 const TAG: &str = "chat";
 
 pub(super) async fn post(context: RequestContext<App>, chat_head: ChatHead) -> HandlerResult {
+    post_as(context, chat_head, Caller::Session).await
+}
+
+/// Handles the path of older clients, of which the model is told.
+pub(super) async fn post_legacy(context: RequestContext<App>, chat_head: ChatHead) -> HandlerResult {
+    post_as(context, chat_head, Caller::Legacy).await
+}
+
+/// Runs a turn. A session counts as a caller of the kind `session`.
+async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Caller) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
     let app = &*app;
     let query = Query::from_uri(&head.uri);
     let ChatHead { framing, credential: presented } = chat_head;
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
-    let AuthorizedTurn { principal, turn, visitor } = authorize_turn(credential, input)?;
+    let AuthorizedTurn { mut principal, turn, visitor } = authorize_turn(credential, input)?;
     match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
+        None if principal.caller == Caller::Session => {
+            app.rate_limits.count_session_run(&principal)?;
+            principal.caller = session;
+        }
         // The operator's own proactive calls are not limited.
-        None if principal.caller == Caller::Session => app.rate_limits.count_session_run(&principal)?,
         None => {}
     }
     let events = start(app, &principal, turn).await?;

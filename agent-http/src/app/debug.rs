@@ -23,6 +23,9 @@ use crate::service::HandlerResult;
 /// uses `trigger` for something else.
 const TRIGGER: &str = "trigger";
 
+/// Query parameter with the kind of client to preview a turn for: `legacy` for the path of older clients.
+const CLIENT: &str = "client";
+
 /// Previews a turn with all parameters in the query.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
@@ -48,6 +51,11 @@ pub(super) fn session_needed() -> HttpError {
 
 async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>) -> HandlerResult {
     let AuthorizedTurn { mut principal, mut turn, .. } = admitted;
+    match query.get(CLIENT)? {
+        None => {}
+        Some("legacy") => principal.caller = Caller::Legacy,
+        Some(_) => return Err(HttpError::invalid(CLIENT, "must be `legacy`, or absent")),
+    }
     // A user may preview a proactive turn on their own behalf.
     if let Some(reason) = query.get(TRIGGER)? {
         turn.trigger = Some(auth::parse_trigger_reason(reason).ok_or_else(|| {
@@ -73,11 +81,16 @@ pub(super) fn describe_post(_: &mut Schemas) -> Operation {
 }
 
 fn query_preview(id: &str, summary: &str) -> Operation {
-    ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"]
-        .into_iter()
-        .fold(preview(id, summary), |preview, name| {
-            preview.parameter("query", name, "Same as in the chat request.", string_schema())
-        })
+    let same = ["agentId", "message", "threadId", "todoListId", "timezone", "trigger"];
+    let preview = preview(id, summary).parameter(
+        "query",
+        CLIENT,
+        "`legacy`: as older clients send it.",
+        string_schema(),
+    );
+    same.into_iter().fold(preview, |preview, name| {
+        preview.parameter("query", name, "Same as in the chat request.", string_schema())
+    })
 }
 
 fn preview(id: &str, summary: &str) -> Operation {

@@ -44,7 +44,7 @@ fn chat_endpoints() -> Vec<Endpoint<App>> {
     let (status_path, action_path) = ("/api/assistants/context-status", "/api/assistants/context/{*action}");
     vec![
         Endpoint::post("/api/agent/chat", ChatCredential, chat::post, chat::describe).open_to_any_origin(),
-        Endpoint::post("/api/svcchat/private", ChatCredential, chat::post, chat::describe_alias)
+        Endpoint::post("/api/svcchat/private", ChatCredential, chat::post_legacy, chat::describe_alias)
             .open_to_any_origin(),
         Endpoint::get("/api/svcchat/debugPrompt", SESSION, debug::get, debug::describe_debug),
         Endpoint::get(preview_path, SESSION, debug::get, debug::describe_get),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError};
-use agent_platform::workspace::WorkspaceFile;
+use agent_platform::workspace::{WorkspaceFile, WorkspaceFileError};
 use async_trait::async_trait;
 use headers::{ETag, HeaderMapExt, IfMatch, IfNoneMatch};
 use http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
@@ -247,20 +247,26 @@ pub(super) fn set_or_check_id(
 /// 400 that names each invalid field.
 pub(super) fn validate_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
     let text = json!({ list: [thing] }).to_string();
-    WorkspaceFile::parse(&text).map_err(|error| {
+    WorkspaceFile::parse(&text).map_err(|mut error| {
         // Messages of the deserializer may quote the input, so values are removed from them.
-        let has_shape = serde_json::from_str::<WorkspaceFile>(&text).is_ok();
-        let root = format!("{list}[0]");
-        let told = error.faults.iter().map(|fault| {
-            let path = fault.path.strip_prefix(&root).unwrap_or(&fault.path).trim_start_matches('.');
-            let path = if path.is_empty() { "the body" } else { path };
-            match has_shape {
-                true => format!("{path} {}", fault.message),
-                false => format!("{path} {}", redact_serde_message(&fault.message)),
+        if serde_json::from_str::<WorkspaceFile>(&text).is_err() {
+            for fault in &mut error.faults {
+                fault.message = redact_serde_message(&fault.message);
             }
-        });
-        HttpError::new(Code::InvalidRequest, told.collect::<Vec<_>>().join("; "))
+        }
+        import_problem(list, &error)
     })
+}
+
+/// Returns 400 for the faults of the only element of the workspace file's list `list`, with their paths in it.
+pub(super) fn import_problem(list: &str, error: &WorkspaceFileError) -> HttpError {
+    let root = format!("{list}[0]");
+    let told = error.faults.iter().map(|fault| {
+        let path = fault.path.strip_prefix(&root).unwrap_or(&fault.path).trim_start_matches('.');
+        let path = if path.is_empty() { "the body" } else { path };
+        format!("{path} {}", fault.message)
+    });
+    HttpError::new(Code::InvalidRequest, told.collect::<Vec<_>>().join("; "))
 }
 
 /// Checks `If-Match` and `If-None-Match` (RFC 9110, section 13) against the current version, and returns the
@@ -395,6 +401,10 @@ mod tests {
             (
                 json!({"id": "a", "companyId": "c", "children": [{"name": "EmbeddedAI", "content": {"model": {"sk-1": 1}}}]}),
                 "children[0].content.model must be a string",
+            ),
+            (
+                json!({"id": "a", "companyId": "c", "content": {"tools": ["sk-1"], "agentServerProvider": "sk-1"}, "name_": 1}),
+                "name_ is not a field of a role; content.tools[0] is not the name of a tool; content.agentServerProvider is not a provider: expected one of anthropic, ollama, openai",
             ),
             (
                 json!({"id": "a", "companyId": "c", "content": {"mcpPreset": "sk-1"}}),

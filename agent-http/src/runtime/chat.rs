@@ -45,6 +45,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
         model: Some(&request.model),
         base_url: request.base_url.as_deref(),
         api_key: request.api_key.as_ref(),
+        reasoning_effort: None,
     };
     match request.provider.as_str() {
         "openai" => Ok(Arc::new(runtime.hosted.model(settings)?)),

@@ -35,6 +35,7 @@ fn job(
         request: String::new(),
         decision: Decision::Text,
         tools: Vec::new(),
+        quotes: Vec::new(),
         max_tokens,
         sampling: Sampling::default(),
     };

@@ -161,6 +161,7 @@ fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldErr
         thread_id: context.id("threadId")?.unwrap_or_default().into(),
         run_id: context.id("runId")?.unwrap_or_default().into(),
         caller: match context.text("caller")? {
+            Some("legacy") => Caller::Legacy,
             Some("widget") => Caller::Widget,
             Some("proactive") => Caller::Proactive,
             _ => Caller::Session,

@@ -65,6 +65,9 @@ impl ContextLayer for CallerLayer {
 fn describe_caller(turn: &TurnInput) -> String {
     let kind = match turn.context.caller {
         Caller::Session => "The message comes from a signed-in user.",
+        Caller::Legacy => {
+            "The message comes from a signed-in user through a mobile app or another older client."
+        }
         Caller::Widget => "The message comes from an anonymous visitor of a web page that embeds you.",
         Caller::Proactive => {
             "This turn was started by the system on the user's behalf; the user is not waiting for the answer."
@@ -157,6 +160,23 @@ mod tests {
                 ## Time
 
                 It is Sunday, 25 October 2026, 02:00 (Europe/Berlin, UTC+01:00).
+            "#]],
+        )
+        .await;
+        let legacy = ExecutionContext { caller: Caller::Legacy, ..ExecutionContext::default() };
+        check(
+            legacy,
+            TurnRequest::default(),
+            0,
+            expect![[r#"
+                [caller/Turn] caller
+                ## Caller
+
+                - The message comes from a signed-in user through a mobile app or another older client.
+                [caller/Turn] time
+                ## Time
+
+                It is Thursday, 1 January 1970, 00:00 (UTC, UTC+00:00).
             "#]],
         )
         .await;

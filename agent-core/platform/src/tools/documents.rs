@@ -1,5 +1,5 @@
 //! Tools over documents. The company's own users reach all of the company's documents; a widget's visitor reaches
-//! those that the role names and cannot create any.
+//! those that the role names and cannot create any. The search is over the documents that the role names, for all.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,12 +9,22 @@ use serde::{Deserialize, Serialize};
 
 use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::MAX_PAGE_RECORDS;
-use crate::workspace::{self, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError};
+use crate::records::{MAX_ID_BYTES, MAX_PAGE_RECORDS};
+use crate::workspace::{
+    self, Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, Passage, WorkspaceError,
+};
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
 /// Page size of a document's text, in bytes.
 const TEXT_PAGE_BYTES: usize = 64 * 1024;
+/// Maximum length of a search query, in bytes.
+const MAX_QUERY_BYTES: usize = 1_000;
+/// Default and maximum number of fragments that a search returns.
+const DEFAULT_FRAGMENTS: usize = 5;
+const MAX_FRAGMENTS: usize = 20;
+/// Maximum total size of the texts that one search reads, in bytes, and the number of documents read at a time.
+const MAX_SEARCHED_BYTES: usize = 4 * 1024 * 1024;
+const SEARCH_BATCH_SIZE: usize = 8;
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
@@ -31,6 +41,13 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
             "Reads a document. A long document is returned in pages: pass nextCursor as cursor for the next one.",
             READ_ONLY,
             get_doc,
+        ))
+        .with_tool(tool(
+            stores,
+            "searchDocs",
+            "Searches the agent's documents by words and returns the passages that match best.",
+            READ_ONLY,
+            search_docs,
         ))
         .with_tool(tool(stores, "createDoc", "Creates a document and returns its id.", ADDITIVE, create_doc))
         .with_tool(tool(
@@ -55,12 +72,7 @@ impl DocumentAccess {
         if context.caller != Caller::Widget {
             return Ok(Self::Company);
         }
-        let role = stores.role(context).await?;
-        let content = &role.content;
-        let mut seen = HashSet::new();
-        let ids = content.document_ids.iter().chain(&content.rag_document_ids);
-        let ids = ids.filter(|id| seen.insert(*id)).cloned().collect();
-        Ok(Self::Named(ids))
+        Ok(Self::Named(named_documents(stores, context).await?))
     }
 
     /// Returns the error for an absent document if the caller may not access it.
@@ -72,6 +84,15 @@ impl DocumentAccess {
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the ids of the documents that the agent's role names.
+async fn named_documents(stores: &Stores, context: &ExecutionContext) -> Result<Vec<String>, ToolError> {
+    let role = stores.role(context).await?;
+    let content = &role.content;
+    let mut seen = HashSet::new();
+    let ids = content.document_ids.iter().chain(&content.rag_document_ids);
+    Ok(ids.filter(|id| seen.insert(*id)).cloned().collect())
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -149,6 +170,105 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Re
     let next_cursor = (end < text.len()).then(|| end.to_string());
     let text = text[begin..end].to_owned();
     Ok(Got { doc: Text { id: found.id, title: found.value.title, text, version }, next_cursor })
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Search {
+    /// The words to search for.
+    #[schemars(length(min = 1, max = MAX_QUERY_BYTES))]
+    query: String,
+    /// Maximum number of fragments; 5 if omitted.
+    #[schemars(range(min = 1, max = MAX_FRAGMENTS))]
+    limit: Option<usize>,
+    /// Ids of the documents to search in; all documents of the agent if omitted.
+    document_ids: Option<Vec<String>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct SearchResult {
+    /// The fragments, the best first.
+    fragments: Vec<DocFragment>,
+    /// Number of documents that were not searched because the texts are too long in total; absent if none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<usize>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct DocFragment {
+    /// The document's id.
+    document: String,
+    /// The document's title.
+    title: String,
+    /// The fragment's text.
+    text: String,
+    /// Position of the fragment's first byte in the document's text.
+    start: usize,
+    /// Position after the fragment's last byte.
+    end: usize,
+    /// Score of the match; comparable within one search.
+    score: f64,
+}
+
+/// Searches the documents that the role names. It is the only caller of [`workspace::search_passages`], so that another
+/// engine can take its place.
+async fn search_docs(
+    stores: &Stores,
+    context: &ExecutionContext,
+    search: Search,
+) -> Result<SearchResult, ToolError> {
+    let Search { query, limit, document_ids } = search;
+    let invalid = |field, fault| WorkspaceError::Invalid { field, fault };
+    let query = query.trim();
+    if query.is_empty() || query.len() > MAX_QUERY_BYTES {
+        let fault = format!("must have between 1 and {MAX_QUERY_BYTES} bytes");
+        return Err(invalid("query", fault).into());
+    }
+    let limit = limit.unwrap_or(DEFAULT_FRAGMENTS);
+    if !(1..=MAX_FRAGMENTS).contains(&limit) {
+        return Err(invalid("limit", format!("must be between 1 and {MAX_FRAGMENTS}")).into());
+    }
+    let mut ids = named_documents(stores, context).await?;
+    if let Some(wanted) = document_ids {
+        ids.retain(|id| wanted.contains(id));
+    }
+    let (documents, skipped) = read_for_search(stores, context, &ids).await?;
+    let fragment = |found: Passage| {
+        let Document { id, title, text, .. } = &documents[found.document];
+        DocFragment {
+            document: id.clone(),
+            title: title.clone(),
+            text: text[found.range.clone()].to_owned(),
+            start: found.range.start,
+            end: found.range.end,
+            score: (found.score * 1_000.0).round() / 1_000.0,
+        }
+    };
+    let found = workspace::search_passages(&documents, query, limit);
+    let fragments = found.into_iter().map(fragment).collect();
+    Ok(SearchResult { fragments, skipped: Some(skipped).filter(|skipped| *skipped > 0) })
+}
+
+/// Reads documents up to [`MAX_SEARCHED_BYTES`]. Returns them, and the number of those that were not read.
+async fn read_for_search(
+    stores: &Stores,
+    context: &ExecutionContext,
+    ids: &[String],
+) -> Result<(Vec<Document>, usize), ToolError> {
+    let (mut documents, mut bytes, mut read) = (Vec::new(), 0, 0);
+    for batch in ids.chunks(SEARCH_BATCH_SIZE) {
+        if bytes >= MAX_SEARCHED_BYTES {
+            break;
+        }
+        read += batch.len();
+        // An id that is invalid names no document.
+        let valid: Vec<String> =
+            batch.iter().filter(|id| crate::ids::check_id(id, MAX_ID_BYTES).is_ok()).cloned().collect();
+        let found = workspace::get_documents(&*stores.records, &context.company_id, &valid).await?;
+        bytes += found.iter().map(|record| record.value.text.len()).sum::<usize>();
+        documents.extend(found.into_iter().map(|record| record.value));
+    }
+    Ok((documents, ids.len() - read))
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -87,7 +87,7 @@ fn demo() -> Value {
         "agents": [
             {"id": "a", "companyId": "c", "content": {"documentIds": ["d1", "gone"], "ragDocumentIds": ["d2", "d1"],
                 "memoryFolder": "notes", "tools": ["readEpics", "getEpicDetails"],
-                "widgetTools": ["listDocs", "getDoc", "createDoc", "appendDoc", "readMetrics", "recordMetric",
+                "widgetTools": ["listDocs", "getDoc", "searchDocs", "createDoc", "appendDoc", "readMetrics", "recordMetric",
                     "remember", "recall", "readTodos", "readEpics", "sendNotification", "readNotifications"]}},
             {"id": "b", "companyId": "c"}
         ],
@@ -490,4 +490,49 @@ fn a_failure_tells_the_model_what_it_can_mend() {
             "{name} {arguments}"
         );
     }
+}
+
+#[test]
+fn documents_that_the_role_names_are_searched_by_words() {
+    let mut workspace = demo();
+    workspace["documents"] = json!([
+        {"id": "d1", "companyId": "c", "title": "One", "text": "Bread is baked daily.\n\nCake is sold on Sundays."},
+        {"id": "d2", "companyId": "c", "title": "Two", "text": "Sunday is quiet."},
+        {"id": "d3", "companyId": "c", "title": "Three", "text": "Sunday cake, which the role does not name."}
+    ]);
+    let world = ToolFixture::new(&workspace);
+    for context in [ada(), visitor()] {
+        let found = world.call_ok(&context, "searchDocs", json!({"query": "When is there cake on Sunday?"}));
+        let fragments = found["fragments"].as_array().expect("a list");
+        let shown: Vec<_> = fragments.iter().map(|found| (&found["document"], &found["text"])).collect();
+        assert_eq!(
+            shown,
+            [(&json!("d1"), &json!("Cake is sold on Sundays.")), (&json!("d2"), &json!("Sunday is quiet."))]
+        );
+        assert_eq!(
+            (&fragments[0]["title"], &fragments[0]["start"], &fragments[0]["end"]),
+            (&json!("One"), &json!(23), &json!(47))
+        );
+        let arguments = json!({"query": "sunday", "limit": 1, "documentIds": ["d2", "d3", "gone"]});
+        let only = world.call_ok(&context, "searchDocs", arguments);
+        assert_eq!(
+            (only["fragments"].as_array().map(Vec::len), &only["fragments"][0]["document"]),
+            (Some(1), &json!("d2"))
+        );
+        assert_eq!(
+            world.call_ok(&context, "searchDocs", json!({"query": "bicycle"})),
+            json!({"fragments": []})
+        );
+    }
+    for (arguments, expected) in [
+        (json!({"query": " "}), "invalid arguments: query: must have between 1 and 1000 bytes"),
+        (json!({"query": "x", "limit": 21}), "invalid arguments: limit: must be between 1 and 20"),
+    ] {
+        let refused =
+            ready(world.tools.call(&ada(), "searchDocs", arguments, &NoProgress)).expect_err("refused");
+        assert_eq!(refused.to_string(), expected);
+    }
+    let other = ExecutionContext { agent_id: "b".into(), ..ada() };
+    let found = world.call_ok(&other, "searchDocs", json!({"query": "cake"}));
+    assert_eq!(found, json!({"fragments": []}), "an agent without documents finds none");
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Document, Memory, TodoList, User, collection};
+use crate::roles::{RoleFinding, unknown_fields, unknown_names, warnings};
 use crate::workspace::Assignment;
 use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
@@ -19,15 +20,18 @@ mod check;
 mod export;
 mod import;
 mod locate;
+mod references;
 
+use check::MAX_FAULTS;
 pub use export::ExportError;
 pub use import::ImportSummary;
 use locate::{JsonPath, locate};
+pub use references::ReferenceError;
 
 /// Maximum size of a workspace file, in bytes.
 pub const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
 
-/// Content of a workspace file. All lists are optional; unknown fields are ignored.
+/// Content of a workspace file. All lists are optional; unknown fields are ignored, except those of agents.
 ///
 /// A todo list's owner and a memory's agent need not be in the file; they may already be in the store.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -77,11 +81,18 @@ pub struct FreeFormItem {
 
 impl WorkspaceFile {
     /// Parses and validates a file. All faults that [`apply`](Self::apply) could report without reading the store are
-    /// reported here.
+    /// reported here, and names in agents that nothing has: fields, tools and providers.
     ///
     /// # Errors
     /// The first syntax or type error, or all faults of the content.
     pub fn parse(text: &str) -> Result<Self, WorkspaceFileError> {
+        let file = Self::parse_stored(text)?;
+        let faults = file.agent_faults(text);
+        if faults.is_empty() { Ok(file) } else { Err(WorkspaceFileError::locate(text, faults)) }
+    }
+
+    /// Parses and validates a file whose agents may have been stored before their names were checked.
+    fn parse_stored(text: &str) -> Result<Self, WorkspaceFileError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > MAX_FILE_BYTES {
             return Err(WorkspaceFileError::for_whole_file(format!(
@@ -103,22 +114,39 @@ impl WorkspaceFile {
         if faults.is_empty() {
             return Ok(file);
         }
-        let place = |(path, message): (JsonPath, String)| {
-            let (line, column) = locate(text, &path).unwrap_or((1, 1));
-            FileFault { line, column, path: path.to_string(), message }
-        };
-        Err(WorkspaceFileError { faults: faults.into_iter().map(place).collect() })
+        Err(WorkspaceFileError::locate(text, faults))
     }
 
-    /// Serializes the file as text that [`parse`](Self::parse) accepts. Equal content gives equal text.
+    /// Returns the names in the file's agents that nothing has.
+    fn agent_faults(&self, text: &str) -> Vec<(JsonPath, String)> {
+        #[derive(Deserialize)]
+        struct Agents {
+            #[serde(default)]
+            agents: Vec<Value>,
+        }
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let raw = serde_json::from_str::<Agents>(text).map_or_else(|_| Vec::new(), |file| file.agents);
+        let fields = raw.iter().enumerate().flat_map(|(i, role)| at_agent(i, unknown_fields(role)));
+        let names = self.agents.iter().enumerate().flat_map(|(i, role)| at_agent(i, unknown_names(role)));
+        fields.chain(names).take(MAX_FAULTS).collect()
+    }
+
+    /// Returns the settings of the file's agents that are legal and have no effect, with their paths in the file.
+    pub fn warnings(&self) -> Vec<RoleFinding> {
+        let found = self.agents.iter().enumerate().flat_map(|(i, role)| at_agent(i, warnings(role)));
+        found.map(|(path, message)| RoleFinding { path: path.to_string(), message }).collect()
+    }
+
+    /// Serializes the file as text that [`parse`](Self::parse) accepts, unless an agent was stored before its names were
+    /// checked. Equal content gives equal text.
     ///
     /// # Errors
-    /// The faults for which an import would reject the text: its size, or what `parse` reports.
+    /// The faults for which an import would reject the text: its size, or what `parse` reports otherwise.
     pub fn to_text(&self) -> Result<String, WorkspaceFileError> {
         let text = serde_json::to_string_pretty(self).map_err(|error| {
             WorkspaceFileError::for_whole_file(format!("the content is not JSON: {error}"))
         })?;
-        Self::parse(&text).map(|_| text)
+        Self::parse_stored(&text).map(|_| text)
     }
 
     /// Returns the free-form lists under their names in the file, which are also their collections.
@@ -129,6 +157,16 @@ impl WorkspaceFile {
             (collection::METRICS, &self.metrics),
         ]
     }
+}
+
+/// Returns the paths in the file of what was found in the agent at this index.
+fn at_agent(index: usize, found: Vec<RoleFinding>) -> impl Iterator<Item = (JsonPath, String)> {
+    let at = JsonPath::default().field("agents").index(index);
+    found.into_iter().map(move |RoleFinding { path, message }| {
+        // The name of an unknown field may look like no path at all.
+        let inner = JsonPath::read(&path).unwrap_or_else(|| JsonPath::default().field(&path));
+        (at.clone().join(inner), message)
+    })
 }
 
 /// Validation error of a workspace file.
@@ -152,6 +190,16 @@ pub struct FileFault {
 }
 
 impl WorkspaceFileError {
+    /// Creates an error of faults at these paths in `text`.
+    fn locate(text: &str, faults: Vec<(JsonPath, String)>) -> Self {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let place = |(path, message): (JsonPath, String)| {
+            let (line, column) = locate(text, &path).unwrap_or((1, 1));
+            FileFault { line, column, path: path.to_string(), message }
+        };
+        Self { faults: faults.into_iter().map(place).collect() }
+    }
+
     fn for_whole_file(message: String) -> Self {
         Self { faults: vec![FileFault { line: 1, column: 1, path: String::new(), message }] }
     }

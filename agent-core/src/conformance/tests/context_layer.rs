@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::json;
 
 use super::*;
-use crate::context::{ContextLayer, ExecutionLayer, LayerError, PageLayer, RoleLayer, TurnInput};
+use crate::context::{ContextLayer, LayerError, PageLayer, RoleLayer, TurnInput};
 use crate::prompt::{Fragment, Part, PartCache, Stability};
 use crate::request::TurnRequest;
 use crate::tool::ExecutionContext;
@@ -33,17 +33,15 @@ fn turn() -> TurnInput {
             ..TurnRequest::default()
         }),
         now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+        max_prompt_tokens: 100_000,
     }
 }
 
 #[tokio::test]
 async fn the_layers_of_the_core_conform() {
     type Make = fn(Arc<PartCache>) -> Arc<dyn ContextLayer>;
-    let layers: [Make; 3] = [
-        |cache| Arc::new(RoleLayer::new(cache)),
-        |cache| Arc::new(PageLayer::new(cache)),
-        |cache| Arc::new(ExecutionLayer::new(cache)),
-    ];
+    let layers: [Make; 2] =
+        [|cache| Arc::new(RoleLayer::new(cache)), |cache| Arc::new(PageLayer::new(cache))];
     for make in layers {
         context_layer(async |scenario| {
             let layer = make(Arc::default());

@@ -166,3 +166,18 @@ async fn secrets_move_to_a_new_key() {
         "DATA_SECRET is not configured; set it, or name a file with --config"
     );
 }
+
+#[tokio::test]
+async fn slips_are_refused_and_useless_settings_are_shown() {
+    let role = |content: &str| FILE.replace(r#"{"messengerToken": "token-canary"}"#, content);
+    let desk = ImportFixture::new(&role(r#"{"documentIds": ["d", "gone"]}"#));
+    let refused = desk.import().await.expect_err("a document is missing");
+    assert!(refused.contains("agents[0].content.documentIds[1]"), "{refused}");
+    let desk = ImportFixture::new(&role(r#"{"tools": ["readTodo"]}"#));
+    let refused = desk.import().await.expect_err("there is no such tool");
+    assert!(refused.contains("agents[0].content.tools[0]"), "{refused}");
+    let desk = ImportFixture::new(&role(r#"{"documentIds": ["d"], "widgetTools": ["recall"]}"#));
+    let said = desk.import().await.expect("imported");
+    let warning = "warning: agents[0].content.widgetTools[0] is open to visitors, but is not a tool of the agent's users\n";
+    assert!(said.starts_with(warning), "{said}");
+}

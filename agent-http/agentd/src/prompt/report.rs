@@ -122,6 +122,12 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
         let line = format_args!("omitted: {messages} messages of {tokens} tokens ({why})");
         writeln!(out, "  {}", styled(styles.warning, line))?;
     }
+    for part in preview.system_prompt_parts.iter().chain(&preview.combined_context_parts) {
+        if let Some(bytes) = part.manifest.origin.as_ref().and_then(|origin| origin.omitted_bytes) {
+            let line = format!("omitted: {bytes} bytes of {}", escape_control(&part.manifest.id));
+            writeln!(out, "  {}", styled(styles.warning, line))?;
+        }
+    }
     writeln!(
         out,
         "{} the first {} bytes of the system prompt stay the same\n",

@@ -47,6 +47,7 @@ pub struct Ollama {
     key: Option<Secret>,
     model: String,
     num_ctx: usize,
+    reasoning_effort: Option<String>,
 }
 
 impl Ollama {
@@ -65,7 +66,18 @@ impl Ollama {
         num_ctx: usize,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
-        Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into(), num_ctx })
+        Ok(Self {
+            endpoint: LazyTarget::new(outbound, endpoint, trust),
+            key,
+            model: model.into(),
+            num_ctx,
+            reasoning_effort: None,
+        })
+    }
+
+    /// Sets the level of the model's reasoning, such as `low`, sent as `think` in place of the request's switch.
+    pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
+        Self { reasoning_effort: effort.map(str::to_owned), ..self }
     }
 }
 
@@ -90,8 +102,14 @@ impl Model for Ollama {
         let tools = offered_tools(request);
         let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model).raw(r#","stream":true"#);
-        if let Some(think) = request.thinking {
-            body.raw(r#","think":"#).json(&think);
+        match (&self.reasoning_effort, request.thinking) {
+            (Some(effort), _) => {
+                body.raw(r#","think":"#).json(effort);
+            }
+            (None, Some(think)) => {
+                body.raw(r#","think":"#).json(&think);
+            }
+            (None, None) => {}
         }
         body.raw(r#","options":{"num_ctx":"#).json(&self.num_ctx).raw("}");
         push_tools(tools, &mut body);

@@ -1,5 +1,6 @@
 //! Adapter for servers that speak OpenAI's Chat Completions API, streaming.
 
+mod reasoning;
 mod stream;
 mod wire;
 
@@ -28,6 +29,7 @@ pub struct OpenAi {
     endpoint: LazyTarget,
     key: Option<Secret>,
     model: String,
+    reasoning_effort: Option<String>,
 }
 
 impl OpenAi {
@@ -43,7 +45,17 @@ impl OpenAi {
         model: impl Into<String>,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
-        Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, model: model.into() })
+        Ok(Self {
+            endpoint: LazyTarget::new(outbound, endpoint, trust),
+            key,
+            model: model.into(),
+            reasoning_effort: None,
+        })
+    }
+
+    /// Sets the level of the model's reasoning, sent as `reasoning_effort` whatever a request's switch says.
+    pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
+        Self { reasoning_effort: effort.map(str::to_owned), ..self }
     }
 }
 
@@ -68,6 +80,10 @@ impl Model for OpenAi {
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
+        let effort = self.reasoning_effort.as_deref();
+        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model, request.thinking?)) {
+            body.raw(r#","reasoning_effort":"#).json(&effort);
+        }
         push_tools(request, &mut body);
         push_messages(request, Dialect::ChatCompletions, &mut body);
         body.raw("}");

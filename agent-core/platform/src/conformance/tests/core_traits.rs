@@ -13,7 +13,7 @@ use agent_core::tool::{Caller, ExecutionContext};
 use serde_json::json;
 
 use super::*;
-use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, MemoryLayer};
+use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer};
 use crate::pulse::Pulse;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
@@ -126,6 +126,7 @@ async fn layers_over_records_conform() {
                 context: context("company", "ada", "a"),
                 request: Arc::default(),
                 now: SystemTime::UNIX_EPOCH,
+                max_prompt_tokens: 100_000,
             };
             let layer = make(records.clone(), Arc::default());
             let subject = ContextLayerSubject {
@@ -143,8 +144,11 @@ async fn layers_over_records_conform() {
 #[tokio::test]
 async fn layers_of_the_caller_and_the_council_conform() {
     type Make = fn(Arc<PartCache>) -> Arc<dyn ContextLayer>;
-    let layers: [Make; 2] =
-        [|cache| Arc::new(CallerLayer::new(cache)), |cache| Arc::new(CouncilLayer::new(cache))];
+    let layers: [Make; 3] = [
+        |cache| Arc::new(CallerLayer::new(cache)),
+        |cache| Arc::new(CouncilLayer::new(cache)),
+        |cache| Arc::new(ExecutionLayer::new(cache)),
+    ];
     let role = json!({"id": "a", "companyId": "company", "content": {
         "council": {"purpose": "Advice.", "members": [{"name": "Bea", "expertise": "law"}]}}});
     for make in layers {
@@ -154,6 +158,7 @@ async fn layers_of_the_caller_and_the_council_conform() {
                 context: context("company", "ada", "a"),
                 request: Arc::default(),
                 now: SystemTime::UNIX_EPOCH,
+                max_prompt_tokens: 100_000,
             };
             let layer = make(Arc::default());
             (scenario == Scenario::Completes).then(|| ContextLayerSubject::new(layer, turn))

@@ -36,6 +36,7 @@ fn documented_access(name: &str) -> &'static str {
         "listDocs" | "getDoc" | "appendDoc" => {
             "users: all documents of the company; visitors: those in `documentIds` and `ragDocumentIds`"
         }
+        "searchDocs" => "all callers: the documents in `documentIds` and `ragDocumentIds`",
         "createDoc" => "users; not visitors",
         "readMetrics" => "users: all metrics of the company; visitors: those that the agent has recorded",
         "recordMetric" => "all callers that the role allows",
@@ -157,10 +158,12 @@ fn hints_are_what_the_protocol_means() {
         "readPlan",
         "readTodos",
         "recall",
+        "searchDocs",
     ];
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
     assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
-    assert_eq!(specs().len(), 21);
+    let names: Vec<_> = specs().iter().map(|spec| spec.name.clone()).collect();
+    assert_eq!(names, crate::roles::TOOL_NAMES, "roles may name these tools");
 }

@@ -237,6 +237,7 @@ fn base_arguments(name: &str, id: &str) -> Value {
         "createTodo" => json!({"title": "x"}),
         "updateTodo" => json!({"id": id, "title": "x"}),
         "deleteTodo" | "getDoc" | "getEpicDetails" => json!({"id": id}),
+        "searchDocs" => json!({"query": "mark documents named"}),
         "createDoc" => json!({"title": "x", "text": "x"}),
         "appendDoc" => json!({"id": id, "text": "x"}),
         "updatePlan" | "remember" => json!({"text": "x"}),

@@ -15,7 +15,7 @@ use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
 /// Maximum number of reported faults.
-const MAX_FAULTS: usize = 20;
+pub(super) const MAX_FAULTS: usize = 20;
 
 /// Returns the first [`MAX_FAULTS`] faults, in the order of the checks.
 pub(super) fn find_faults(file: &WorkspaceFile) -> Vec<(JsonPath, String)> {

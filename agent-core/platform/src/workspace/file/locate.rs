@@ -39,7 +39,7 @@ impl JsonPath {
     }
 
     /// Parses the output of [`Display`](fmt::Display), for names without dots and brackets.
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         text.split('.').try_fold(Self::default(), |path, part| {
             let mut pieces = part.split('[');
             let path = path.field(pieces.next().filter(|name| !name.is_empty())?);
@@ -47,7 +47,7 @@ impl JsonPath {
         })
     }
 
-    fn join(mut self, other: Self) -> Self {
+    pub(super) fn join(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }

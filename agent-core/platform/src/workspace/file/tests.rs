@@ -381,3 +381,52 @@ fn what_is_too_large_is_refused_before_anything_is_written() {
     let error = WorkspaceFile::parse(&json!({ "users": users }).to_string()).expect_err("many faults");
     assert_eq!(error.faults.len(), 20);
 }
+
+fn refused(text: &str) -> Vec<String> {
+    let error = WorkspaceFile::parse(text).expect_err("refused");
+    error.faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn names_that_nothing_has_are_refused_with_their_place() {
+    let file = r#"{"agents": [{"id": "ok", "companyId": "c"}, {"id": "a", "companyId": "c",
+      "content": {"systemPromt": "x", "tools": ["readTodo"]},
+      "children": [{"name": "EmbeddedAI", "content": {"provider": "opneai", "modle": "m"}}]}]}"#;
+    assert_eq!(
+        refused(file),
+        [
+            "line 2, column 34: agents[1].content.systemPromt: is not a field of a role",
+            "line 3, column 75: agents[1].children[0].content.modle: is not a field of a role",
+            "line 2, column 49: agents[1].content.tools[0]: is not the name of a tool",
+            "line 3, column 55: agents[1].children[0].content.provider: is not a provider: expected one of auto, local, ollama, openai",
+        ]
+    );
+}
+
+#[test]
+fn documents_that_agents_name_are_in_the_file_or_the_store() {
+    let (roles, records) = store();
+    let file = parsed(DEMO);
+    let missing =
+        file.check_references(DEMO, &*records).now_or_never().expect("no wait").expect_err("one is missing");
+    assert_eq!(
+        missing.to_string(),
+        "line 4, column 57: agents[0].content.documentIds[1]: is not the id of a document of the company"
+    );
+    let other = r#"{"documents": [{"id": "elsewhere", "companyId": "c", "title": "E", "text": "x"}]}"#;
+    ready(parsed(other).apply(&roles));
+    file.check_references(DEMO, &*records).now_or_never().expect("no wait").expect("it is stored");
+}
+
+#[test]
+fn roles_from_before_the_checks_stay_readable() {
+    let (roles, records) = store();
+    let old = json!({"id": "a", "companyId": "c", "content": {"tools": ["gone"], "documentIds": ["gone"], "unknown": 1},
+        "children": [{"name": "EmbeddedAI", "content": {"provider": "gone", "modle": "m"}}]});
+    let key = Key::new("c", crate::roles::ROLES, "a").expect("a key");
+    ready(records.put_as(&key, &old, Precondition::Absent));
+    let role = ready(roles.role(&"c".into(), &"a".into())).expect("there");
+    assert_eq!(role.content.tools, ["gone"]);
+    let file = WorkspaceFile { agents: vec![(*role).clone()], ..WorkspaceFile::default() };
+    assert!(file.to_text().expect("it is exported").contains("gone"));
+}

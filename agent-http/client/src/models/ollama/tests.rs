@@ -405,6 +405,17 @@ fn check_body(request: &ModelRequest, expected: Expect) {
 }
 
 #[test]
+fn a_level_of_reasoning_takes_the_place_of_the_switch() {
+    let base = Url::parse("http://127.0.0.1:11434").expect("an address");
+    let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1", 4096)
+        .expect("a model")
+        .with_reasoning_effort(Some("low"));
+    let payload = model.prepare(&ModelRequest { thinking: Some(false), ..request() }).expect("prepared");
+    let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    assert_eq!(body["think"], "low");
+}
+
+#[test]
 fn bodies_without_tools() {
     check_body(
         &request(),

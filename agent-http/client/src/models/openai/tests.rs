@@ -521,3 +521,23 @@ fn the_endpoint_is_below_the_base_address() {
         }
     }
 }
+
+#[test]
+fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
+    let base = Url::parse("https://example.com/v1/").expect("an address");
+    for (model, thinking, level, expected) in [
+        ("m-1", None, None, None),
+        ("m-1", Some(true), None, Some("medium")),
+        ("m-1", Some(false), None, None),
+        ("gpt-5-mini", Some(false), None, Some("minimal")),
+        ("m-1", None, Some("high"), Some("high")),
+        ("m-1", Some(false), Some("none"), Some("none")),
+    ] {
+        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model)
+            .expect("a model")
+            .with_reasoning_effort(level);
+        let payload = model.prepare(&ModelRequest { thinking, ..request() }).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!(body.get("reasoning_effort").and_then(Value::as_str), expected, "{thinking:?} {level:?}");
+    }
+}

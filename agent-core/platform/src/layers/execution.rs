@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{ContextLayer, LayerError, TurnInput, markdown_list};
-use crate::prompt::PartCache;
-use crate::prompt::{Fragment, Stability};
+use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
+use agent_core::prompt::{Fragment, PartCache, Stability};
 
 /// Context layer for the agent's name, the user's time zone and the presence of a task list.
 ///
@@ -60,8 +59,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{format_fragments, turn_input};
-    use crate::tool::ExecutionContext;
+    use agent_core::testing::{format_fragments, turn_input};
+    use agent_core::tool::ExecutionContext;
 
     async fn check(context: ExecutionContext, expected: Expect) {
         let layer = ExecutionLayer::new(Arc::new(PartCache::new(1 << 20)));

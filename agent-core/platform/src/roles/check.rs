@@ -1,0 +1,395 @@
+//! Checks of a role before it is saved: unknown names, which are refused, and settings without effect, which are
+//! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
+
+use std::sync::LazyLock;
+
+use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
+use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, RoleContent};
+use agent_core::tool::Caller;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// Names of the built-in tools, sorted.
+pub(crate) const TOOL_NAMES: [&str; 22] = [
+    "appendDoc",
+    "cancelScheduledTool",
+    "createDoc",
+    "createTodo",
+    "deleteTodo",
+    "getDoc",
+    "getEpicDetails",
+    "listDocs",
+    "readEpics",
+    "readMetrics",
+    "readNotifications",
+    "readPlan",
+    "readTodos",
+    "recall",
+    "recordMetric",
+    "remember",
+    "scheduleTool",
+    "searchDocs",
+    "sendMessengerMessage",
+    "sendNotification",
+    "updatePlan",
+    "updateTodo",
+];
+/// Providers of an agent server, and of an `EmbeddedAI` container.
+const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
+const EMBEDDED_PROVIDERS: [&str; 4] = ["auto", "local", "ollama", "openai"];
+/// Other names of the fields of a prompt block.
+const PROMPT_BLOCK_ALIASES: [&str; 3] = ["name", "id", "content"];
+
+/// A field of a role with a fault or without an effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RoleFinding {
+    /// Path of the field in the role, such as `content.tools[1]`.
+    pub path: String,
+    /// Description, worded to follow the path.
+    pub message: String,
+}
+
+impl RoleFinding {
+    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+/// Returns the fields of a role, given as JSON, that roles do not have.
+pub(crate) fn unknown_fields(role: &Value) -> Vec<RoleFinding> {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(|| schemars::schema_for!(RoleBlock).to_value());
+    let mut paths = Vec::new();
+    SchemaWalk { root: &SCHEMA }.unknown(role, &SCHEMA, "", &mut paths);
+    paths.into_iter().map(|path| RoleFinding::new(path, "is not a field of a role")).collect()
+}
+
+/// Search for fields that a schema does not have.
+struct SchemaWalk<'a> {
+    root: &'a Value,
+}
+
+impl SchemaWalk<'_> {
+    fn unknown(&self, value: &Value, schema: &Value, path: &str, found: &mut Vec<String>) {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+            return target.map_or((), |target| self.unknown(value, target, path, found));
+        }
+        for key in ["anyOf", "oneOf"] {
+            let Some(forms) = schema[key].as_array() else { continue };
+            let of_form = |form: &Value| {
+                let mut found = Vec::new();
+                self.unknown(value, form, path, &mut found);
+                found
+            };
+            let best = forms.iter().filter(|form| self.admits(form, value)).map(of_form).min_by_key(Vec::len);
+            found.extend(best.unwrap_or_default());
+        }
+        match (value, schema["properties"].as_object()) {
+            (Value::Object(fields), Some(properties)) => self.fields(fields, properties, path, found),
+            (Value::Array(items), _) if schema["items"].is_object() => {
+                for (i, item) in items.iter().enumerate() {
+                    self.unknown(item, &schema["items"], &format!("{path}[{i}]"), found);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fields(
+        &self,
+        fields: &Map<String, Value>,
+        properties: &Map<String, Value>,
+        path: &str,
+        found: &mut Vec<String>,
+    ) {
+        for (name, value) in fields {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let is_alias =
+                path.starts_with("content.promptBlocks[") && PROMPT_BLOCK_ALIASES.contains(&name.as_str());
+            match properties.get(name) {
+                Some(schema) => self.unknown(value, schema, &path, found),
+                None if is_alias => {}
+                None => found.push(path),
+            }
+        }
+    }
+
+    /// Returns true if a form of a choice can be meant by the value: its type and its constant fields agree.
+    fn admits(&self, form: &Value, value: &Value) -> bool {
+        let form = match form["$ref"].as_str().and_then(|reference| reference.strip_prefix('#')) {
+            Some(pointer) => self.root.pointer(pointer).unwrap_or(form),
+            None => form,
+        };
+        let is_of_type = match form["type"].as_str() {
+            Some("object") => value.is_object(),
+            Some("array") => value.is_array(),
+            Some("string") => value.is_string(),
+            Some("null") => value.is_null(),
+            _ => true,
+        };
+        let agrees = |(name, schema): (&String, &Value)| {
+            let (constant, refused) = (schema.get("const"), schema["not"]["enum"].as_array());
+            constant.is_none_or(|constant| *constant == value[name])
+                && refused.is_none_or(|refused| !refused.contains(&value[name]))
+        };
+        is_of_type && form["properties"].as_object().is_none_or(|properties| properties.iter().all(agrees))
+    }
+}
+
+/// Returns the names in a role that nothing has: tools and providers.
+pub(crate) fn unknown_names(role: &RoleBlock) -> Vec<RoleFinding> {
+    let mut found = Vec::new();
+    let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
+    unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
+    unknown_tools(&mut found, "content.tools", tools);
+    unknown_tools(&mut found, "content.widgetTools", widget_tools);
+    check_server(&mut found, "content", agent_server);
+    for (i, child) in role.children.iter().enumerate() {
+        let at = format!("children[{i}].content");
+        match child {
+            Container::AgentServer(server) => check_server(&mut found, &at, server),
+            Container::EmbeddedAi(EmbeddedAi { provider, .. }) => {
+                check_provider(&mut found, format!("{at}.provider"), provider, &EMBEDDED_PROVIDERS);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn check_server(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+    let provider = &server.agent_server_provider;
+    check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
+    let tools = server.agent_server_tools.as_deref().unwrap_or_default();
+    unknown_tools(found, &format!("{at}.agentServerTools"), tools);
+}
+
+fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>, known: &[&str]) {
+    let provider = provider.as_deref().map_or("", str::trim);
+    if !provider.is_empty() && !known.contains(&provider) {
+        found
+            .push(RoleFinding::new(path, format!("is not a provider: expected one of {}", known.join(", "))));
+    }
+}
+
+fn unknown_tools(found: &mut Vec<RoleFinding>, at: &str, names: &[String]) {
+    for (i, _) in names.iter().enumerate().filter(|(_, name)| !TOOL_NAMES.contains(&name.as_str())) {
+        found.push(RoleFinding::new(format!("{at}[{i}]"), "is not the name of a tool"));
+    }
+}
+
+/// Returns the settings of a role that are legal and have no effect, or not the one that they seem to have.
+pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
+    let mut found = Vec::new();
+    tool_warnings(&mut found, role);
+    let RoleContent { document_ids, rag_document_ids, agent_server, .. } = &role.content;
+    if role.content.enable_auto_rag && document_ids.is_empty() && rag_document_ids.is_empty() {
+        found.push(RoleFinding::new("content.enableAutoRag", "has no effect without documents"));
+    }
+    if role.content.rag_placement.is_some() && !role.content.enable_auto_rag {
+        found.push(RoleFinding::new("content.ragPlacement", "has no effect without enableAutoRag"));
+    }
+    if is_blank(&agent_server.agent_server_url) {
+        let AgentServer { agent_server_provider, agent_server_model, .. } = agent_server;
+        for (name, is_set) in [
+            ("agentServerProvider", agent_server_provider.is_some()),
+            ("agentServerModel", agent_server_model.is_some()),
+            ("agentServerEnableThinking", agent_server.agent_server_enable_thinking.is_some()),
+            ("agentServerLocalUrl", agent_server.agent_server_local_url.is_some()),
+            ("agentServerApiKey", agent_server.agent_server_api_key.is_some()),
+        ] {
+            if is_set {
+                let path = format!("content.{name}");
+                found.push(RoleFinding::new(path, "has no effect without agentServerUrl beside it"));
+            }
+        }
+    }
+    for (i, child) in role.children.iter().enumerate() {
+        container_warnings(&mut found, &format!("children[{i}]"), child);
+    }
+    found
+}
+
+fn tool_warnings(found: &mut Vec<RoleFinding>, role: &RoleBlock) {
+    let content = &role.content;
+    let own = allowed_tools(role, Caller::Session, None);
+    let is_disabled =
+        |name: &str| EXPLICIT_ONLY_TOOLS.contains(&name) && content.tools.iter().all(|tool| tool != name);
+    for (i, name) in content.mcp_preset.iter().flatten().enumerate().filter(|(_, name)| is_disabled(name)) {
+        let path = format!("content.mcpPreset[{i}]");
+        found.push(RoleFinding::new(path, format!("has no effect: {name} must be named in tools")));
+    }
+    for (i, name) in content.widget_tools.iter().enumerate().filter(|(_, name)| !own.contains(*name)) {
+        let message = match is_disabled(name) {
+            true => format!("has no effect: {name} must be named in tools"),
+            false => "is open to visitors, but is not a tool of the agent's users".to_owned(),
+        };
+        found.push(RoleFinding::new(format!("content.widgetTools[{i}]"), message));
+    }
+    let server_tools = content.agent_server.agent_server_tools.iter().flatten().enumerate();
+    for (i, _) in
+        server_tools.filter(|(_, name)| !own.contains(*name) && !content.widget_tools.contains(name))
+    {
+        let message = "has no effect: the list restricts the agent's tools and adds none";
+        found.push(RoleFinding::new(format!("content.agentServerTools[{i}]"), message));
+    }
+    if own.contains("sendMessengerMessage") && content.messenger_token.is_none() {
+        let message = "is missing, so the tool sendMessengerMessage cannot send";
+        found.push(RoleFinding::new("content.messengerToken", message));
+    }
+}
+
+fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container) {
+    let is_unused = "is missing, so the container is not used";
+    match child {
+        Container::AgentServer(server) if is_blank(&server.agent_server_url) => {
+            found.push(RoleFinding::new(format!("{at}.content.agentServerUrl"), is_unused));
+        }
+        Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
+            found.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
+        }
+        Container::EmbeddedAi(embedded) if embedded.provider.as_deref() == Some("local") => {
+            for (name, is_set) in [
+                ("enableThinking", embedded.enable_thinking.is_some()),
+                ("reasoningEffort", embedded.reasoning_effort.is_some()),
+                ("baseUrl", embedded.base_url.is_some()),
+                ("apiKey", embedded.api_key.is_some()),
+            ] {
+                if is_set {
+                    let message = "has no effect on the model in the process";
+                    found.push(RoleFinding::new(format!("{at}.content.{name}"), message));
+                }
+            }
+        }
+        Container::Other { .. } => {
+            found.push(RoleFinding::new(format!("{at}.name"), "is not the name of a backend of this server"));
+        }
+        _ => {}
+    }
+}
+
+fn is_blank(url: &Option<String>) -> bool {
+    url.as_deref().is_none_or(|url| url.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn paths(found: &[RoleFinding]) -> Vec<&str> {
+        found.iter().map(|finding| finding.path.as_str()).collect()
+    }
+
+    fn role(content: Value, children: Value) -> Value {
+        json!({"id": "a", "companyId": "c", "content": content, "children": children})
+    }
+
+    #[test]
+    fn unknown_fields_are_named_by_their_path() {
+        let whole = role(
+            json!({"systemPrompt": "x", "agentConfig": {"any": {"thing": 1}}, "promptBlocks": ["a", {"name": "n", "content": "c"}],
+                "council": {"purpose": "p", "members": [{"name": "n", "expertise": "e"}]}, "mcpPreset": "base",
+                "agentServerUrl": "https://a.example", "agentServerApiKey": "***"}),
+            json!([{"name": "AgentServer", "content": {"agentServerUrl": "https://a.example"}},
+                {"name": "WorkflowConnector", "content": {"auth": {"type": "basic", "user": "u"}}},
+                {"name": "EmbeddedAI", "content": {"provider": "auto", "enableThinking": true, "reasoningEffort": "low"}},
+                {"name": "SubscriptionConnector", "content": null}, {"name": "Own", "content": {"free": {"form": 1}}}]),
+        );
+        assert_eq!(unknown_fields(&whole), []);
+        for (role, expected) in [
+            (role(json!({"systemPromt": "x"}), json!([])), "content.systemPromt"),
+            (json!({"id": "a", "companyId": "c", "contnet": {}}), "contnet"),
+            (
+                role(json!({"promptBlocks": [{"text": "t", "titel": "x"}]}), json!([])),
+                "content.promptBlocks[0].titel",
+            ),
+            (
+                role(json!({"council": {"members": [{"name": "n", "expertize": "x"}]}}), json!([])),
+                "content.council.members[0].expertize",
+            ),
+            (
+                role(json!({}), json!([{"name": "EmbeddedAI", "content": {"modle": "m"}}])),
+                "children[0].content.modle",
+            ),
+            (
+                role(json!({}), json!([{"name": "EmbeddedAI", "content": {"agentServerUrl": "m"}}])),
+                "children[0].content.agentServerUrl",
+            ),
+            (role(json!({}), json!([{"name": "Own", "contents": {}}])), "children[0].contents"),
+            (
+                role(
+                    json!({}),
+                    json!([{"name": "WorkflowConnector", "content": {"auth": {"type": "jwt", "user": "u"}}}]),
+                ),
+                "children[0].content.auth.user",
+            ),
+        ] {
+            assert_eq!(paths(&unknown_fields(&role)), [expected], "{role}");
+        }
+    }
+
+    #[test]
+    fn unknown_tools_and_providers_are_named_by_their_path() {
+        for (content, children, expected) in [
+            (json!({"tools": ["readTodos", "readTodo"]}), json!([]), "content.tools[1]"),
+            (json!({"mcpPreset": ["x"]}), json!([]), "content.mcpPreset[0]"),
+            (json!({"widgetTools": ["x"]}), json!([]), "content.widgetTools[0]"),
+            (json!({"agentServerTools": ["x"]}), json!([]), "content.agentServerTools[0]"),
+            (json!({"agentServerProvider": "opneai"}), json!([]), "content.agentServerProvider"),
+            (
+                json!({}),
+                json!([{"name": "AgentServer", "content": {"agentServerProvider": "x"}}]),
+                "children[0].content.agentServerProvider",
+            ),
+            (
+                json!({}),
+                json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": {"provider": "anthropic"}}]),
+                "children[1].content.provider",
+            ),
+        ] {
+            let role = serde_json::from_value(role(content, children)).expect("a role");
+            assert_eq!(paths(&unknown_names(&role)), [expected]);
+        }
+        let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
+        let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local "}}]);
+        assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role")), []);
+        assert!(TOOL_NAMES.is_sorted());
+    }
+
+    #[test]
+    fn settings_without_effect_are_warned_of() {
+        for (content, children, expected) in [
+            (json!({"enableAutoRag": true}), json!([]), &["content.enableAutoRag"][..]),
+            (json!({"enableAutoRag": true, "ragDocumentIds": ["d"]}), json!([]), &[]),
+            (json!({"ragPlacement": "latestTurn"}), json!([]), &["content.ragPlacement"]),
+            (
+                json!({"widgetTools": ["getDoc", "recall", "readEpics"]}),
+                json!([]),
+                &["content.widgetTools[1]", "content.widgetTools[2]"],
+            ),
+            (json!({"mcpPreset": ["readEpics"]}), json!([]), &["content.mcpPreset[0]"]),
+            (json!({"tools": ["sendMessengerMessage"]}), json!([]), &["content.messengerToken"]),
+            (json!({"tools": ["sendMessengerMessage"], "messengerToken": "***"}), json!([]), &[]),
+            (json!({"agentServerTools": ["getDoc", "recall"]}), json!([]), &["content.agentServerTools[1]"]),
+            (json!({"agentServerModel": "m"}), json!([]), &["content.agentServerModel"]),
+            (json!({"agentServerModel": "m", "agentServerUrl": "https://a.example"}), json!([]), &[]),
+            (
+                json!({}),
+                json!([{"name": "AgentServer"}, {"name": "WorkflowConnector"}, {"name": "Workflow"},
+                    {"name": "EmbeddedAI", "content": {"provider": "local", "enableThinking": true}}]),
+                &[
+                    "children[0].content.agentServerUrl",
+                    "children[1].content.webhookUrl",
+                    "children[2].name",
+                    "children[3].content.enableThinking",
+                ],
+            ),
+        ] {
+            let role = serde_json::from_value(role(content, children)).expect("a role");
+            assert_eq!(paths(&warnings(&role)), expected);
+        }
+    }
+}
