@@ -162,5 +162,14 @@ fn hints_are_what_the_protocol_means() {
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
     assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
+    let interrupted = by_hint(|spec| {
+        let hints = spec.annotations.expect("hints");
+        !hints.read_only_hint && !hints.idempotent_hint && !is_repeatable(&spec.name)
+    });
+    assert_eq!(
+        interrupted,
+        ["sendMessengerMessage"],
+        "a call of these is not repeated after an interruption"
+    );
     assert_eq!(specs().len(), 21);
 }
