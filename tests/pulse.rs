@@ -4,7 +4,10 @@
 mod assignments;
 mod callback;
 mod client;
+mod contention;
 mod cron;
+mod kill;
+mod resume;
 mod routes;
 mod runs;
 
@@ -15,8 +18,8 @@ use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
 use agent_http::webhook;
 use agent_jobs::job::{JobStore, MemoryJobStore};
-use agent_platform::records::{Key, ListQuery, RecordsExt};
-use agent_platform::workspace::{TodoList, list_notifications};
+use agent_platform::records::{Key, ListQuery, Records, RecordsExt};
+use agent_platform::workspace::{MetricFilter, TodoList, list_metrics, list_notifications};
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -32,8 +35,8 @@ const STRANGER: (&str, &str) = ("u3", "c2");
 
 /// Returns a workspace of two companies; the agent `a1` has a model at `base_url`, `silent` has none.
 fn workspace(base_url: &str) -> Value {
-    let role =
-        json!({"mcpPreset": ["createTodo", "readNotifications", "scheduleTool", "cancelScheduledTool"]});
+    let role = json!({"mcpPreset":
+            ["createTodo", "readNotifications", "recordMetric", "scheduleTool", "cancelScheduledTool"]});
     json!({
         "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
         "agents": [
@@ -94,6 +97,28 @@ async fn app_without_scheduler(base_url: &str, settings: &[(&str, &str)]) -> (Se
 fn create_todo(title: &str) -> Value {
     json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1", "toolId": "createTodo",
         "arguments": {"title": title}, "todoListId": "l1"})
+}
+
+/// Returns the payload of a job that records a value of the metric `sales`.
+fn record_metric(value: u64) -> Value {
+    json!({"kind": "tool", "userId": "u1", "companyId": "c1", "agentId": "a1", "toolId": "recordMetric",
+        "arguments": {"name": "sales", "value": value}})
+}
+
+/// Returns the recorded values of the metric `sales`, sorted.
+async fn recorded_metrics(records: &dyn Records) -> Vec<u64> {
+    let (filter, mut list) =
+        (MetricFilter::default(), ListQuery { limit: Some(200), ..ListQuery::default() });
+    let mut values = Vec::new();
+    loop {
+        let page = list_metrics(records, &"c1".into(), &filter, &list).await.expect("read");
+        values.extend(page.items.iter().map(|metric| metric.value.as_f64().expect("a number") as u64));
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            values.sort_unstable();
+            return values;
+        }
+    }
 }
 
 /// Returns the body that the scheduler delivers for an occurrence of a job.

@@ -77,6 +77,9 @@ pub struct ExecutionContext {
     /// Kind of the caller.
     #[serde(default)]
     pub caller: Caller,
+    /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
+    #[serde(skip)]
+    pub idempotency_key: Option<String>,
     /// Tools to which the credential is restricted; `None` allows all tools of the agent. Not serialized. For tools
     /// that call other tools.
     #[serde(skip)]
@@ -245,6 +248,9 @@ pub enum ToolError {
     /// The tool is temporarily unavailable.
     #[error("{0}")]
     Unavailable(String),
+    /// The call may or may not have taken effect; it is not repeated on its own.
+    #[error("{0}")]
+    OutcomeUnknown(String),
     /// An internal error, whose cause is hidden from the model.
     #[error("the tool failed")]
     Internal(#[source] Box<dyn std::error::Error + Send + Sync>),

@@ -166,13 +166,15 @@ impl ToolLoopStream {
         }
         let progress = Arc::new(ProgressQueue::default());
         let pending = FuturesUnordered::new();
+        let key = Some(format!("{}/{}", self.context.run_id, self.round));
+        let context = ExecutionContext { idempotency_key: key, ..ExecutionContext::clone(&self.context) };
         for (place, call) in calls.iter_mut().enumerate() {
             pending.push(call::run_tool_call(
                 place,
                 call,
                 &self.deps,
                 &self.request,
-                &self.context,
+                context.clone(),
                 &progress,
             ));
         }

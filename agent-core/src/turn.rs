@@ -355,7 +355,7 @@ async fn execution_context(
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
         caller: principal.caller,
-        granted_tools: None,
+        ..ExecutionContext::default()
     })
 }
 

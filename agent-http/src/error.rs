@@ -103,6 +103,8 @@ codes! {
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE;
     /// No backend can be selected for the agent.
     NoConnector = "NO_CONNECTOR", UNPROCESSABLE_ENTITY;
+    /// A tool call was interrupted, its outcome is unknown, and it is not repeated.
+    OutcomeUnknown = "OUTCOME_UNKNOWN", UNPROCESSABLE_ENTITY;
     /// The model does not support a part of the message.
     UnsupportedContent = "UNSUPPORTED_CONTENT", UNPROCESSABLE_ENTITY;
     /// A rate limit was reached, here or upstream.

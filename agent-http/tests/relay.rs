@@ -150,7 +150,7 @@ fn turn(choice: BackendChoice) -> Arc<Turn> {
             thread_id: "thread".into(),
             run_id: "run".into(),
             caller: Caller::Session,
-            granted_tools: None,
+            ..ExecutionContext::default()
         },
         tool_choice: ToolChoice::Auto,
         thinking: None,

@@ -33,20 +33,20 @@ async fn an_effect_happens_once_however_often_it_is_called_for() {
 }
 
 #[tokio::test]
-async fn what_a_crash_has_left_is_done_again_when_its_lease_is_over() {
+async fn what_a_crash_has_left_is_done_again_when_its_process_has_ended() {
     let (app, stores) = app_without_scheduler(UNREACHABLE_URL, &[]).await;
     let key = Key::new("c1", OCCURRENCE_COLLECTION, "j1:1").expect("a key");
     let now = Timestamp::now();
     let leave = async |mark: OccurrenceState| {
         stores.records.put_as(&key, &mark, Precondition::Any).await.expect("put");
     };
-    leave(OccurrenceState::Running { until: now + 1.hour() }).await;
+    leave(OccurrenceState::Running { until: now + 1.hour(), owner: None }).await;
     let answer = deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await;
     let wait: u64 = answer.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
     assert!((1..=15).contains(&wait), "{wait}");
     expect_problem(answer, 409, "CONFLICT").await;
     assert_eq!(todo_titles(&stores).await, Vec::<String>::new());
-    leave(OccurrenceState::Running { until: now - 1.second() }).await;
+    leave(OccurrenceState::Running { until: now + 1.hour(), owner: Some("ended".to_owned()) }).await;
     expect_json(deliver_callback(&app, &delivery(create_todo("Sow"), "j1", 1)).await, 200).await;
     assert_eq!(todo_titles(&stores).await, ["Sow"]);
 }

@@ -1,6 +1,7 @@
 //! Turns started by jobs, and jobs created by tools.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use agent_client::outbound::{OutboundClient, OutboundConfig};
 use agent_client::pulse::PulseClient;
@@ -10,6 +11,7 @@ use agent_core::tool::{
 use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::serve;
 use agent_http::shutdown::Shutdown;
+use agent_platform::journal::{JournaledTools, Journals};
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
@@ -97,7 +99,7 @@ impl Tool for FollowUpTool {
 }
 
 /// Starts an application whose only tool is `tool` and whose scheduler is at `pulse_url`.
-async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> SocketAddr {
+async fn app_with(stores: &Stores, pulse_url: &str, deadline: Duration, tool: impl Tool) -> SocketAddr {
     let env = std::collections::BTreeMap::from([("SESSION_SECRET", server::SESSION_SECRET)]);
     let config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
@@ -106,6 +108,8 @@ async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> Socke
         .expect("an application");
     let (url, secret) = (Url::parse(pulse_url).expect("an address"), Secret::new(PULSE_SECRET));
     let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
+    let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(agent_core::clock::SystemClock)));
+    let tools = Arc::new(LocalToolRegistry::new().with_tool(tool));
     app.pulse = SchedulerLink::new(SchedulerLinkConfig {
         client: Some(Arc::new(PulseClient::new(outbound, url.clone(), secret.clone()))),
         url: Some(url),
@@ -113,9 +117,10 @@ async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> Socke
         secret_previous: None,
         public_url: config.public_url(address),
         cron_secret: None,
-        deadline: TEST_TIMEOUT,
-        tools: Arc::new(LocalToolRegistry::new().with_tool(tool)),
+        deadline,
+        tools: Arc::new(JournaledTools::new(tools, journals.clone(), |_| false)),
         inventory: stores.records.clone(),
+        journals,
         clock: Arc::new(agent_core::clock::SystemClock),
     });
     let service = app::service(Arc::new(app));
@@ -143,11 +148,12 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     let call = delivery(create_todo("x"), "j1", 1);
     // The scheduler is unreachable when the tool has been called.
     let nobody = format!("http://127.0.0.1:{}", free_port());
-    let away = app_with(&stores, &nobody, FollowUpTool { calls: calls.clone() }).await;
+    let away = app_with(&stores, &nobody, TEST_TIMEOUT, FollowUpTool { calls: calls.clone() }).await;
     assert_eq!((post(away, &call).await, count()), (502, 1));
     let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
     let scheduler = server::scheduler(jobs, "http://127.0.0.1:9/callback", &[]).await;
-    let back = app_with(&stores, &scheduler.url(""), FollowUpTool { calls: calls.clone() }).await;
+    let back =
+        app_with(&stores, &scheduler.url(""), TEST_TIMEOUT, FollowUpTool { calls: calls.clone() }).await;
     assert_eq!((post(back, &call).await, count()), (200, 1));
     assert_eq!((post(back, &call).await, count()), (200, 1));
     let jobs = request_scheduler(&scheduler, "GET", "/jobs", None).await;
@@ -155,4 +161,43 @@ async fn a_follow_up_is_made_once_and_the_tool_is_not_called_again_for_it() {
     assert_eq!(jobs.len(), 1, "{jobs:?}");
     assert_eq!(jobs[0]["payload"]["arguments"], json!({"round": 2}));
     assert_eq!(jobs[0]["payload"]["userId"], "u1");
+}
+
+/// A tool outside that never answers.
+struct HangingTool {
+    calls: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+#[async_trait]
+impl Tool for HangingTool {
+    fn spec(&self) -> Arc<ToolSpec> {
+        let spec = json!({"name": "createTodo", "inputSchema": {"type": "object"}});
+        Arc::new(serde_json::from_value(spec).expect("a definition"))
+    }
+
+    async fn call(
+        &self,
+        context: &ExecutionContext,
+        _: Value,
+        _: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        assert_eq!(context.idempotency_key.as_deref(), Some("j1:1"));
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_tool_outside_that_was_interrupted_is_not_called_again() {
+    let stores = server::stores(&workspace("http://127.0.0.1:9/v1")).await;
+    let calls = Arc::<std::sync::atomic::AtomicUsize>::default();
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let tool = HangingTool { calls: calls.clone() };
+    let app = app_with(&stores, &nobody, Duration::from_millis(300), tool).await;
+    let call = delivery(create_todo("x"), "j1", 1);
+    assert_eq!(post(app, &call).await, 504);
+    for _ in 0..2 {
+        assert_eq!(post(app, &call).await, 422);
+    }
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1);
 }

@@ -224,12 +224,19 @@ async fn a_run_connects_once_and_ends_its_session() {
         let call = |id, name| tool_calls(&[(id, name, r#"{"n":1}"#)]);
         vendor.on("m", [call("c1", "first"), call("c2", "second"), answer(&["Both."])]);
         let runtime = server::runtime(&[]).await;
-        let body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
+        let mut body = request(&vendor, "m", &["first", "second"], &tools.url(TOKEN));
+        body["context"] = json!({"runId": "run-7"});
         let events = answered(post(&runtime, &body).await).await;
         assert_eq!(result_of(&events, "c1"), ("first is done", false));
         assert_eq!(result_of(&events, "c2"), ("second is done", false));
         tools.wait_for_names(|methods| methods.len() >= expected.len()).await;
         assert_eq!(tools.received_names(), expected, "{era:?}");
+        let received = tools.received();
+        let calls =
+            received.iter().filter(|request| String::from_utf8_lossy(&request.body).contains("tools/call"));
+        let keys: Vec<Value> =
+            calls.map(|call| call.json()["params"]["_meta"]["agentd/idempotencyKey"].clone()).collect();
+        assert_eq!(keys, ["run-7/1/0", "run-7/2/0"], "{era:?}");
         let version = if era == McpRevision::Sessions { "2025-11-25" } else { "2026-07-28" };
         for received in &tools.received()[expected.len() - 3..] {
             let head = received.head.to_ascii_lowercase();

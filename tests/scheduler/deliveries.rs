@@ -84,7 +84,6 @@ async fn the_answer_decides() {
         ("where", status("404 Where"), "retryable", Some(404), "HTTP 404"),
         ("how", status("405 How"), "retryable", Some(405), "HTTP 405"),
         ("slow", status("408 Slow"), "retryable", Some(408), "HTTP 408"),
-        ("busy", status("409 Busy"), "retryable", Some(409), "HTTP 409"),
         ("early", status("425 Early"), "retryable", Some(425), "HTTP 425"),
         ("many", status("429 Many"), "retryable", Some(429), "HTTP 429"),
         ("fault", status("500 Fault"), "retryable", Some(500), "HTTP 500"),
@@ -144,6 +143,19 @@ async fn an_error_tells_the_receivers_reason_and_no_secret() {
     let id = bench.create_job(schedule_now(), payload("long")).await;
     let error = bench.wait_for_state(&id, "discarded").await["lastError"].as_str().expect("text").len();
     assert!((400..=600).contains(&error), "{error} bytes");
+}
+
+#[tokio::test]
+async fn a_receiver_that_is_busy_with_the_occurrence_costs_no_attempt() {
+    let bench = open().await;
+    let busy = || json_response("409 Busy", "retry-after: 1\r\n", "");
+    bench.receiver.on("busy", [busy(), busy(), json_response("200 OK", "", "")]);
+    let id = bench.create_job(json!({"delayMs": 0, "maxAttempts": 1}), payload("busy")).await;
+    let job = bench.wait_for_state(&id, "completed").await;
+    let attempts = job["attempts"].as_array().expect("attempts");
+    assert_eq!((attempts.len(), &attempts[0]["attempt"]), (1, &json!(1)), "{job}");
+    let bodies = bench.receiver.received_bodies("busy");
+    assert_eq!(bodies.iter().map(|body| &body["attempt"]).collect::<Vec<_>>(), [&json!(1); 3]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The scheduler as a child process that can be killed or suspended.
+//! The scheduler and the application as child processes that can be killed or suspended.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
 
-use agentd::config::{Flags, ProcessEnv, SchedulerConfig};
+use agentd::config::{AppConfig, Flags, ProcessEnv, SchedulerConfig};
 use agentd::run;
 use agentd::{logging, stores};
 use reqwest::{RequestBuilder, Response};
@@ -15,12 +15,13 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::TEST_TIMEOUT;
-use super::server::PULSE_SECRET;
+use super::server::{PULSE_SECRET, SESSION_SECRET};
 
-/// Prefix of the line in which the child prints its address.
-const ADDRESS_PREFIX: &str = "scheduler listening on ";
-/// Name of the test that acts as the child process.
-const CHILD_TEST: &str = "support::process::a_scheduler_until_it_is_killed";
+/// Prefix of the line in which a child prints its address.
+const ADDRESS_PREFIX: &str = "child listening on ";
+/// Names of the tests that act as the child processes.
+const SCHEDULER_TEST: &str = "support::process::a_scheduler_until_it_is_killed";
+const APPLICATION_TEST: &str = "support::process::an_application_until_it_is_killed";
 
 /// An `agentd scheduler` process; killed when dropped.
 pub struct SchedulerProcess {
@@ -40,11 +41,6 @@ impl SchedulerProcess {
     /// Starts a scheduler through the wrapper command `by`, to which its command line is appended. Does not wait
     /// until it is healthy.
     pub async fn start_with(by: &[&str], database: &str, callback: &str, settings: &[(&str, &str)]) -> Self {
-        let own = std::env::current_exe().expect("this program");
-        let own = own.to_str().expect("text");
-        let mut words = by.to_vec();
-        // This test binary, with the one test that acts as the child process.
-        words.extend([own, "--exact", CHILD_TEST, "--ignored", "--nocapture"]);
         let mut env = BTreeMap::from([
             ("PORT", "0"),
             ("PULSE_SECRET", PULSE_SECRET),
@@ -56,20 +52,8 @@ impl SchedulerProcess {
             ("LOG", "error,agent_http::error=off"),
         ]);
         env.extend(settings.iter().copied());
-        let mut child = Command::new(words[0])
-            .args(&words[1..])
-            .envs(env)
-            // The child exits when this end of its stdin is closed, however this process ends.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("started");
-        let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let address =
-            tokio::time::timeout(TEST_TIMEOUT, address(&mut lines)).await.expect("it listens in time");
-        // Drains the test harness's later output: a closed pipe would end the child.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let (child, address) =
+            spawn(by, SCHEDULER_TEST, env).await.expect("it has not ended before it listens");
         Self { address, child, client: super::client() }
     }
 
@@ -155,24 +139,102 @@ impl SchedulerProcess {
     }
 }
 
-async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> SocketAddr {
+/// An `agentd app` process; killed when dropped.
+pub struct AppProcess {
+    child: Child,
+}
+
+impl AppProcess {
+    /// Starts an application on a database at a port, and waits until it listens.
+    pub async fn start(database: &str, port: u16, settings: &[(&str, &str)]) -> Self {
+        let port = port.to_string();
+        let mut env = BTreeMap::from([
+            ("PORT", &*port),
+            ("SESSION_SECRET", SESSION_SECRET),
+            ("PULSE_SECRET", PULSE_SECRET),
+            ("DATABASE_URL", database),
+            ("LOG", "error"),
+        ]);
+        env.extend(settings.iter().copied());
+        // Another program may use the port for a moment, as the end of a connection of its own.
+        let starting = async {
+            loop {
+                if let Some((child, _)) = spawn(&[], APPLICATION_TEST, env.clone()).await {
+                    return child;
+                }
+            }
+        };
+        let child = tokio::time::timeout(TEST_TIMEOUT, starting).await.expect("it starts in time");
+        Self { child }
+    }
+
+    /// Kills the process with `SIGKILL`.
+    pub async fn kill(mut self) {
+        self.child.kill().await.expect("killed");
+    }
+}
+
+/// Starts this test binary, with the one test that acts as the child process, through the wrapper command `by`.
+/// Returns the address on which it listens; `None` if it ends before.
+async fn spawn(by: &[&str], test: &str, env: BTreeMap<&str, &str>) -> Option<(Child, SocketAddr)> {
+    let own = std::env::current_exe().expect("this program");
+    let mut words = by.to_vec();
+    words.extend([own.to_str().expect("text"), "--exact", test, "--ignored", "--nocapture"]);
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
+        .envs(env)
+        // The child exits when this end of its stdin is closed, however this process ends.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("started");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let address =
+        tokio::time::timeout(TEST_TIMEOUT, address(&mut lines)).await.expect("it listens in time")?;
+    // Drains the test harness's later output: a closed pipe would end the child.
+    tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+    Some((child, address))
+}
+
+async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<SocketAddr> {
     while let Some(line) = lines.next_line().await.expect("text") {
         // The test harness may have written the beginning of the line.
         if let Some((_, address)) = line.split_once(ADDRESS_PREFIX) {
-            return address.parse().expect("an address");
+            return Some(address.parse().expect("an address"));
         }
     }
-    panic!("it has ended before it listens");
+    None
+}
+
+/// Ends this process when the parent closes its stdin.
+fn exit_with_parent() {
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(1);
+    });
+}
+
+/// Child process: serves as `agentd app` does, and prints its address.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "the child of other tests"]
+async fn an_application_until_it_is_killed() {
+    exit_with_parent();
+    let config = AppConfig::load(&Flags::default(), &ProcessEnv).expect("the settings are right");
+    logging::init(&config.server.log).expect("a log");
+    let store = std::sync::Arc::new(stores::open(&config).expect("a store"));
+    let stores = stores::Stores::from_records(store, &config);
+    let listener = run::listen(config.server.listen).await.expect("the port is free");
+    let address = listener.local_addr().expect("it listens");
+    writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");
+    run::serve_app(&config, listener, stores, None, run::shutdown_on_signal()).await.expect("it serves");
 }
 
 /// Child process: serves as `agentd scheduler` does, on any free port, and prints its address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the child of other tests"]
 async fn a_scheduler_until_it_is_killed() {
-    std::thread::spawn(|| {
-        let _ = std::io::stdin().read(&mut [0]);
-        std::process::exit(1);
-    });
+    exit_with_parent();
     let config = SchedulerConfig::load(&Flags::default(), &ProcessEnv).expect("the settings are right");
     logging::init(&config.log).expect("a log");
     let (jobs, store) = stores::open_jobs(&config).await.expect("a store");

@@ -76,7 +76,8 @@ async fn a_message_goes_through_the_operators_runtime() {
     let hints = json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": true});
     assert_eq!(tool["annotations"], hints);
     let called = json!({"name": "sendMessengerMessage", "arguments":
-        {"chatId": "@garden", "text": "Watered.", "parseMode": "HTML", "disableNotification": true}});
+        {"chatId": "@garden", "text": "Watered.", "parseMode": "HTML", "disableNotification": true},
+        "_meta": {"agentd/idempotencyKey": "call-7"}});
     let called = ask("tools/call", called).await;
     assert_eq!(called["result"]["structuredContent"], json!({"sent": true, "messageId": 7}), "{called}");
 
@@ -88,9 +89,18 @@ async fn a_message_goes_through_the_operators_runtime() {
         ]
     );
     let to_the_api = vendor.received().into_iter().filter(|received| received.path() == path());
+    let mut keys = Vec::new();
     for received in to_the_api {
+        keys.extend(
+            received
+                .head
+                .lines()
+                .filter_map(|line| line.strip_prefix("idempotency-key: "))
+                .map(str::to_owned),
+        );
         assert!(!received.head.contains(SECRET), "the runtime's secret went on: {}", received.head);
     }
+    assert!(keys.len() == 2 && keys[0].ends_with("/1/0") && keys[1] == "call-7", "{keys:?}");
 }
 
 #[tokio::test]
@@ -157,7 +167,7 @@ async fn what_is_not_configured_is_named() {
         ),
         (
             &[("RUNTIME_URL", "http://127.0.0.1:1"), secret],
-            "the message may or may not have been sent: the upstream service is unreachable",
+            "the message was not sent: the upstream service is unreachable",
         ),
     ];
     for (settings, expected) in cases {

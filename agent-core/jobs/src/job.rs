@@ -231,7 +231,8 @@ pub struct MisfireDecision {
     /// Next scheduled time after this occurrence, according to the misfire policy.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "moment::option")]
     pub next: Option<Timestamp>,
-    /// True if the occurrence is redriven after it was discarded; the misfire policy does not skip it.
+    /// True if the receiver may know the occurrence, since it is redriven or its delivery was deferred; the misfire
+    /// policy does not skip it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
 }

@@ -8,6 +8,7 @@ pub mod assignment;
 pub mod conformance;
 pub mod history;
 pub mod ids;
+pub mod journal;
 pub mod json;
 pub mod jwt;
 pub mod layers;

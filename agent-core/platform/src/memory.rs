@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 
 use crate::records::{
-    Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Record, Records,
-    StoreError, Write, check_writes,
+    Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Page, Precondition,
+    Record, RecordCounter, Records, StoreError, Write, check_writes,
 };
 use agent_core::clock::{Clock, SystemClock};
 
@@ -97,6 +97,11 @@ impl MemoryState {
             Write::Delete { key, .. } => {
                 self.remove(&key);
                 Ok(AppliedWrite { key, before, version: found })
+            }
+            Write::Check { key, .. } => Ok(AppliedWrite { key, before, version: found }),
+            Write::Increment { key, limit } => {
+                let value = RecordCounter::incremented(&key, limit, before.as_ref())?;
+                self.apply(Write::Put { key, value, precondition: Precondition::Any }, now, max_total_bytes)
             }
         }
     }
@@ -226,7 +231,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::records::{Precondition, RecordsExt};
+    use crate::records::RecordsExt;
     use agent_core::testing::ManualClock;
 
     #[test]

@@ -21,12 +21,19 @@ pub trait Messenger: Send + Sync + 'static {
     /// Calls a method of the API, such as `sendMessage`, as the bot of `token`, and returns the `result` of the
     /// response. `params` is an object with the API's own names.
     ///
-    /// A call is sent once and never retried, because it is not idempotent. The token is sent to the API only; it
-    /// appears in no log and no error.
+    /// A call is sent once and never retried, because the API does not recognize a repeated one. `idempotency_key`
+    /// identifies it, for a service in between that does. The token is sent to the API only; it appears in no log and
+    /// no error.
     ///
     /// # Errors
     /// The API rejected the call, or it is unknown whether the call reached it.
-    async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError>;
+    async fn call(
+        &self,
+        token: &Secret,
+        method: &str,
+        params: Value,
+        idempotency_key: Option<&str>,
+    ) -> Result<Value, MessengerError>;
 }
 
 /// Error of a call to the bot API.
@@ -46,7 +53,10 @@ pub enum MessengerError {
         /// Delay that the API demands before the next call.
         retry_after: Option<Duration>,
     },
-    /// The call did not reach the API, or no response arrived.
+    /// The call was not sent.
+    #[error(transparent)]
+    NotSent(AgentError),
+    /// No usable response arrived; the call may have reached the API.
     #[error(transparent)]
     Failed(#[from] AgentError),
 }

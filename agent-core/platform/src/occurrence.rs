@@ -1,9 +1,12 @@
 //! Deduplicates the effects of job occurrences, which the scheduler delivers at least once.
 //!
 //! A receiver claims the occurrence under its [key](agent_jobs::job::Job::occurrence_key) in the store. While one
-//! receiver holds the claim, the others are answered "busy"; after completion they are answered "done". A claim
-//! expires with its lease, so that an interrupted occurrence is tried again: the effect happens twice only if a process
-//! ends between the effect and the record of it.
+//! receiver holds the claim, the others are answered "busy"; after completion they are answered "done". A claim ends
+//! with the lease of its process ([`ProcessLease`]), so that an occurrence whose process was killed is tried again
+//! within seconds, and at the claim's own expiry at the latest. [`journal`](crate::journal) makes the effects of a
+//! repeated attempt happen once.
+
+mod process;
 
 use std::time::Duration;
 
@@ -26,6 +29,10 @@ pub(crate) const OCCURRENCE_RETENTION: Duration = Duration::from_secs(30 * 24 * 
 const MAX_OCCURRENCES_PER_JOB: u64 = 100;
 /// Maximum number of attempts to claim when other receivers claim concurrently.
 const MAX_CLAIM_ATTEMPTS: usize = 8;
+/// Time after which a claim that a running process holds is worth another look: the process may end at any time.
+const BUSY_RECHECK: Duration = Duration::from_secs(1);
+
+pub use process::{PROCESS_LEASE, ProcessLease, delete_expired_leases};
 
 /// Stored state of an occurrence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,13 +40,19 @@ const MAX_CLAIM_ATTEMPTS: usize = 8;
 pub enum OccurrenceState {
     /// Claimed by a receiver that makes the effect happen.
     Running {
-        /// Expiry of the lease.
+        /// Expiry of the claim.
         until: Timestamp,
+        /// Identity of the process; absent in records of older versions, whose claims end at their expiry only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
     },
     /// The effect has happened; a job that it requested is still to be created.
     FollowUp {
-        /// Expiry of the lease for creating the job.
+        /// Expiry of the claim for creating the job.
         until: Timestamp,
+        /// Identity of the process that creates the job.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<String>,
         /// Request for the job.
         request: Box<JobRequest>,
     },
@@ -50,7 +63,7 @@ pub enum OccurrenceState {
     },
     /// The effect has happened.
     Done {
-        /// Time of the failure.
+        /// Time of the completion.
         at: Timestamp,
     },
 }
@@ -68,14 +81,30 @@ pub(crate) enum OccurrenceDecision {
     Nothing,
 }
 
+/// State of the process that holds a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnerState {
+    /// The record names no process; the claim's expiry decides.
+    Unknown,
+    /// Another process, whose lease is valid.
+    Alive,
+    /// A process that has ended, or this one, which does not run the occurrence.
+    Gone,
+}
+
 /// Decides whether a callback for an occurrence runs it, creates its follow-up job, waits or does nothing. Pure.
-pub(crate) fn decide_occurrence(mark: Option<&OccurrenceState>, now: Timestamp) -> OccurrenceDecision {
+pub(crate) fn decide_occurrence(
+    mark: Option<&OccurrenceState>,
+    owner: OwnerState,
+    now: Timestamp,
+) -> OccurrenceDecision {
     match mark {
         None | Some(OccurrenceState::Failed { .. }) => OccurrenceDecision::Run,
-        Some(OccurrenceState::Running { until } | OccurrenceState::FollowUp { until, .. })
-            if *until > now =>
+        Some(OccurrenceState::Running { until, .. } | OccurrenceState::FollowUp { until, .. })
+            if *until > now && owner != OwnerState::Gone =>
         {
-            OccurrenceDecision::Wait(Duration::try_from(until.duration_since(now)).unwrap_or_default())
+            let left = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+            OccurrenceDecision::Wait(if owner == OwnerState::Alive { left.min(BUSY_RECHECK) } else { left })
         }
         Some(OccurrenceState::Running { .. }) => OccurrenceDecision::Run,
         Some(OccurrenceState::FollowUp { request, .. }) => OccurrenceDecision::FollowUp(request.clone()),
@@ -84,10 +113,18 @@ pub(crate) fn decide_occurrence(mark: Option<&OccurrenceState>, now: Timestamp) 
 }
 
 impl OccurrenceState {
+    /// Returns the process that holds the claim.
+    fn owner(&self) -> Option<&str> {
+        match self {
+            Self::Running { owner, .. } | Self::FollowUp { owner, .. } => owner.as_deref(),
+            Self::Failed { .. } | Self::Done { .. } => None,
+        }
+    }
+
     /// Returns true if the record is past its retention and can be deleted. Pure.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         let since = match self {
-            Self::Running { until } | Self::FollowUp { until, .. } => *until,
+            Self::Running { until, .. } | Self::FollowUp { until, .. } => *until,
             Self::Failed { at } | Self::Done { at } => *at,
         };
         now.duration_since(since)
@@ -97,9 +134,9 @@ impl OccurrenceState {
 
 /// Claim of an occurrence, held by the caller.
 #[derive(Debug, Clone)]
-pub struct OccurrenceClaim {
-    key: Key,
-    version: u64,
+pub(crate) struct OccurrenceClaim {
+    pub(crate) key: Key,
+    pub(crate) version: u64,
 }
 
 impl OccurrenceClaim {
@@ -107,30 +144,29 @@ impl OccurrenceClaim {
     ///
     /// # Errors
     /// None in practice: the state serializes to JSON.
-    pub fn state_write(&self, mark: &OccurrenceState) -> Result<Write, StoreError> {
+    pub(crate) fn state_write(&self, mark: &OccurrenceState) -> Result<Write, StoreError> {
         let precondition = Precondition::Version(self.version);
         Ok(Write::Put { key: self.key.clone(), value: to_json(mark)?, precondition })
     }
 
-    /// Replaces the stored state.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`] if the claim was lost; errors of the store.
-    pub async fn record_state(
-        &mut self,
-        records: &dyn Records,
-        mark: &OccurrenceState,
-    ) -> Result<(), StoreError> {
-        self.version = records.put_as(&self.key, mark, Precondition::Version(self.version)).await?;
-        Ok(())
+    /// Returns the write that fails with [`StoreError::Conflict`] if the claim was lost, and changes nothing.
+    pub(crate) fn check_write(&self) -> Write {
+        Write::Check { key: self.key.clone(), precondition: Precondition::Version(self.version) }
     }
 }
 
 /// Outcome of a claim attempt.
 #[derive(Debug, Clone)]
-pub enum ClaimOutcome {
-    /// Claimed by the caller until it writes another state or the lease expires.
-    Claimed(OccurrenceClaim, OccurrenceWork),
+pub(crate) enum ClaimAttempt {
+    /// Claimed by the caller until it writes another state, its process ends, or the claim expires.
+    Claimed {
+        /// The claim.
+        claim: OccurrenceClaim,
+        /// Work to do under it.
+        work: OccurrenceWork,
+        /// True if an earlier attempt claimed the occurrence.
+        is_repeated: bool,
+    },
     /// Claimed by another receiver; retry after this time.
     Busy(Duration),
     /// The occurrence is done.
@@ -146,50 +182,74 @@ pub enum OccurrenceWork {
     FollowUp(Box<JobRequest>),
 }
 
-/// Claims occurrence number `occurrence` of the job `job_id` for `lease`.
+/// Claims occurrence number `occurrence` of the job `job_id` for `lease` at most. The caller ensures that this process
+/// does not run the occurrence already.
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn claim(
+pub(crate) async fn claim(
     records: &dyn Records,
+    process: &ProcessLease,
     company_id: &CompanyId,
     (job_id, occurrence): (&JobId, u64),
     now: Timestamp,
     lease: Duration,
-) -> Result<ClaimOutcome, StoreError> {
+) -> Result<ClaimAttempt, StoreError> {
     let marks = Collection::new(company_id, OCCURRENCE_COLLECTION)?;
     let key = marks.key(occurrence_key(job_id, occurrence))?;
     let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+    let owner = Some(process.id().to_owned());
     let mut attempt = 1;
     loop {
         let found: Option<Record<OccurrenceState>> = records.get_as(&key).await?;
-        let work = match decide_occurrence(found.as_ref().map(|found| &found.value), now) {
-            OccurrenceDecision::Wait(left) => return Ok(ClaimOutcome::Busy(left)),
-            OccurrenceDecision::Nothing => return Ok(ClaimOutcome::Done),
+        let holder = owner_state(records, process, found.as_ref().map(|found| &found.value), now).await?;
+        let work = match decide_occurrence(found.as_ref().map(|found| &found.value), holder, now) {
+            OccurrenceDecision::Wait(left) => return Ok(ClaimAttempt::Busy(left)),
+            OccurrenceDecision::Nothing => return Ok(ClaimAttempt::Done),
             OccurrenceDecision::Run => OccurrenceWork::Run,
             OccurrenceDecision::FollowUp(request) => OccurrenceWork::FollowUp(request),
         };
         let mark = match &work {
-            OccurrenceWork::Run => OccurrenceState::Running { until },
+            OccurrenceWork::Run => OccurrenceState::Running { until, owner: owner.clone() },
             OccurrenceWork::FollowUp(request) => {
-                OccurrenceState::FollowUp { until, request: request.clone() }
+                OccurrenceState::FollowUp { until, owner: owner.clone(), request: request.clone() }
             }
         };
+        let is_repeated = found.is_some();
         let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
         let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
             let key = marks.key(occurrence_key(job_id, old))?;
             writes.push(Write::Delete { key, precondition: Precondition::Any });
         }
+        let extension = process.extension(now)?;
+        let extended = extension.as_ref().map(|(_, until)| *until);
+        writes.extend(extension.map(|(write, _)| write));
         match records.commit(writes).await {
             Ok(versions) => {
+                extended.into_iter().for_each(|until| process.confirm(until));
                 let version = versions.into_iter().next().flatten();
                 let version = version.ok_or_else(|| StoreError::unavailable("a version is missing"))?;
-                return Ok(ClaimOutcome::Claimed(OccurrenceClaim { key, version }, work));
+                let claim = OccurrenceClaim { key, version };
+                return Ok(ClaimAttempt::Claimed { claim, work, is_repeated });
             }
             Err(StoreError::Conflict { .. }) if attempt < MAX_CLAIM_ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
         }
+    }
+}
+
+async fn owner_state(
+    records: &dyn Records,
+    process: &ProcessLease,
+    mark: Option<&OccurrenceState>,
+    now: Timestamp,
+) -> Result<OwnerState, StoreError> {
+    match mark.and_then(OccurrenceState::owner) {
+        None => Ok(OwnerState::Unknown),
+        Some(owner) if owner == process.id() => Ok(OwnerState::Gone),
+        Some(owner) if process::is_alive(records, owner, now).await? => Ok(OwnerState::Alive),
+        Some(_) => Ok(OwnerState::Gone),
     }
 }
 
@@ -208,59 +268,86 @@ mod tests {
         future.now_or_never().expect("no wait").expect("the store works")
     }
 
-    fn claimed(records: &MemoryRecords, occurrence: u64, now: i64) -> ClaimOutcome {
-        ready(claim(records, &"c".into(), (&"j".into(), occurrence), at(now), Duration::from_secs(10)))
+    fn claimed(records: &MemoryRecords, process: &ProcessLease, occurrence: u64, now: i64) -> ClaimAttempt {
+        let which = (&"j".into(), occurrence);
+        ready(claim(records, process, &"c".into(), which, at(now), Duration::from_secs(10)))
+    }
+
+    fn write(
+        records: &MemoryRecords,
+        claim: &OccurrenceClaim,
+        mark: &OccurrenceState,
+    ) -> Result<(), StoreError> {
+        let writes = vec![claim.state_write(mark).expect("JSON")];
+        records.commit(writes).now_or_never().expect("no wait").map(drop)
     }
 
     #[test]
     fn whose_turn_it_is() {
-        for (mark, expected) in [
-            (None, OccurrenceDecision::Run),
-            (
-                Some(OccurrenceState::Running { until: at(15) }),
-                OccurrenceDecision::Wait(Duration::from_secs(5)),
-            ),
-            (Some(OccurrenceState::Running { until: at(10) }), OccurrenceDecision::Run),
-            (Some(OccurrenceState::Failed { at: at(10) }), OccurrenceDecision::Run),
-            (Some(OccurrenceState::Done { at: at(0) }), OccurrenceDecision::Nothing),
+        use OwnerState::{Alive, Gone, Unknown};
+        let running = |until| Some(OccurrenceState::Running { until: at(until), owner: None });
+        let wait = |seconds| OccurrenceDecision::Wait(Duration::from_secs(seconds));
+        for (mark, owner, expected) in [
+            (None, Unknown, OccurrenceDecision::Run),
+            (running(15), Unknown, wait(5)),
+            (running(15), Alive, wait(1)),
+            (running(15), Gone, OccurrenceDecision::Run),
+            (running(10), Alive, OccurrenceDecision::Run),
+            (Some(OccurrenceState::Failed { at: at(10) }), Unknown, OccurrenceDecision::Run),
+            (Some(OccurrenceState::Done { at: at(0) }), Unknown, OccurrenceDecision::Nothing),
         ] {
-            assert_eq!(decide_occurrence(mark.as_ref(), at(10)), expected, "{mark:?}");
+            assert_eq!(decide_occurrence(mark.as_ref(), owner, at(10)), expected, "{mark:?}, {owner:?}");
         }
     }
 
     #[test]
     fn one_at_a_time_and_done_once() {
         let records = MemoryRecords::default();
-        let ClaimOutcome::Claimed(mut first, OccurrenceWork::Run) = claimed(&records, 1, 0) else {
+        let [one, other] = [ProcessLease::default(), ProcessLease::default()];
+        let ClaimAttempt::Claimed { claim: first, is_repeated: false, .. } = claimed(&records, &one, 1, 0)
+        else {
             panic!("it is new")
         };
-        let ClaimOutcome::Busy(left) = claimed(&records, 1, 4) else { panic!("somebody is at it") };
-        assert_eq!(left, Duration::from_secs(6));
-        let ClaimOutcome::Claimed(mut second, OccurrenceWork::Run) = claimed(&records, 1, 10) else {
-            panic!("the lease is over")
+        let ClaimAttempt::Busy(left) = claimed(&records, &other, 1, 2) else { panic!("a process runs it") };
+        assert_eq!(left, BUSY_RECHECK);
+        let ClaimAttempt::Claimed { claim: second, is_repeated: true, .. } = claimed(&records, &other, 1, 3)
+        else {
+            panic!("the process has ended")
         };
-        let late = first
-            .record_state(&records, &OccurrenceState::Done { at: at(11) })
-            .now_or_never()
-            .expect("no wait");
+        let late = write(&records, &first, &OccurrenceState::Done { at: at(3) });
         assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
-        ready(second.record_state(&records, &OccurrenceState::Failed { at: at(11) }));
-        let ClaimOutcome::Claimed(mut third, OccurrenceWork::Run) = claimed(&records, 1, 11) else {
+        let late = records.commit(vec![first.check_write()]).now_or_never().expect("no wait");
+        assert!(matches!(late, Err(StoreError::Conflict { .. })), "{late:?}");
+        write(&records, &second, &OccurrenceState::Failed { at: at(4) }).expect("it holds the claim");
+        let ClaimAttempt::Claimed { claim: third, .. } = claimed(&records, &one, 1, 4) else {
             panic!("it may be tried")
         };
-        ready(third.record_state(&records, &OccurrenceState::Done { at: at(12) }));
-        assert!(matches!(claimed(&records, 1, 1_000_000), ClaimOutcome::Done));
-        assert!(matches!(claimed(&records, 2, 12), ClaimOutcome::Claimed(..)), "another occurrence");
+        write(&records, &third, &OccurrenceState::Done { at: at(5) }).expect("it holds the claim");
+        assert!(matches!(claimed(&records, &other, 1, 1_000_000), ClaimAttempt::Done));
+        assert!(matches!(claimed(&records, &other, 2, 5), ClaimAttempt::Claimed { is_repeated: false, .. }));
+    }
+
+    #[test]
+    fn a_claim_of_an_older_version_ends_at_its_expiry() {
+        let records = MemoryRecords::default();
+        let key = Key::new("c", OCCURRENCE_COLLECTION, "j:1").expect("a key");
+        let old = serde_json::json!({"is": "running", "until": "1970-01-01T00:00:30Z"});
+        ready(records.put_as(&key, &old, Precondition::Absent));
+        let process = ProcessLease::default();
+        let ClaimAttempt::Busy(left) = claimed(&records, &process, 1, 10) else { panic!("it is claimed") };
+        assert_eq!(left, Duration::from_secs(20));
+        assert!(matches!(claimed(&records, &process, 1, 30), ClaimAttempt::Claimed { .. }));
     }
 
     #[test]
     fn a_job_has_so_many_marks_and_old_ones_are_over() {
         let records = MemoryRecords::default();
+        let process = ProcessLease::default();
         for occurrence in 1..=MAX_OCCURRENCES_PER_JOB + 5 {
-            let ClaimOutcome::Claimed(mut mine, _) = claimed(&records, occurrence, 0) else {
+            let ClaimAttempt::Claimed { claim: mine, .. } = claimed(&records, &process, occurrence, 0) else {
                 panic!("it is new")
             };
-            ready(mine.record_state(&records, &OccurrenceState::Done { at: at(0) }));
+            write(&records, &mine, &OccurrenceState::Done { at: at(0) }).expect("it holds the claim");
         }
         let marks = Collection::new("c", OCCURRENCE_COLLECTION).expect("a name");
         let list = crate::records::ListQuery { limit: Some(200), ..Default::default() };

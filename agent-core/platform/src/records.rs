@@ -13,6 +13,7 @@
 //! - writes that are committed together are atomic, and no reader sees some of them;
 //! - versions grow with every write and are never reused, even if a record is deleted and created again;
 //! - a value is returned as the JSON text that was put;
+//! - a check changes nothing, and concurrent increments do not conflict;
 //! - lists are ordered by the bytes of the ids, and pages read during writes neither repeat a record nor omit one that
 //!   existed all the time;
 //! - a completed write is visible to every later read.
@@ -20,8 +21,8 @@
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::value::to_raw_value;
 
 use agent_core::message::SharedJson;
@@ -39,8 +40,9 @@ pub const MAX_VALUE_BYTES: usize = 1024 * 1024;
 /// Maximum number of writes in one commit. A store may accept more.
 pub const MAX_WRITES: usize = 100_000;
 
-/// Number of attempts of [`RecordsExt::update`] and similar loops if other writers change the same records.
-pub(crate) const UPDATE_ATTEMPTS: usize = 32;
+/// Number of attempts of [`RecordsExt::update`] and similar loops if other writers change the same records. Of the
+/// writers that conflict one succeeds each time, so that this many of them wait for one another at most.
+pub(crate) const UPDATE_ATTEMPTS: usize = 512;
 
 /// Condition on a record that must hold for a write to happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,21 +118,67 @@ pub enum Write {
         /// Condition that must hold for the record.
         precondition: Precondition,
     },
+    /// Checks a record without changing it.
+    Check {
+        /// Key of the record.
+        key: Key,
+        /// Condition that must hold for the record.
+        precondition: Precondition,
+    },
+    /// Adds 1 to the counter in a record, `{"count": n}`; an absent record counts as 0. Concurrent additions do not
+    /// conflict, in contrast to a put of a count that was read. At the limit the write fails as if its precondition
+    /// did not hold.
+    Increment {
+        /// Key of the record.
+        key: Key,
+        /// Highest count.
+        limit: u64,
+    },
 }
 
 impl Write {
     /// Returns the key of the record.
     pub fn key(&self) -> &Key {
         match self {
-            Self::Put { key, .. } | Self::Delete { key, .. } => key,
+            Self::Put { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Check { key, .. }
+            | Self::Increment { key, .. } => key,
         }
     }
 
     /// Returns the condition that must hold for the record.
     pub fn precondition(&self) -> Precondition {
         match self {
-            Self::Put { precondition, .. } | Self::Delete { precondition, .. } => *precondition,
+            Self::Put { precondition, .. }
+            | Self::Delete { precondition, .. }
+            | Self::Check { precondition, .. } => *precondition,
+            Self::Increment { .. } => Precondition::Any,
         }
+    }
+}
+
+/// Value of a record that [`Write::Increment`] changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordCounter {
+    /// The count.
+    pub count: u64,
+}
+
+impl RecordCounter {
+    /// Returns the value that an increment puts in place of `found`, the record under `key`. For stores.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] at the limit, [`StoreError::Malformed`] if the record has no counter.
+    pub fn incremented(key: &Key, limit: u64, found: Option<&Record>) -> Result<SharedJson, StoreError> {
+        let counter: Option<Record<Self>> =
+            found.map(|record| record.clone().parse(key.collection())).transpose()?;
+        let version = counter.as_ref().map(|record| record.version);
+        let count = counter.map_or(0, |record| record.value.count);
+        if count >= limit {
+            return Err(StoreError::Conflict { expected: None, found: version });
+        }
+        to_json(&Self { count: count + 1 })
     }
 }
 
@@ -178,8 +226,8 @@ pub trait Records: Send + Sync + 'static {
         }
     }
 
-    /// Applies all writes in order and atomically. Returns for each the version that was put or deleted; `None` if
-    /// there was nothing to delete. Several writes to one record take effect one after the other.
+    /// Applies all writes in order and atomically. Returns for each the version that was put, deleted or checked; `None`
+    /// if there was no record to delete or check. Several writes to one record take effect one after the other.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if a precondition does not hold, [`StoreError::TooLarge`] for a value that exceeds the
@@ -292,7 +340,7 @@ pub trait RecordsExt: Records {
 
     /// Reads a record, changes it and writes it back (optimistic concurrency). `change` maps the current record to the
     /// new value; it runs again whenever another writer changed the record meanwhile. Returns the new value and its
-    /// version. Fails with [`StoreError::Conflict`] after 32 attempts.
+    /// version. Fails with [`StoreError::Conflict`] after 512 attempts.
     fn update<T, E>(
         &self,
         key: &Key,

@@ -14,6 +14,7 @@
 
 use std::sync::Arc;
 
+use crate::journal::Journals;
 use crate::messenger::Messenger;
 use crate::pulse::Pulse;
 use crate::records::Records;
@@ -44,6 +45,31 @@ pub struct ToolServices {
     pub messenger: Option<Arc<dyn Messenger>>,
     /// Schedules later tool calls.
     pub pulse: Option<Arc<dyn Pulse>>,
+    /// Journals of the occurrences that this process runs, whose records the tools' commits join.
+    pub journals: Option<Arc<Journals>>,
+}
+
+/// Built-in tools whose effect is one commit to the store of the records.
+const TRANSACTIONAL_TOOLS: [&str; 10] = [
+    "appendDoc",
+    "createDoc",
+    "createTodo",
+    "deleteTodo",
+    "readNotifications",
+    "recordMetric",
+    "remember",
+    "sendNotification",
+    "updatePlan",
+    "updateTodo",
+];
+/// Built-in tools that pass their idempotency key on to a service that honours it.
+const KEYED_TOOLS: [&str; 1] = ["scheduleTool"];
+
+/// Returns true for a built-in tool of which a call with the same idempotency key may be repeated after an
+/// interruption: its commit includes the record of the call, or the service behind it recognizes the key. For
+/// [`JournaledTools`](crate::journal::JournaledTools).
+pub fn is_repeatable(name: &str) -> bool {
+    TRANSACTIONAL_TOOLS.contains(&name) || KEYED_TOOLS.contains(&name)
 }
 
 /// Creates all built-in tools over `records`, for the agents in `roles`.

@@ -10,7 +10,7 @@ use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
 use crate::model::{Model, ModelRequest};
 use crate::role::EmbeddedAi;
-use crate::tool::{LocalToolRegistry, ToolRegistry};
+use crate::tool::{ExecutionContext, LocalToolRegistry, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
 /// Creates the model for a role's `EmbeddedAI` container.
@@ -20,6 +20,15 @@ pub trait ModelSource: Send + Sync + 'static {
     /// # Errors
     /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError>;
+
+    /// Returns the model for one run, such as one that records the run's answers. Fails as [`model`](Self::model) does.
+    fn model_for_run(
+        &self,
+        settings: &EmbeddedAi,
+        _: &ExecutionContext,
+    ) -> Result<Arc<dyn Model>, AgentError> {
+        self.model(settings)
+    }
 }
 
 /// Returns the same model for every role and ignores the settings.
@@ -98,7 +107,7 @@ impl Backend for EmbeddedBackend {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
-        let model = self.models.model(settings)?;
+        let model = self.models.model_for_run(settings, &turn.context)?;
         let request = model_request(&turn, &*model);
         let tool_loop =
             ToolLoop { model, tools: self.tools.clone(), clock: self.clock.clone(), limits: self.limits };

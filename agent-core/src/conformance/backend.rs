@@ -63,7 +63,7 @@ fn turn<B: Backend>(subject: &BackendSubject<B>, text: &str) -> Arc<Turn> {
         thread_id: "thread".into(),
         run_id: "run".into(),
         caller: Caller::Session,
-        granted_tools: None,
+        ..ExecutionContext::default()
     };
     Arc::new(Turn {
         run: RunIds { thread_id: "thread".into(), run_id: "run".into() },

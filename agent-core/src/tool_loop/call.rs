@@ -37,7 +37,7 @@ pub(super) fn run_tool_call(
     call: &mut ToolCall,
     deps: &ToolLoop,
     request: &ModelRequest,
-    context: &Arc<ExecutionContext>,
+    mut context: ExecutionContext,
     board: &Arc<ProgressQueue>,
 ) -> BoxFuture<'static, CallOutcome> {
     // Some models call tools even if the tool choice forbids it.
@@ -45,7 +45,7 @@ pub(super) fn run_tool_call(
         && request.tools.iter().any(|spec| spec.name == call.function.name);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
-    let context = context.clone();
+    context.idempotency_key.get_or_insert_default().push_str(&format!("/{place}"));
     let progress = CallProgress { call_id: call.id.clone(), board: board.clone() };
     let name = call.function.name.clone();
     let arguments = parse_arguments(&mut call.function.arguments);

@@ -457,7 +457,8 @@ fn tools_work_for_the_caller() {
         [ScriptedAnswer::from_tool_call("a", "x", "{}"), ScriptedAnswer::from_text("Done.")],
     );
     bench.run();
-    assert_eq!(bench.tools.calls()[0].context, context());
+    let expected = ExecutionContext { idempotency_key: Some("/1/0".to_owned()), ..context() };
+    assert_eq!(bench.tools.calls()[0].context, expected);
 }
 
 #[tokio::test]

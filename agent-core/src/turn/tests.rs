@@ -192,7 +192,7 @@ async fn the_context_comes_from_the_credential_and_the_role() {
         thread_id: "t".into(),
         run_id: "r".into(),
         caller: Caller::Proactive,
-        granted_tools: None,
+        ..ExecutionContext::default()
     };
     assert_eq!(turn.context, expected);
     assert_eq!((&*turn.run.thread_id, &*turn.run.run_id), ("t", "r"));

@@ -17,7 +17,7 @@ use agent_core::clock::SystemClock;
 use agent_core::context::{PageLayer, RoleLayer};
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
-use agent_core::tool::{LocalToolRegistry, ToolRegistry};
+use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
     AnonymousBodies, App, McpEndpoint, RateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig,
@@ -32,6 +32,7 @@ use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
+use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer};
 use agent_platform::messenger::Messenger;
 use agent_platform::pulse::Pulse;
@@ -62,8 +63,14 @@ pub fn application(
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let pulse = pulse_client(&config.pulse, &outbound);
-    let reach = ToolServices { messenger: messenger(config, &outbound), pulse: pulse.clone() };
+    let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
+    let reach = ToolServices {
+        messenger: messenger(config, &outbound),
+        pulse: pulse.clone(),
+        journals: Some(journals.clone()),
+    };
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
+    let tools = Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
     Ok(App {
@@ -78,12 +85,13 @@ pub fn application(
             deadline: config.pulse.deadline,
             tools: tools.clone(),
             inventory: stores.records.clone(),
+            journals: journals.clone(),
             clock: Arc::new(SystemClock),
         }),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
-        platform: platform(config, &outbound, &public_url, stores, tools, local)
+        platform: platform(config, &outbound, &public_url, stores, (tools, journals), local)
             .with_run_tokens(tokens.clone()),
         auth: Authenticator::new(
             config.session_secret.as_ref(),
@@ -123,7 +131,7 @@ fn agent_tools(
     bound: SocketAddr,
     stores: &Stores,
     tokens: Arc<Tokens>,
-    tools: Arc<LocalToolRegistry>,
+    tools: Arc<dyn ToolRegistry>,
 ) -> McpEndpoint {
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
@@ -146,7 +154,7 @@ fn platform(
     outbound: &OutboundClient,
     public_url: &url::Url,
     stores: Stores,
-    tools: Arc<dyn ToolRegistry>,
+    (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
@@ -156,7 +164,7 @@ fn platform(
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
-    let embedded = EmbeddedBackend::new(ModelCache::new(models))
+    let embedded = EmbeddedBackend::new(JournaledModels::new(ModelCache::new(models), journals))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));

@@ -7,18 +7,20 @@ use agent_core::secret::Secret;
 use agent_platform::messenger::{Messenger, MessengerError};
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::outbound::{OutboundClient, UrlTrust, join_path, status_failure};
+use crate::outbound::{OutboundClient, UrlTrust, join_path, status_failure, was_sent};
 use crate::problem::{PROBLEM_JSON, ProblemDetails};
 
 /// Limits of a response's size and read time. A response repeats the message that was sent.
 const MAX_RESPONSE_BYTES: usize = 256 << 10;
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Header with a request's idempotency key.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Problem code of a request without the runtime's secret.
 const UNAUTHENTICATED: &str = "UNAUTHENTICATED";
 
@@ -35,10 +37,16 @@ pub struct RuntimeMessenger {
 
 #[async_trait]
 impl Messenger for RuntimeMessenger {
-    async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError> {
+    async fn call(
+        &self,
+        token: &Secret,
+        method: &str,
+        params: Value,
+        idempotency_key: Option<&str>,
+    ) -> Result<Value, MessengerError> {
         let url = join_path(&self.runtime, &["messenger", "call"])?;
         let body = json!({"token": token.expose(), "method": method, "params": params}).to_string();
-        let called = self.post(&url, body.into()).await;
+        let called = self.post(&url, body.into(), idempotency_key).await;
         if let Err(MessengerError::Failed(failure)) = &called {
             tracing::warn!(?failure, "a call of the messenger failed");
         }
@@ -47,10 +55,18 @@ impl Messenger for RuntimeMessenger {
 }
 
 impl RuntimeMessenger {
-    async fn post(&self, url: &Url, body: Bytes) -> Result<Value, MessengerError> {
+    async fn post(&self, url: &Url, body: Bytes, key: Option<&str>) -> Result<Value, MessengerError> {
         let secret = self.secret.as_ref();
-        let request = self.outbound.post_json(url, UrlTrust::Operator, secret, "application/json", body)?;
-        let response = request.send().await?;
+        let mut request =
+            self.outbound.post_json(url, UrlTrust::Operator, secret, "application/json", body)?;
+        // A key that is no header value, such as one of a foreign client, is left out.
+        if let Some(key) = key.and_then(|key| HeaderValue::from_str(key).ok()) {
+            request = request.header(IDEMPOTENCY_KEY, key);
+        }
+        let response = request.send().await.map_err(|failure| match was_sent(&failure) {
+            true => MessengerError::Failed(failure),
+            false => MessengerError::NotSent(failure),
+        })?;
         let (status, headers) = (response.status, response.headers.clone());
         let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_TIMEOUT).await?;
         if is_problem(&headers) {

@@ -44,7 +44,7 @@ use url::Url;
 
 pub use address::{AddressError, AllowList, AllowListError};
 
-pub use failure::{retry_after, status_failure};
+pub use failure::{retry_after, status_failure, was_sent};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
 pub use response::{BodyStream, OutboundResponse};

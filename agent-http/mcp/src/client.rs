@@ -110,14 +110,17 @@ impl McpTools {
         &self,
         name: &str,
         arguments: JsonObject,
+        key: Option<&str>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let connection = self.connection().await?;
         let (client, is_cached) = match &*connection {
-            Connection::Session(session) => return session.clone().call(name, arguments, progress).await,
+            Connection::Session(session) => {
+                return session.clone().call(name, arguments, key, progress).await;
+            }
             Connection::Stateless { client, is_cached } => (client, *is_cached),
         };
-        let error = match client.call(name, &arguments, progress).await {
+        let error = match client.call(name, &arguments, key, progress).await {
             Ok(result) => return result,
             Err(error) => error,
         };
@@ -125,7 +128,7 @@ impl McpTools {
             && error.may_reject_revision()
             && let Connection::Session(session) = &*self.reconnect(&connection).await?
         {
-            return session.clone().call(name, arguments, progress).await;
+            return session.clone().call(name, arguments, key, progress).await;
         }
         Err(ToolError::Unavailable(error.message()))
     }
@@ -148,7 +151,7 @@ impl ToolRegistry for McpTools {
 
     async fn call(
         &self,
-        _: &ExecutionContext,
+        context: &ExecutionContext,
         name: &str,
         arguments: Value,
         progress: &dyn Progress,
@@ -159,7 +162,7 @@ impl ToolRegistry for McpTools {
         let Value::Object(arguments) = arguments else {
             return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned()));
         };
-        self.call_at_server(name, arguments, progress).await
+        self.call_at_server(name, arguments, context.idempotency_key.as_deref(), progress).await
     }
 }
 

@@ -7,7 +7,9 @@
 mod body;
 pub mod client;
 pub mod headers;
+mod meta;
 mod output;
 pub mod server;
 
 pub use body::ResponseBody;
+pub use meta::IDEMPOTENCY_KEY;

@@ -14,6 +14,7 @@ use agent_core::secret::Secret;
 use agent_core::tool::ToolRegistry;
 use agent_jobs::job::{JobFilter, JobScope, JobState, JobView};
 use agent_jobs::schedule::ScheduleSpec;
+use agent_platform::journal::Journals;
 use agent_platform::pulse::{CancelResult, JobViewPage, Pulse, PulseError, ScheduledJob, user_scope};
 use agent_platform::records::Inventory;
 use http::StatusCode;
@@ -62,6 +63,7 @@ pub struct SchedulerLink {
     pub(super) deadline: Duration,
     pub(super) tools: Arc<dyn ToolRegistry>,
     pub(super) inventory: Arc<dyn Inventory>,
+    journals: Arc<Journals>,
     clock: Arc<dyn Clock>,
     running: Semaphore,
 }
@@ -86,6 +88,8 @@ pub struct SchedulerLinkConfig {
     pub tools: Arc<dyn ToolRegistry>,
     /// Lists the companies that have records.
     pub inventory: Arc<dyn Inventory>,
+    /// Journals of the occurrences that this process runs.
+    pub journals: Arc<Journals>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
 }
@@ -108,6 +112,7 @@ impl SchedulerLink {
             deadline: parts.deadline,
             tools: parts.tools,
             inventory: parts.inventory,
+            journals: parts.journals,
             clock: parts.clock,
             running: Semaphore::new(MAX_CONCURRENT_CALLBACKS),
         }

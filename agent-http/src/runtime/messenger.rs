@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use agent_client::messenger::IDEMPOTENCY_KEY;
 use agent_client::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
@@ -58,7 +59,10 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     let params = validate_call(&call)?;
     let bot = format!("bot{}", call.token.expose());
     let url = join_path(&api.base_url, &[&bot, &call.method])?;
-    let request = api.outbound.post_json(&url, UrlTrust::Operator, None, "application/json", params)?;
+    let mut request = api.outbound.post_json(&url, UrlTrust::Operator, None, "application/json", params)?;
+    if let Some(key) = head.headers.get(IDEMPOTENCY_KEY) {
+        request = request.header(IDEMPOTENCY_KEY, key.clone());
+    }
     Ok(into_response(request.send().await?, api.answer_timeout).await?)
 }
 
@@ -138,7 +142,9 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
         "description": "The bot API's response, with its status, body and content type.",
         "headers": {"Retry-After": {"description": "`parameters.retry_after` of an error response.", "schema": {"type": "integer"}}},
     });
+    let key = json!({"type": "string"});
     Operation::new("messengerCall", TAG, "Calls a method of the messenger's bot API.")
+        .parameter("header", "Idempotency-Key", "Passed on to the API.", key)
         .body(body)
         .response("default", response)
         .problems(&[Code::BackendUnreachable, Code::BackendTimeout])

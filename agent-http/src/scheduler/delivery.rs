@@ -145,6 +145,7 @@ fn outcome_of_status(
     };
     match status.as_u16() {
         200..300 => AttemptOutcome::Succeeded,
+        409 => AttemptOutcome::Deferred { error: error(), retry_after },
         410 => AttemptOutcome::Gone,
         400 | 413 | 415 | 422 => AttemptOutcome::Rejected { error: error() },
         _ => AttemptOutcome::Failed { error: error(), retry_after },
@@ -170,7 +171,8 @@ mod tests {
         for status in [400, 413, 415, 422] {
             assert!(matches!(of(status), AttemptOutcome::Rejected { .. }), "{status}");
         }
-        for status in [401, 403, 404, 405, 408, 409, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
+        assert!(matches!(of(409), AttemptOutcome::Deferred { .. }));
+        for status in [401, 403, 404, 405, 408, 425, 429, 499, 500, 501, 502, 503, 504, 599] {
             assert!(matches!(of(status), AttemptOutcome::Failed { .. }), "{status}");
         }
     }

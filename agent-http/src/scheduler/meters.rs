@@ -112,6 +112,7 @@ pub(super) fn outcome_label(outcome: &AttemptOutcome) -> &'static str {
         AttemptOutcome::Succeeded => "succeeded",
         AttemptOutcome::Failed { .. } => "failed",
         AttemptOutcome::Rejected { .. } => "rejected",
+        AttemptOutcome::Deferred { .. } => "deferred",
         AttemptOutcome::Gone => "gone",
     }
 }

@@ -205,6 +205,7 @@ impl ModelRun {
         match self.rng.below(8) {
             0 => AttemptOutcome::Rejected { error },
             1 if self.rng.one_in(4) => AttemptOutcome::Gone,
+            1 => AttemptOutcome::Deferred { error, retry_after: None },
             2..5 => {
                 let retry_after = self.rng.choose(&[None, None, Some(Duration::from_secs(30))]);
                 AttemptOutcome::Failed { error, retry_after }

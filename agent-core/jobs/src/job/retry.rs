@@ -9,6 +9,18 @@ const MAX_BACKOFF: Duration = Duration::from_secs(3600);
 /// Upper limit of the delay that a receiver can request.
 const MAX_REQUESTED_BACKOFF: Duration = Duration::from_secs(24 * 3600);
 
+/// Delay before the next delivery to a busy receiver that requests none.
+const DEFAULT_DEFERRAL: Duration = Duration::from_secs(1);
+/// Upper limit of the delay that a busy receiver can request.
+const MAX_REQUESTED_DEFERRAL: Duration = Duration::from_secs(60);
+/// Time after the first claim of an occurrence during which deliveries to a busy receiver do not count as attempts.
+pub(super) const MAX_DEFERRAL: Duration = Duration::from_secs(3600);
+
+/// Returns the delay before the next delivery of an occurrence that the receiver is busy with.
+pub(super) fn deferral(retry_after: Option<Duration>) -> Duration {
+    retry_after.unwrap_or(DEFAULT_DEFERRAL).clamp(DEFAULT_DEFERRAL, MAX_REQUESTED_DEFERRAL)
+}
+
 /// Returns the delay after failed attempt number `attempt`, counted from 1: exponential from one second to an hour,
 /// scaled to between a half and the whole by `jitter` (0 to [`u32::MAX`]), so that jobs that failed together are not
 /// retried together. A longer `retry_after` requested by the receiver takes precedence, up to a day.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::retry::{MAX_DEFERRAL, deferral};
 use super::{
     Attempt, DeadLetter, Job, JobState, MAX_DEAD_LETTERS, MAX_ERROR_BYTES, MAX_RECORDED_ATTEMPTS,
     MisfireDecision, NextPosition, Phase, SchedulePosition, backoff,
@@ -74,6 +75,14 @@ pub enum AttemptOutcome {
     Rejected {
         /// Error text.
         error: String,
+    },
+    /// The receiver is still busy with an earlier delivery of the occurrence. Does not count as an attempt until the
+    /// first claim of the occurrence is an hour old; then it is a failure.
+    Deferred {
+        /// Error text.
+        error: String,
+        /// Delay that the receiver requested before the next delivery.
+        retry_after: Option<Duration>,
     },
     /// The receiver answered that the job is gone; the job is cancelled.
     Gone,
@@ -276,9 +285,16 @@ impl Job {
         jitter: u32,
         now: Timestamp,
     ) {
+        let outcome = match outcome {
+            AttemptOutcome::Deferred { retry_after, .. } if self.may_defer(now) => {
+                return self.defer(retry_after, now);
+            }
+            AttemptOutcome::Deferred { error, retry_after } => AttemptOutcome::Failed { error, retry_after },
+            outcome => outcome,
+        };
         let error = match &outcome {
-            AttemptOutcome::Succeeded | AttemptOutcome::Gone => None,
             AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => Some(error.clone()),
+            _ => None,
         };
         self.record_attempt(now, Some(took), status, error);
         match outcome {
@@ -289,10 +305,30 @@ impl Job {
                 self.phase = Phase::Retryable;
                 self.due = add_saturating(now, backoff(self.attempt, jitter, retry_after));
             }
-            AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {
-                self.give_up(error, now)
-            }
+            AttemptOutcome::Failed { error, .. }
+            | AttemptOutcome::Rejected { error }
+            | AttemptOutcome::Deferred { error, .. } => self.give_up(error, now),
         }
+    }
+
+    /// Returns true if a delivery that the receiver was too busy for does not count yet.
+    fn may_defer(&self, now: Timestamp) -> bool {
+        let begun = self.begun.map_or(now, |begun| begun.at);
+        Duration::try_from(now.duration_since(begun)).unwrap_or_default() < MAX_DEFERRAL
+    }
+
+    /// Returns the job to the waiting ones after a delivery that does not count. In contrast to a release, the
+    /// receiver knows the occurrence, so that its number and misfire decision stay.
+    fn defer(&mut self, retry_after: Option<Duration>, now: Timestamp) {
+        if self.is_rescheduled() {
+            return self.advance(now);
+        }
+        self.attempt = self.attempt.saturating_sub(1);
+        if let Some(begun) = &mut self.begun {
+            begun.again = true;
+        }
+        self.phase = Phase::Retryable;
+        self.due = add_saturating(now, deferral(retry_after));
     }
 
     /// Records a finished attempt and drops the oldest beyond [`MAX_RECORDED_ATTEMPTS`].

@@ -96,6 +96,8 @@ impl Defective {
         let (key, precondition) = (self.key(write.key()), self.precondition(write.precondition()));
         match write {
             Write::Delete { .. } => Write::Delete { key, precondition },
+            Write::Check { .. } => Write::Check { key, precondition },
+            Write::Increment { limit, .. } => Write::Increment { key, limit },
             Write::Put { value, .. } => {
                 let value = match self.defect {
                     Defect::NormalisesValues => {

@@ -166,6 +166,6 @@ fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldErr
             Some("proactive") => Caller::Proactive,
             _ => Caller::Session,
         },
-        granted_tools: None,
+        ..ExecutionContext::default()
     })
 }

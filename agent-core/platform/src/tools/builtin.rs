@@ -38,6 +38,7 @@ pub(super) const DESTRUCTIVE: ToolAnnotations =
 pub(super) const EXTERNAL_EFFECT: ToolAnnotations = ToolAnnotations { open_world_hint: true, ..ADDITIVE };
 
 /// Shared dependencies of the tools.
+#[derive(Clone)]
 pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
@@ -53,6 +54,12 @@ impl Stores {
     #[cfg(test)]
     pub(super) fn with_clock(self, clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Returns the stores for one call: a call of a job commits its writes together with the record of the call.
+    fn for_call(&self, context: &ExecutionContext) -> Option<Self> {
+        let records = self.reach.journals.as_ref()?.store_for(context)?;
+        Some(Self { records, ..self.clone() })
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -152,7 +159,10 @@ where
         if context.caller == Caller::Widget && !self.stores.is_allowed_for_visitors(context, name).await? {
             return Err(ToolError::Unknown(name.clone()));
         }
-        let result = self.work.start(&self.stores, context, deserialize_arguments(given)?).await?;
+        let arguments = deserialize_arguments(given)?;
+        let own = self.stores.for_call(context);
+        let stores = own.as_ref().unwrap_or(&self.stores);
+        let result = self.work.start(stores, context, arguments).await?;
         ToolOutput::structured(result)
     }
 }

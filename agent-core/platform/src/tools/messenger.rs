@@ -97,7 +97,8 @@ async fn send_message(
             "no message can be sent: the agent's messengerToken is not a bot's token".to_owned(),
         ));
     }
-    let result = messenger.call(token, "sendMessage", params).await.map_err(into_tool_error)?;
+    let key = context.idempotency_key.as_deref();
+    let result = messenger.call(token, "sendMessage", params, key).await.map_err(into_tool_error)?;
     Ok(SentMessage { sent: true, message_id: result["message_id"].as_i64() })
 }
 
@@ -133,6 +134,9 @@ fn into_tool_error(error: MessengerError) -> ToolError {
         MessengerError::Refused { status, description, .. } => {
             ToolError::Unavailable(rejection_text(status, &description))
         }
+        MessengerError::NotSent(failure) => {
+            ToolError::Unavailable(format!("the message was not sent: {failure}"))
+        }
         MessengerError::Failed(failure) => match failure.retry_after() {
             Some(after) => rate_limited(after),
             None => unknown_outcome(&failure),
@@ -149,7 +153,7 @@ fn rate_limited(after: Duration) -> ToolError {
 
 /// Returns the error for a missing response, after which the message may or may not have been sent.
 fn unknown_outcome(failure: &AgentError) -> ToolError {
-    ToolError::Unavailable(format!("the message may or may not have been sent: {failure}"))
+    ToolError::OutcomeUnknown(format!("the message may or may not have been sent: {failure}"))
 }
 
 /// Known error descriptions of the API, by a substring, with the explanation for the model.

@@ -7,12 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::builtin::{ADDITIVE, Stores, tool};
 use super::page;
-use crate::records::{MAX_PAGE_RECORDS, Record, StoreError};
+use crate::records::{MAX_PAGE_RECORDS, Record, StoreError, UPDATE_ATTEMPTS};
 use crate::workspace::{self, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, local_time};
 use agent_core::tool::{ExecutionContext, LocalToolRegistry, ToolError};
-
-/// Maximum number of attempts to read and mark a page when its notifications change concurrently.
-const MARK_ATTEMPTS: usize = 8;
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
@@ -99,7 +96,7 @@ async fn read_notifications(
         let found = workspace::list_notifications(records, context, read.unread_only, list.clone()).await?;
         if read.mark_read {
             match workspace::mark_read(records, context, &found.items).await {
-                Err(StoreError::Conflict { .. }) if attempt < MARK_ATTEMPTS => {
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => {
                     attempt += 1;
                     continue;
                 }

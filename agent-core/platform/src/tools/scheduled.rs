@@ -7,6 +7,7 @@ use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
 use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, user_scope};
@@ -113,8 +114,17 @@ async fn schedule_tool(
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
     check_open_jobs(pulse, &user_scope_of(context)).await?;
-    let ScheduledJob { job_id, execute_at } = pulse.schedule_job(&JobRequest::new(payload, schedule)).await?;
+    let idempotency_key = context.idempotency_key.as_deref().map(|key| job_key(context, key));
+    let request = JobRequest { idempotency_key, ..JobRequest::new(payload, schedule) };
+    let ScheduledJob { job_id, execute_at } = pulse.schedule_job(&request).await?;
     Ok(ScheduledCall { job_id, execute_at: utc_time(execute_at) })
+}
+
+/// Returns the key of the job that a call creates, so that a repeated call creates it once. The scheduler's keys are
+/// those of the company, the call's are those of the user.
+fn job_key(context: &ExecutionContext, call: &str) -> String {
+    let digest = Sha256::new().chain_update(&*context.user_id).chain_update([0]).chain_update(call);
+    format!("tool:{}", hex::encode(digest.finalize()))
 }
 
 /// Returns the scheduler; an error for widget visitors, who are gone when the job runs.

@@ -19,6 +19,7 @@ use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolRegistry};
 
 mod catalogue;
 mod identity;
+mod journaled;
 mod messenger;
 mod scheduled;
 
@@ -45,7 +46,8 @@ impl ToolFixture {
         ready(file.apply(&roles)).expect("the store in memory takes it");
         let messenger = Arc::new(FakeMessenger::default());
         let pulse = Arc::new(MemoryPulse::new(Arc::new(clock.clone())));
-        let reach = ToolServices { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()) };
+        let reach =
+            ToolServices { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()), journals: None };
         let tools = build_tools(Stores::new(records.clone(), roles, reach).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")

@@ -1,21 +1,11 @@
 //! Counters of the records that agents add to collections too large to be counted on each addition.
 
-use serde::{Deserialize, Serialize};
-
 use super::{WorkspaceError, collection};
-use crate::records::{Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
+use crate::records::{Key, Precondition, RecordCounter, Records, RecordsExt, StoreError, Write};
 use agent_core::message::SharedJson;
 
-/// Maximum number of attempts when other callers add concurrently.
-const MAX_COMMIT_ATTEMPTS: usize = 32;
-
-#[derive(Default, Serialize, Deserialize)]
-struct RecordCounter {
-    count: usize,
-}
-
-/// Creates a record and increments its counter in one commit, and returns the record's version. Imported records do
-/// not count towards the limit.
+/// Creates a record and increments its counter in one commit, and returns the record's version. Concurrent additions
+/// do not conflict. Imported records do not count towards the limit.
 pub(super) async fn create_counted(
     records: &dyn Records,
     (key, value): (&Key, SharedJson),
@@ -23,27 +13,24 @@ pub(super) async fn create_counted(
     (what, limit): (&'static str, usize),
 ) -> Result<u64, WorkspaceError> {
     let tally = Key::new(key.company(), collection::TALLIES, tally)?;
-    let mut attempt = 1;
-    loop {
-        let found = records.get_as::<RecordCounter>(&tally).await?;
-        let count = found.as_ref().map_or(0, |record| record.value.count);
-        if count >= limit {
-            return Err(WorkspaceError::Full { what, limit });
+    let most = u64::try_from(limit).unwrap_or(u64::MAX);
+    let writes = vec![
+        Write::Put { key: key.clone(), value, precondition: Precondition::Absent },
+        Write::Increment { key: tally.clone(), limit: most },
+    ];
+    match records.commit(writes).await {
+        Ok(versions) => {
+            let version = versions.into_iter().next().flatten();
+            version.ok_or_else(|| StoreError::unavailable("a version is missing").into())
         }
-        let precondition = found.map_or(Precondition::Absent, |record| Precondition::Version(record.version));
-        let counted = to_json(&RecordCounter { count: count + 1 })?;
-        let writes = vec![
-            Write::Put { key: key.clone(), value: value.clone(), precondition: Precondition::Absent },
-            Write::Put { key: tally.clone(), value: counted, precondition },
-        ];
-        match records.commit(writes).await {
-            Ok(versions) => {
-                let version = versions.into_iter().next().flatten();
-                return version.ok_or_else(|| StoreError::unavailable("a version is missing").into());
+        Err(error @ StoreError::Conflict { .. }) => {
+            let found = records.get_as::<RecordCounter>(&tally).await?;
+            match found {
+                Some(found) if found.value.count >= most => Err(WorkspaceError::Full { what, limit }),
+                _ => Err(error.into()),
             }
-            Err(StoreError::Conflict { .. }) if attempt < MAX_COMMIT_ATTEMPTS => attempt += 1,
-            Err(error) => return Err(error.into()),
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -53,6 +40,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
+    use crate::records::to_json;
 
     #[test]
     fn what_is_over_the_limit_is_not_put() {

@@ -72,7 +72,7 @@ impl WriteOp for Vec<Write> {
     fn bytes(&self) -> usize {
         let of = |write: &Write| match write {
             Write::Put { value, .. } => value.get().len(),
-            Write::Delete { .. } => 0,
+            Write::Delete { .. } | Write::Check { .. } | Write::Increment { .. } => 0,
         };
         self.iter().map(of).sum()
     }
@@ -82,7 +82,7 @@ impl WriteOp for Vec<Write> {
         for write in self {
             let rows = RecordTable(stage.connection);
             let version = rows.apply(write, &mut stage.changes.version, stage.now_ms)?;
-            if version.is_some() {
+            if version.is_some() && !matches!(write, Write::Check { .. }) {
                 stage.record_change(write.key());
             }
             versions.push(version);

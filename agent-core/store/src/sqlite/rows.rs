@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_platform::records::{
-    Collection, Key, ListQuery, MAX_KEY_ID_BYTES, MAX_PAGE_RECORDS, Order, Page, Record, StoreError, Write,
+    Collection, Key, ListQuery, MAX_KEY_ID_BYTES, MAX_PAGE_RECORDS, Order, Page, Record, RecordCounter,
+    StoreError, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use serde_json::value::RawValue;
@@ -128,6 +129,13 @@ impl RecordTable<'_> {
         last_version: &mut u64,
         now_ms: u64,
     ) -> Result<Option<u64>, WriteError> {
+        if let Write::Increment { key, limit } = write {
+            let found = self.get_many(std::slice::from_ref(key))?.pop().flatten();
+            let value = RecordCounter::incremented(key, *limit, found.as_ref())?;
+            *last_version += 1;
+            self.put(key, &value, *last_version, now_ms)?;
+            return Ok(Some(*last_version));
+        }
         let key = write.key();
         let found = self.version(key)?;
         write.precondition().check(found)?;
@@ -143,6 +151,7 @@ impl RecordTable<'_> {
                 }
                 Ok(found)
             }
+            Write::Check { .. } | Write::Increment { .. } => Ok(found),
         }
     }
 

@@ -76,6 +76,12 @@ pub(super) fn from_connect_error(error: ConnectError) -> AgentError {
     AgentError::new(AgentErrorKind::Unreachable, "the upstream service is unreachable").with_source(error)
 }
 
+/// Returns false if the request of a failed exchange was certainly not sent: there was no connection.
+pub fn was_sent(failure: &AgentError) -> bool {
+    let is_connect_error = |source| find_source::<ConnectError>(source).is_some();
+    failure.kind() != AgentErrorKind::Blocked && !failure.source().is_some_and(is_connect_error)
+}
+
 /// Maps an error from sending a request, before its response head.
 pub(super) fn from_send_error(error: hyper::Error) -> AgentError {
     if is_timeout(&error) {

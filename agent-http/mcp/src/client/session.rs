@@ -24,7 +24,7 @@ use super::exchange::Exchange;
 use super::fault;
 use super::http_client::HttpClient;
 use super::message::{forward_progress, implementation};
-use crate::output;
+use crate::{meta, output};
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
 const MAX_PENDING_REPORTS: usize = 64;
@@ -62,10 +62,11 @@ impl SessionConnection {
         self: Arc<Self>,
         name: &str,
         arguments: JsonObject,
+        key: Option<&str>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params).await.map_err(fault::call_error)?;
+        let (mut call, mut reports) = self.send(params, key).await.map_err(fault::call_error)?;
         let answer = loop {
             tokio::select! {
                 biased;
@@ -84,15 +85,17 @@ impl SessionConnection {
     async fn send(
         self: Arc<Self>,
         params: CallToolRequestParams,
+        key: Option<&str>,
     ) -> Result<(PendingCall, mpsc::Receiver<ProgressNotificationParam>), ServiceError> {
         let request = CallToolRequest::new(params);
+        let mut options = PeerRequestOptions::no_options();
+        if key.is_some() {
+            meta::set_idempotency_key(options.meta.get_or_insert_default(), key);
+        }
         let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
         // Locked while sending, so that no progress report arrives before its receiver is registered.
         let mut readers = self.service.service().0.lock().await;
-        let sent = self.service.send_cancellable_request(
-            ClientRequest::CallToolRequest(request),
-            PeerRequestOptions::no_options(),
-        );
+        let sent = self.service.send_cancellable_request(ClientRequest::CallToolRequest(request), options);
         let handle = sent.await?;
         readers.insert(handle.progress_token.clone(), reporter);
         drop(readers);

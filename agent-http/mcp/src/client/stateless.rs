@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use super::exchange::{self, Answer, Exchange};
 use super::fault::{self, failed};
 use super::message::{forward_progress, implementation, is_same_id};
-use crate::output;
+use crate::{meta as call_meta, output};
 
 /// The revision of this client, and its text.
 const VERSION: ProtocolVersion = ProtocolVersion::V_2026_07_28;
@@ -189,6 +189,7 @@ impl StatelessClient {
         &self,
         name: &str,
         arguments: &JsonObject,
+        key: Option<&str>,
         progress: &dyn Progress,
     ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
         let _permit = self.calls.acquire().await.map_err(|_| failed("the run has ended"))?;
@@ -196,6 +197,7 @@ impl StatelessClient {
         let token = ProgressToken(id.clone());
         let mut meta = CLIENT_META.clone();
         meta.set_progress_token(token.clone());
+        call_meta::set_idempotency_key(&mut meta, key);
         let params = CallParams { meta: &meta, name, arguments };
         let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/call", params };
         let forward = |report: ProgressNotificationParam| {

@@ -139,7 +139,8 @@ impl Features for AgentFeatures {
         call: CallToolRequestParams,
         context: &CallContext<'_>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let reach = self.tool_access(who).await?;
+        let mut reach = self.tool_access(who).await?;
+        reach.context.idempotency_key.clone_from(&context.idempotency_key);
         if !reach.allows(&call.name) {
             return Err(unknown_tool(&call.name));
         }

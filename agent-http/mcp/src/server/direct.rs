@@ -31,6 +31,7 @@ use super::features::{CallContext, Features};
 use super::handler::HandlerState;
 use super::identity::Identity;
 use super::progress::ProgressSender;
+use crate::meta;
 
 const METHOD: &str = "tools/call";
 const VERSION: &str = "2026-07-28";
@@ -47,6 +48,7 @@ pub(super) struct DirectCall {
     call: CallToolRequestParams,
     client_capabilities: ClientCapabilities,
     progress_token: Option<ProgressToken>,
+    idempotency_key: Option<String>,
 }
 
 /// A request's body. Members that are not listed, such as answers to questions of the tool, are not supported here.
@@ -87,7 +89,9 @@ impl DirectCall {
         }
         let mut call = CallToolRequestParams::new(params.name);
         call.arguments = params.arguments;
-        Some(Self { call, client_capabilities, progress_token: params.meta.get_progress_token() })
+        let progress_token = params.meta.get_progress_token();
+        let idempotency_key = meta::idempotency_key(&params.meta);
+        Some(Self { call, client_capabilities, progress_token, idempotency_key })
     }
 
     /// Calls the tool. Dropping the future, or the body of the response, cancels the call.
@@ -99,12 +103,13 @@ impl DirectCall {
         stop: CancellationToken,
         permits: RequestPermits,
     ) -> RmcpResponse {
-        let Self { call, client_capabilities, progress_token } = self;
+        let Self { call, client_capabilities, progress_token, idempotency_key } = self;
         let (sender, mut reports) = progress_token.map(ProgressSender::channel).unzip();
         let mut calling: Calling = Box::pin(async move {
             let _permits = permits;
             let progress: &dyn Progress = sender.as_ref().map_or(&NoProgress, |sender| sender);
-            let client = CallContext { client_capabilities: Some(client_capabilities), progress };
+            let client_capabilities = Some(client_capabilities);
+            let client = CallContext { client_capabilities, idempotency_key, progress };
             shared.call_tool(&who, call, &client, stop.cancelled()).await
         });
         let Some(reports) = &mut reports else { return single(&answer(id, calling.await)) };

@@ -15,6 +15,8 @@ use super::identity::Identity;
 pub struct CallContext<'a> {
     /// Capabilities that the client has declared, if any.
     pub client_capabilities: Option<ClientCapabilities>,
+    /// Idempotency key of the call, from its `_meta`.
+    pub idempotency_key: Option<String>,
     /// Receiver of progress reports; discards them if the client has not asked for any.
     pub progress: &'a dyn Progress,
 }

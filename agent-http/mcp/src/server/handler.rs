@@ -25,6 +25,7 @@ use super::features::{CallContext, Features};
 use super::identity::Identity;
 use super::progress::progress_channel;
 use super::report;
+use crate::meta;
 
 /// Supported protocol versions; the last one has no sessions.
 const SUPPORTED_VERSIONS: &[ProtocolVersion] =
@@ -207,9 +208,10 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let client_capabilities = context.client_capabilities();
+        let idempotency_key = meta::idempotency_key(&context.meta);
         let (progress, sending) = progress_channel(&context);
         let calling = async {
-            let client = CallContext { client_capabilities, progress: &*progress };
+            let client = CallContext { client_capabilities, idempotency_key, progress: &*progress };
             let called = self.shared.call_tool(&self.who, call, &client, context.ct.cancelled()).await;
             drop(progress);
             called

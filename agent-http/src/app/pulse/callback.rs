@@ -5,10 +5,10 @@
 //! | status | meaning | reaction |
 //! |---|---|---|
 //! | 200 | complete, by this call or an earlier one | the occurrence is completed |
-//! | 400, 422 | permanent error: unknown tool, invalid arguments, no backend | the occurrence is discarded |
+//! | 400, 422 | permanent error: unknown tool, invalid arguments, no backend, an outcome that is unknown | the occurrence is discarded |
 //! | 410 | the agent was deleted, or the assignment was deleted or disabled | the job is cancelled |
 //! | 401 | the credential is missing, invalid or expired | retry |
-//! | 409 | the occurrence is being run, or a tool met a concurrent change | retry after `Retry-After` |
+//! | 409 | the occurrence is being run | retry after `Retry-After`; not counted as an attempt |
 //! | 429 | too many callbacks in progress | retry after `Retry-After` |
 //! | 500, 502, 504 | a store, tool or backend failed or timed out | retry |
 
@@ -19,7 +19,8 @@ use agent_core::tool::{FollowUp, ToolOutput};
 use agent_jobs::job::{Delivery, JobPayload};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::assignment;
-use agent_platform::occurrence::{self, ClaimOutcome, OccurrenceClaim, OccurrenceState, OccurrenceWork};
+use agent_platform::journal::{ActiveRun, ClaimOutcome};
+use agent_platform::occurrence::{OccurrenceState, OccurrenceWork};
 use agent_platform::pulse::{JobRequest, PulseError};
 use agent_platform::records::{StoreError, Write};
 use http::StatusCode;
@@ -28,8 +29,8 @@ use tokio::time;
 use tracing::Instrument;
 
 use super::super::{App, answer};
-use super::TAG;
 use super::run::{self, JobEffect};
+use super::{SchedulerLink, TAG};
 use crate::auth::AuthError;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -43,6 +44,8 @@ pub(in crate::app) const MAX_BODY_BYTES: usize = 128 * 1024;
 const LEASE_MARGIN: Duration = Duration::from_secs(30);
 /// Maximum `Retry-After` while an occurrence is being run, so that its end is noticed soon.
 const MAX_BUSY_RETRY_AFTER: Duration = Duration::from_secs(15);
+/// Pause between two looks at the lease of this process while an occurrence runs.
+const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum delay of a follow-up, the same as that of an interval schedule.
 const MIN_FOLLOW_UP_DELAY_MS: u64 = 1_000;
 
@@ -95,17 +98,23 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
     let payload = &delivery.payload;
     let which = (&delivery.job_id, delivery.occurrence);
     let lease = side.deadline + LEASE_MARGIN;
-    let claim = occurrence::claim(&*app.records, &payload.company_id, which, side.now(), lease).await?;
-    match claim {
+    let (run, work) = match side.journals.claim(which, payload, lease).await? {
         ClaimOutcome::Done => return Ok(Completion::AlreadyCompleted),
         ClaimOutcome::Busy(left) => {
             let wait = left.clamp(Duration::from_secs(1), MAX_BUSY_RETRY_AFTER);
             return Err(HttpError::conflict("this occurrence is already in progress").with_retry_after(wait));
         }
-        ClaimOutcome::Claimed(claim, OccurrenceWork::FollowUp(request)) => {
-            schedule_follow_up(app, claim, *request).await?
+        ClaimOutcome::Claimed(run, work) => (run, work),
+    };
+    let worked = async {
+        match work {
+            OccurrenceWork::FollowUp(request) => schedule_follow_up(app, &run, *request).await,
+            OccurrenceWork::Run => run_effect(app, &run, delivery).await,
         }
-        ClaimOutcome::Claimed(claim, OccurrenceWork::Run) => run_effect(app, claim, delivery).await?,
+    };
+    tokio::select! {
+        worked = worked => worked?,
+        () = keep_lease(side) => {}
     }
     if let Some(id) = &payload.assignment_id {
         let whose = (&payload.company_id, &**id);
@@ -117,7 +126,17 @@ async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Re
     Ok(Completion::Completed)
 }
 
-async fn run_effect(app: &App, mut claim: OccurrenceClaim, delivery: &Delivery) -> Result<(), HttpError> {
+/// Extends the lease of this process; does not return.
+async fn keep_lease(side: &SchedulerLink) {
+    loop {
+        time::sleep(LEASE_CHECK_INTERVAL).await;
+        if let Err(error) = side.journals.extend_lease().await {
+            tracing::warn!(%error, "the lease of this process cannot be extended");
+        }
+    }
+}
+
+async fn run_effect(app: &App, run: &ActiveRun, delivery: &Delivery) -> Result<(), HttpError> {
     let side = &app.pulse;
     let effect = match time::timeout(side.deadline, run::run_job(app, delivery)).await {
         Ok(effect) => effect,
@@ -127,21 +146,22 @@ async fn run_effect(app: &App, mut claim: OccurrenceClaim, delivery: &Delivery) 
         }
     };
     match effect {
-        Ok(JobEffect::NotificationWrites(writes)) => commit_done(app, &claim, writes).await,
+        Ok(JobEffect::NotificationWrites(writes)) => commit_done(run, writes).await,
         Ok(JobEffect::ToolCalled(output)) => match requested_follow_up(app, delivery, &output) {
-            None => commit_done(app, &claim, Vec::new()).await,
+            None => commit_done(run, Vec::new()).await,
             Some(request) => {
-                let until = until(app);
-                let mark = OccurrenceState::FollowUp { until, request: Box::new(request.clone()) };
-                claim.record_state(&*app.records, &mark).await?;
-                schedule_follow_up(app, claim, request).await
+                run.record_state(&follow_up_state(app, &request, until(app))).await?;
+                schedule_follow_up(app, run, request).await
             }
         },
+        // The tool's own commit has recorded the occurrence as done.
+        Err(error) if run.is_complete() => {
+            tracing::warn!(%error, "a run failed after its effect");
+            Ok(())
+        }
         Err(error) => {
-            // If the failure cannot be recorded, the claim expires with its lease.
-            if let Err(fault) =
-                claim.record_state(&*app.records, &OccurrenceState::Failed { at: side.now() }).await
-            {
+            // If the failure cannot be recorded, this process or the next one takes the claim over.
+            if let Err(fault) = run.record_state(&OccurrenceState::Failed { at: side.now() }).await {
                 tracing::warn!(error = %fault, "the failure of an occurrence cannot be stored");
             }
             Err(error)
@@ -153,13 +173,17 @@ fn until(app: &App) -> jiff::Timestamp {
     app.pulse.now().saturating_add(LEASE_MARGIN).unwrap_or(jiff::Timestamp::MAX)
 }
 
+fn follow_up_state(app: &App, request: &JobRequest, until: jiff::Timestamp) -> OccurrenceState {
+    let owner = Some(app.pulse.journals.process_id().to_owned());
+    OccurrenceState::FollowUp { until, owner, request: Box::new(request.clone()) }
+}
+
 /// Marks the occurrence as done, in one transaction with the run's writes.
-async fn commit_done(app: &App, claim: &OccurrenceClaim, mut writes: Vec<Write>) -> Result<(), HttpError> {
-    writes.push(claim.state_write(&OccurrenceState::Done { at: app.pulse.now() })?);
-    match app.records.commit(writes).await {
-        Ok(_) => Ok(()),
+async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpError> {
+    match run.complete(writes).await {
+        Ok(()) => Ok(()),
         Err(error @ StoreError::Conflict { .. }) => {
-            let taken = "the claim of the occurrence expired and another attempt took it over";
+            let taken = "the claim of the occurrence ended and another attempt took it over";
             Err(HttpError::conflict(taken).with_retry_after(MAX_BUSY_RETRY_AFTER).with_source(error))
         }
         Err(error) => Err(error.into()),
@@ -189,23 +213,18 @@ fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> O
 
 /// Schedules the follow-up job and marks the occurrence as done. If the scheduler is unavailable, the next attempt
 /// schedules the job without calling the tool again.
-async fn schedule_follow_up(
-    app: &App,
-    mut claim: OccurrenceClaim,
-    request: JobRequest,
-) -> Result<(), HttpError> {
+async fn schedule_follow_up(app: &App, run: &ActiveRun, request: JobRequest) -> Result<(), HttpError> {
     match app.pulse.client()?.schedule_job(&request).await {
         Ok(_) => {}
         Err(error @ (PulseError::Invalid(_) | PulseError::Conflict(_) | PulseError::NotFound)) => {
             tracing::warn!(%error, "the scheduler rejected a follow-up job");
         }
         Err(error) => {
-            let mark = OccurrenceState::FollowUp { until: app.pulse.now(), request: Box::new(request) };
-            claim.record_state(&*app.records, &mark).await?;
+            run.record_state(&follow_up_state(app, &request, app.pulse.now())).await?;
             return Err(error.into());
         }
     }
-    commit_done(app, &claim, Vec::new()).await
+    commit_done(run, Vec::new()).await
 }
 
 pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
@@ -231,6 +250,7 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
             Code::Conflict,
             Code::Gone,
             Code::NoConnector,
+            Code::OutcomeUnknown,
             Code::RateLimited,
             Code::BackendFailed,
             Code::PulseNotConfigured,

@@ -91,10 +91,11 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         todo_list_id: payload.todo_list_id.clone(),
         timezone,
         thread_id: delivery.job_id.as_str().into(),
-        // Equal in all attempts, so that tools can use it as an idempotency key.
+        // Equal in all attempts: the journal of the occurrence and the idempotency keys of its calls are found by it.
         run_id: delivery.occurrence_key().into(),
         caller: Caller::Proactive,
-        granted_tools: None,
+        idempotency_key: Some(delivery.occurrence_key()),
+        ..ExecutionContext::default()
     })
 }
 
@@ -122,8 +123,9 @@ fn tool_error_response(error: ToolError) -> HttpError {
         ToolError::Unknown(_) | ToolError::InvalidArguments(_) | ToolError::NotFound(_) => {
             HttpError::new(Code::InvalidRequest, text)
         }
-        ToolError::Conflict(_) => HttpError::conflict(text),
-        ToolError::Unavailable(_) => HttpError::new(Code::BackendFailed, text),
+        ToolError::OutcomeUnknown(_) => HttpError::new(Code::OutcomeUnknown, text),
+        // Not 409, which is the answer while the occurrence is in progress elsewhere.
+        ToolError::Conflict(_) | ToolError::Unavailable(_) => HttpError::new(Code::BackendFailed, text),
         error => HttpError::internal(error),
     }
 }
@@ -138,6 +140,7 @@ async fn run_agent_turn(
     let message = Message::user(payload.message.clone().unwrap_or_default());
     let turn = TurnRequest {
         thread_id: context.thread_id.clone(),
+        run_id: context.run_id.clone(),
         todo_list_id: payload.todo_list_id.clone(),
         timezone: payload.timezone.clone(),
         trigger: Some(TRIGGER.to_owned()),

@@ -1,11 +1,13 @@
-//! Background maintenance: synchronizes assignments with the scheduler and deletes expired occurrence records.
+//! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
+//! journal entries and the leases of ended processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
-use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState};
+use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
+use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
 use agent_platform::pulse::PulseError;
 use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
@@ -20,8 +22,7 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum number of record pages per pass; the next pass resumes where this one stopped.
 const MAX_PAGES_PER_PASS: usize = 50;
 
-/// Synchronizes assignments and deletes expired occurrence records, starting at once, then after each pause. Runs
-/// until the future is dropped.
+/// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
 pub async fn run_maintenance(app: Arc<App>) {
     let mut walk = MaintenanceCursor::default();
     loop {
@@ -33,7 +34,7 @@ pub async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 3] = [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION];
+const STAGES: [&str; 4] = [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION, JOURNAL_COLLECTION];
 
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
@@ -48,6 +49,7 @@ struct MaintenanceCursor {
 
 async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreError> {
     let mut reachable = app.pulse.client.is_some();
+    delete_expired_leases(&*app.records, app.pulse.now()).await?;
     for _ in 0..MAX_PAGES_PER_PASS {
         if walk.companies.is_empty() {
             walk.companies = app.pulse.inventory.companies(walk.after.as_deref()).await?;
@@ -83,6 +85,9 @@ async fn process_page(
     cursor: Option<String>,
     reachable: &mut bool,
 ) -> Result<Option<String>, StoreError> {
+    if collection.path() == JOURNAL_COLLECTION {
+        return delete_obsolete_entries(&*app.records, &collection.company().into(), cursor).await;
+    }
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor, ..ListQuery::default() };
     let page = app.records.list(collection, &list).await?;
     let ids: Vec<String> = page.records.iter().map(|record| record.id.clone()).collect();

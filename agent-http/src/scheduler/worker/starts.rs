@@ -67,7 +67,7 @@ impl Worker {
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         let (occurrence, attempt, status) = (job.place.occurrence, job.attempt, delivered.status);
         match &delivered.outcome {
-            AttemptOutcome::Succeeded | AttemptOutcome::Gone => {
+            AttemptOutcome::Succeeded | AttemptOutcome::Gone | AttemptOutcome::Deferred { .. } => {
                 tracing::debug!(job = %job.id, occurrence, attempt, status, took_ms, outcome, "delivered");
             }
             AttemptOutcome::Failed { error, .. } | AttemptOutcome::Rejected { error } => {

@@ -98,6 +98,10 @@ fn line(job: &Job) -> String {
     line
 }
 
+fn deferred(retry_after: Option<Duration>) -> AttemptOutcome {
+    AttemptOutcome::Deferred { error: "in progress".to_owned(), retry_after }
+}
+
 /// Derives from `job` one job in each reachable phase at second 10, by name.
 fn job_in_each_phase(job: Job) -> Vec<(&'static str, Job)> {
     let running = claim_for_ten_seconds(&job, 10);
@@ -136,6 +140,7 @@ fn check_steps(job: Job, expected: &ExpectFile) {
             ("succeed", end(&job, AttemptOutcome::Succeeded), 15),
             ("fail", end(&job, failed()), 15),
             ("reject", end(&job, rejected()), 15),
+            ("defer", end(&job, deferred(None)), 15),
             ("gone", end(&job, AttemptOutcome::Gone), 15),
             ("cancel", Step::Cancel, 15),
             ("pause", Step::Pause, 15),
@@ -163,6 +168,26 @@ fn every_step_of_a_job_that_is_due_once() {
 #[test]
 fn every_step_of_a_periodic_job() {
     check_steps(every(10), &expect_file!["tests/periodic.txt"]);
+}
+
+#[test]
+fn a_busy_receiver_costs_no_attempt_for_an_hour() {
+    let mut job = Job { max_attempts: 2, ..once(10) };
+    let mut now = 10;
+    while now < 10 + 3600 {
+        let held = take(&job, claim(now), now);
+        assert_eq!((held.place.occurrence, held.attempt), (1, 1));
+        job = take(&held, end(&held, deferred(Some(Duration::from_secs(100)))), now);
+        assert_eq!((job.state(), job.attempt, job.attempts.len()), (JobState::Retryable, 0, 0));
+        assert_eq!(job.next_run_at(), Some(at(now + 60)), "the receiver's wish has a limit");
+        now += 60;
+    }
+    let held = take(&job, claim(now), now);
+    job = take(&held, end(&held, deferred(None)), now);
+    assert_eq!((job.attempt, job.attempts.len()), (1, 1), "now it counts");
+    let held = take(&job, claim(now + 100), now + 100);
+    let over = take(&held, end(&held, deferred(None)), now + 100);
+    assert_eq!(over.state(), JobState::Discarded);
 }
 
 #[test]
@@ -384,10 +409,12 @@ fn schedules() -> impl Strategy<Value = Schedule> {
 
 fn outcomes() -> impl Strategy<Value = AttemptOutcome> {
     let retry = prop::option::of((0..100_000_u64).prop_map(Duration::from_secs));
+    let deferrals = prop::option::of((0..100_000_u64).prop_map(Duration::from_secs)).prop_map(deferred);
     prop_oneof![
         4 => Just(AttemptOutcome::Succeeded),
         4 => retry.prop_map(|retry_after| AttemptOutcome::Failed { error: "busy".to_owned(), retry_after }),
         2 => Just(rejected()),
+        2 => deferrals,
         1 => Just(AttemptOutcome::Gone),
     ]
 }

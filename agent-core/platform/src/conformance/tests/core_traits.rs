@@ -175,7 +175,7 @@ async fn the_built_in_tools_conform() {
         let records = StagedRecords::new(inner.clone(), scenario);
         let roles = Arc::new(RecordRoleStore::new(inner, Sealer::ephemeral()));
         let pulse: Arc<dyn Pulse> = Arc::new(MemoryPulse::default());
-        let services = ToolServices { messenger: None, pulse: Some(pulse) };
+        let services = ToolServices { pulse: Some(pulse), ..ToolServices::default() };
         let all = Arc::new(builtin_tools(records.clone(), roles, services));
         let role = serde_json::from_value(own_role()).expect("a role");
         let tools = Arc::new(AllowedTools::new(all, allowed_tools(&role, Caller::Session, None)));

@@ -166,4 +166,13 @@ fn hints_are_what_the_protocol_means() {
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
     let names: Vec<_> = specs().iter().map(|spec| spec.name.clone()).collect();
     assert_eq!(names, crate::roles::TOOL_NAMES, "roles may name these tools");
+    let interrupted = by_hint(|spec| {
+        let hints = spec.annotations.expect("hints");
+        !hints.read_only_hint && !hints.idempotent_hint && !is_repeatable(&spec.name)
+    });
+    assert_eq!(
+        interrupted,
+        ["sendMessengerMessage"],
+        "a call of these is not repeated after an interruption"
+    );
 }

@@ -36,7 +36,13 @@ impl FakeMessenger {
 
 #[async_trait]
 impl Messenger for FakeMessenger {
-    async fn call(&self, token: &Secret, method: &str, params: Value) -> Result<Value, MessengerError> {
+    async fn call(
+        &self,
+        token: &Secret,
+        method: &str,
+        params: Value,
+        _: Option<&str>,
+    ) -> Result<Value, MessengerError> {
         let call = (token.expose().to_owned(), method.to_owned(), params);
         self.calls.lock().expect("unpoisoned").push(call);
         let answer = self.answers.lock().expect("unpoisoned").pop();
