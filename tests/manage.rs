@@ -3,6 +3,7 @@
 mod agents;
 mod documents;
 mod identity;
+mod memories;
 mod openapi;
 mod tokens;
 

@@ -12,6 +12,7 @@ mod debug;
 mod documents;
 mod endpoints;
 mod mcp;
+mod memories;
 mod ownership;
 mod pulse;
 mod resource;

@@ -8,12 +8,10 @@
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext
 
-use serde::{Deserialize, Serialize};
-
-use crate::records::{Key, Record, Records, RecordsExt, StoreError};
-use agent_core::ids::{CompanyId, UserId};
+use crate::records::{Record, StoreError};
 
 mod assignments;
+mod companies;
 mod documents;
 mod epics;
 mod file;
@@ -25,9 +23,11 @@ mod plans;
 mod tally;
 mod text;
 mod todos;
+mod users;
 mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
+pub use companies::{CompanyMatch, find_agent_company};
 #[cfg(test)]
 pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
 pub use documents::{
@@ -39,10 +39,10 @@ pub use epics::{EpicSummary, get_epic, list_epic_summaries};
 pub use file::{
     ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, WorkspaceFile, WorkspaceFileError,
 };
-#[cfg(test)]
-pub(crate) use memories::MAX_MEMORIES_PER_FOLDER;
-pub(crate) use memories::MAX_MEMORY_TEXT_BYTES;
-pub use memories::{Memory, create_memory, list_memories, search_memories};
+pub use memories::{
+    MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, MemoryFolder, MemorySelection, create_memory,
+    delete_memories, forget_memory, list_memories, page_memories, search_memories,
+};
 #[cfg(test)]
 pub(crate) use metrics::MAX_METRICS_PER_AGENT;
 pub(crate) use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES};
@@ -63,10 +63,11 @@ pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
+pub use users::{User, UserDeletion, delete_user, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;
 
-/// Collection names. Each agent and folder has its own memory collection below `memories`.
+/// Collection names. Each agent, folder and user has its own memory collection below `memories`.
 pub mod collection {
     /// [`User`](super::User)s.
     pub const USERS: &str = "users";
@@ -88,39 +89,6 @@ pub mod collection {
     pub const NOTIFICATIONS: &str = "notifications";
     /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
-}
-
-/// User of the platform.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct User {
-    /// Identifier of the user.
-    pub id: UserId,
-    /// Company of the user.
-    pub company_id: CompanyId,
-    /// IANA time zone in which dates are interpreted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timezone: Option<String>,
-    /// Enables document search in the user's turns; see [`User::allows_rag`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rag_enabled: Option<bool>,
-}
-
-impl User {
-    /// Returns true if documents may be searched in the user's turns, which is the default.
-    pub fn allows_rag(&self) -> bool {
-        self.rag_enabled.unwrap_or(true)
-    }
-}
-
-/// Returns the user, or `None` if the company has no such user.
-pub async fn get_user(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    id: &UserId,
-) -> Result<Option<User>, StoreError> {
-    let key = Key::new(company_id, collection::USERS, id.as_str())?;
-    Ok(records.get_as(&key).await?.map(|record| record.value))
 }
 
 /// Error of a workspace operation.
@@ -187,7 +155,7 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::{ListQuery, Precondition};
+    use crate::records::{Key, ListQuery, Precondition, RecordsExt};
 
     #[test]
     fn a_user_is_found_in_the_own_company_alone() {
@@ -213,8 +181,10 @@ mod tests {
         send(get_user(&records, &"c".into(), &"u".into()));
         send(get_document(&records, &"c".into(), "d"));
         send(get_documents(&records, &"c".into(), &[]));
-        send(list_memories(&records, &"c".into(), &"a".into(), None, 1));
-        send(create_memory(&records, &"c".into(), &"a".into(), None, "x"));
+        let folder = MemoryFolder::of_user(&agent_core::role::RoleBlock::default(), &"u".into());
+        send(list_memories(&records, &folder, 1));
+        send(create_memory(&records, &folder, "x"));
+        send(delete_memories(&records, &"c".into(), MemorySelection::User(&"u".into())));
         send(get_todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
         send(append_document(&records, &"c".into(), "d", "x", None));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_platform::records::{ListQuery, Precondition, StoreError};
+use agent_platform::workspace::{MemorySelection, delete_memories};
 use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -99,7 +100,7 @@ impl Resource for Agents {
         Ok(found.map(|found| found.version))
     }
 
-    /// Removes tokens and assignments of a deleted agent with the same id, which must not apply to the new one.
+    /// Removes tokens, assignments and memory of a deleted agent with the same id, which must not apply to the new one.
     async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
         Ok(self.remove_dependents(id).await?)
     }
@@ -138,10 +139,13 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens and deletes its assignments.
+    /// Revokes the agent's tokens, and deletes its assignments and its memory.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
-        tokens::revoke_all(&self.app, &self.principal.company_id, &id.into()).await?;
-        assignments::delete_all(&self.app, &self.principal.company_id, &id.into()).await
+        let (company_id, id) = (&self.principal.company_id, id.into());
+        tokens::revoke_all(&self.app, company_id, &id).await?;
+        assignments::delete_all(&self.app, company_id, &id).await?;
+        let memory = MemorySelection::Agent(&id);
+        delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }
 
     /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
@@ -178,8 +182,12 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteAgent", AGENTS_TAG, "Deletes an agent owned by the caller and revokes its tokens.")
-        .conditional_write(&["If-Match"])
-        .empty_response(204, "The agent was deleted.")
-        .problems(&[Code::NotFound])
+    Operation::new(
+        "deleteAgent",
+        AGENTS_TAG,
+        "Deletes an agent owned by the caller with its memory, and revokes its tokens.",
+    )
+    .conditional_write(&["If-Match"])
+    .empty_response(204, "The agent was deleted.")
+    .problems(&[Code::NotFound])
 }

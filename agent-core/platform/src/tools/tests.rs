@@ -88,7 +88,7 @@ fn demo() -> Value {
             {"id": "a", "companyId": "c", "content": {"documentIds": ["d1", "gone"], "ragDocumentIds": ["d2", "d1"],
                 "memoryFolder": "notes", "tools": ["readEpics", "getEpicDetails"],
                 "widgetTools": ["listDocs", "getDoc", "createDoc", "appendDoc", "readMetrics", "recordMetric",
-                    "remember", "recall", "readTodos", "readEpics", "sendNotification", "readNotifications"]}},
+                    "remember", "recall", "forget", "readTodos", "readEpics", "sendNotification", "readNotifications"]}},
             {"id": "b", "companyId": "c"}
         ],
         "documents": [
@@ -318,12 +318,21 @@ fn memory() {
     assert_eq!(recall(&ada(), json!({"query": "TEA"})), Ok(json!({"memories": [memory]})));
     assert_eq!(recall(&ada(), json!({"query": "coffee"})), Ok(json!({"memories": []})));
     // The prompt's memory layer reads the same folder.
-    let folder =
-        ready(crate::workspace::list_memories(&*world.records, &"c".into(), &"a".into(), Some("notes"), 10));
-    assert_eq!(folder.expect("read").len(), 1);
-    let other = ExecutionContext { agent_id: "b".into(), ..ada() };
-    assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));
-    for (name, arguments) in [("recall", json!({})), ("remember", json!({"text": "x"}))] {
+    let role = serde_json::from_value(demo()["agents"][0].clone()).expect("a role");
+    let folder = crate::workspace::MemoryFolder::of_user(&role, &"ada".into());
+    let shown = ready(crate::workspace::list_memories(&*world.records, &folder, 10));
+    assert_eq!(shown.expect("read").len(), 1);
+    let bob = ExecutionContext { user_id: "bob".into(), ..ada() };
+    for other in [ExecutionContext { agent_id: "b".into(), ..ada() }, bob.clone()] {
+        assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));
+    }
+    let one = json!({"id": memory["id"]});
+    let absent = Err(format!("there is no memory {}", memory["id"]));
+    assert_eq!(world.call(&bob, "forget", one.clone()), absent);
+    assert_eq!(world.call_ok(&ada(), "forget", one.clone()), json!({"forgotten": memory["id"]}));
+    assert_eq!(world.call(&ada(), "forget", one.clone()), absent);
+    assert_eq!(recall(&ada(), json!({})), Ok(json!({"memories": []})));
+    for (name, arguments) in [("recall", json!({})), ("remember", json!({"text": "x"})), ("forget", one)] {
         let told = world.call(&visitor(), name, arguments.clone());
         assert_eq!(told, Err("memory is not available to visitors".to_owned()));
         let nobody = ExecutionContext { agent_id: "none".into(), ..ada() };

@@ -40,7 +40,9 @@ fn documented_access(name: &str) -> &'static str {
         "readMetrics" => "users: all metrics of the company; visitors: those that the agent has recorded",
         "recordMetric" => "all callers that the role allows",
         "readNotifications" | "sendNotification" => "all callers, their own notifications",
-        "remember" | "recall" => "users, in the agent's memory folder; not visitors",
+        "remember" | "recall" | "forget" => {
+            "users, in the agent's memory folder of the user, or of the company if `memoryScope` is `company`; not visitors"
+        }
         "sendMessengerMessage" => "all callers that the role allows, as the agent's bot",
         "scheduleTool" | "cancelScheduledTool" => {
             "users, for tools of this agent and their own jobs of this agent; not visitors"
@@ -160,7 +162,7 @@ fn hints_are_what_the_protocol_means() {
     ];
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
-    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
+    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "forget", "updatePlan", "updateTodo"]);
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
     assert_eq!(specs().len(), 21);
 }

@@ -30,7 +30,7 @@ pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
         + file.todo_lists.len()
         + file.memories.len()
         + file.assignments.len();
-    3 * file.agents.len() + one_each + entries
+    2 * file.agents.len() + one_each + entries
 }
 
 impl WorkspaceFile {
@@ -43,9 +43,8 @@ impl WorkspaceFile {
     /// of times.
     ///
     /// # Errors
-    /// [`StoreError::IdTaken`] if an agent of another company has the same id; [`StoreError::NotConfigured`] for
-    /// a secret without an encryption key; [`StoreError::Invalid`] if a todo list would become too long; otherwise the
-    /// store's own errors. Nothing is written on an error.
+    /// [`StoreError::NotConfigured`] for a secret without an encryption key; [`StoreError::Invalid`] if a todo list
+    /// would become too long; otherwise the store's own errors. Nothing is written on an error.
     pub async fn apply(&self, roles: &RecordRoleStore) -> Result<ImportSummary, StoreError> {
         let things = self.things()?;
         let keys: Vec<Key> = things.iter().flat_map(ImportItem::keys).collect();
