@@ -9,6 +9,7 @@ mod chat;
 mod credential;
 mod cron;
 mod debug;
+mod document_versions;
 mod documents;
 mod endpoints;
 mod mcp;

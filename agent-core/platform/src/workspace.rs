@@ -12,6 +12,7 @@ use crate::records::{Record, StoreError};
 
 mod assignments;
 mod companies;
+mod document_versions;
 mod documents;
 mod epics;
 mod file;
@@ -28,11 +29,15 @@ mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
 pub use companies::{CompanyMatch, find_agent_company};
+pub use document_versions::{
+    DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
+    list_document_versions, restore_document, save_document,
+};
 #[cfg(test)]
 pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
 pub use documents::{
-    Document, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document, get_document,
-    get_documents, list_document_summaries,
+    Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document,
+    get_document, get_documents, list_document_summaries,
 };
 pub(crate) use documents::{get_document_summaries, require_document};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
@@ -63,7 +68,7 @@ pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
-pub use users::{User, UserDeletion, delete_user, get_user};
+pub use users::{CompanyRole, User, UserDeletion, delete_user, get_company_role, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;
 
@@ -73,6 +78,8 @@ pub mod collection {
     pub const USERS: &str = "users";
     /// [`Document`](super::Document)s.
     pub const DOCUMENTS: &str = "documents";
+    /// [`DocumentVersion`](super::DocumentVersion)s, in one collection per document below this one.
+    pub(crate) const DOCUMENT_VERSIONS: &str = "documentVersions";
     /// [`Memory`](super::Memory) entries.
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.
@@ -104,6 +111,14 @@ pub enum WorkspaceError {
         /// Kind of the item.
         what: &'static str,
         /// Requested identifier.
+        id: String,
+    },
+    /// The user may read the item, but not change it.
+    #[error("only the owner of the {what} {id:?} or an admin of the company may change it")]
+    Forbidden {
+        /// Kind of the item.
+        what: &'static str,
+        /// Identifier of the item.
         id: String,
     },
     /// A value is invalid.
@@ -160,7 +175,13 @@ mod tests {
     #[test]
     fn a_user_is_found_in_the_own_company_alone() {
         let records = MemoryRecords::default();
-        let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
+        let ada = User {
+            id: "ada".into(),
+            company_id: "c".into(),
+            timezone: None,
+            rag_enabled: Some(false),
+            role: None,
+        };
         let key = Key::new("c", collection::USERS, "ada").expect("a key");
         let find = |company: &str| {
             let (company, user) = (company.into(), "ada".into());
@@ -187,7 +208,8 @@ mod tests {
         send(delete_memories(&records, &"c".into(), MemorySelection::User(&"u".into())));
         send(get_todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
-        send(append_document(&records, &"c".into(), "d", "x", None));
+        let editor = DocumentEditor { user_id: "u".into(), role: CompanyRole::Editor };
+        send(append_document(&records, &"c".into(), "d", ("x", None), (&editor.user_id, |_| true)));
         send(update_plan(&records, &context, None, "x", None));
         send(list_metrics(&records, &"c".into(), &MetricFilter::default(), &ListQuery::default()));
         send(WorkspaceFile::default().apply(&roles));

@@ -57,7 +57,7 @@ impl<const SHARED: bool> Listing for Memories<SHARED> {
         let role = load_in_company(&app, &principal, params.get("id")?).await?.value;
         let folder = if SHARED {
             if role.content.memory_scope != Some(MemoryScope::Company) {
-                check_owner(&principal, &role)?;
+                check_owner(&app, &principal, &role).await?;
             }
             MemoryFolder::of_company(&role)
         } else {
@@ -85,7 +85,7 @@ impl<const SHARED: bool> Resource for Memories<SHARED> {
     }
 
     async fn authorize_put(&self, _: &str) -> Result<(), HttpError> {
-        self.check_writable()
+        self.check_writable().await
     }
 
     async fn validate(&self, id: &str, mut given: Map<String, Value>) -> Result<Memory, HttpError> {
@@ -128,7 +128,7 @@ impl<const SHARED: bool> Resource for Memories<SHARED> {
     }
 
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
-        self.check_writable()?;
+        self.check_writable().await?;
         Ok(self.load(id).await?.version)
     }
 
@@ -148,8 +148,8 @@ impl<const SHARED: bool> Memories<SHARED> {
     }
 
     /// Checks that the caller may change the entries.
-    fn check_writable(&self) -> Result<(), HttpError> {
-        if SHARED { check_owner(&self.principal, &self.role) } else { Ok(()) }
+    async fn check_writable(&self) -> Result<(), HttpError> {
+        if SHARED { check_owner(&self.app, &self.principal, &self.role).await } else { Ok(()) }
     }
 }
 
@@ -160,7 +160,7 @@ pub(super) async fn delete_all<const SHARED: bool>(
 ) -> HandlerResult {
     let RequestContext { state, params, .. } = context;
     let memories = Memories::<SHARED>::open(state, principal, &params).await?;
-    memories.check_writable()?;
+    memories.check_writable().await?;
     let Memories { app, principal, role, .. } = &memories;
     let selection = if SHARED {
         MemorySelection::AgentShared(&role.id)

@@ -89,7 +89,8 @@ mod tests {
         ] {
             let [id, company_id, title, text] = [id, company, title, text].map(str::to_owned);
             let key = Key::new(company, collection::DOCUMENTS, id.as_str()).expect("a key");
-            let document = Document { id, company_id: company_id.into(), title, text };
+            let company_id = company_id.into();
+            let document = Document { id, company_id, title, text, ..Document::default() };
             records.put_as(&key, &document, Precondition::Absent).await.expect("puts");
         }
         let layer = DocumentsLayer::new(Arc::new(records), Arc::new(PartCache::default()));

@@ -500,3 +500,57 @@ fn a_failure_tells_the_model_what_it_can_mend() {
         );
     }
 }
+
+#[test]
+fn documents_of_others_are_appended_to_by_right_or_by_the_agents_owner() {
+    let document = |id: &str, owner: &str| json!({"id": id, "companyId": "c", "ownerId": owner, "text": "x"});
+    let agent = |id: &str, owner: &str| {
+        json!({"id": id, "companyId": "c", "ownerId": owner, "content": {
+            "documentIds": ["of-ada", "of-bob"], "widgetTools": ["appendDoc"]}})
+    };
+    let world = ToolFixture::new(&json!({
+        "users": [{"id": "eve", "companyId": "c", "role": "admin"}, {"id": "gus", "companyId": "c", "role": "viewer"}],
+        "agents": [agent("a", "ada"), agent("operators", "")],
+        "documents": [document("of-ada", "ada"), document("of-bob", "bob"), document("other", "bob"),
+            {"id": "all", "companyId": "c"}]
+    }));
+    let append = |agent: &str, user: &str, caller, id: &str| {
+        let context = ExecutionContext {
+            agent_id: agent.into(),
+            user_id: user.into(),
+            company_id: "c".into(),
+            caller,
+            ..ada()
+        };
+        world.call(&context, "appendDoc", json!({"id": id, "text": "y"})).is_ok()
+    };
+    let visitor = Caller::Widget;
+    for (agent, user, caller, id, expected) in [
+        ("a", "ada", Caller::Session, "of-ada", true),
+        ("a", "ada", Caller::Session, "of-bob", false),
+        ("a", "bob", Caller::Session, "of-bob", true),
+        // The agent's owner may change the document and has named it.
+        ("a", "gus", Caller::Session, "of-ada", true),
+        ("a", "widget:1", visitor, "of-ada", true),
+        ("a", "widget:1", visitor, "of-bob", false),
+        ("a", "bob", Caller::Session, "other", true),
+        ("a", "ada", Caller::Session, "other", false),
+        ("a", "eve", Caller::Session, "other", true),
+        ("a", "ada", Caller::Session, "all", true),
+        ("a", "gus", Caller::Session, "all", false),
+        ("operators", "gus", Caller::Session, "of-bob", true),
+        ("operators", "widget:1", visitor, "of-bob", true),
+        ("operators", "widget:1", visitor, "other", false),
+        ("operators", "gus", Caller::Session, "other", false),
+    ] {
+        assert_eq!(append(agent, user, caller, id), expected, "{agent} {user} {id}");
+    }
+    let create = |user: &str| {
+        let context = ExecutionContext { user_id: user.into(), ..ada() };
+        world.call(&context, "createDoc", json!({"title": "T", "text": "x"}))
+    };
+    assert!(create("gus").is_err());
+    let made = create("ada").expect("created")["doc"]["id"].as_str().expect("an id").to_owned();
+    let stored = ready(crate::workspace::get_document(&*world.records, &"c".into(), &made));
+    assert_eq!(stored.expect("read").expect("there").value.owner_id, Some("ada".into()));
+}

@@ -1,5 +1,6 @@
 //! Users of the platform.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::memories::{MemorySelection, clear, delete_memories};
@@ -24,6 +25,33 @@ pub struct User {
     /// Enables document search in the user's turns; see [`User::allows_rag`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rag_enabled: Option<bool>,
+    /// Role in the company; absent means `editor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<CompanyRole>,
+}
+
+/// Role of a user in the company, which decides what the user may change besides own items.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum CompanyRole {
+    /// Chats with the company's agents and reads its documents.
+    Viewer,
+    /// Creates agents and documents, and changes those that the user owns.
+    #[default]
+    Editor,
+    /// Changes all agents and documents of the company and hands them over.
+    Admin,
+}
+
+impl CompanyRole {
+    /// Returns true if a user of this role may change an item; `is_owner` is true if the user owns it.
+    pub fn may_change(self, is_owner: bool) -> bool {
+        match self {
+            Self::Viewer => false,
+            Self::Editor => is_owner,
+            Self::Admin => true,
+        }
+    }
 }
 
 impl User {
@@ -41,6 +69,20 @@ pub async fn get_user(
 ) -> Result<Option<User>, StoreError> {
     let key = Key::new(company_id, collection::USERS, id.as_str())?;
     Ok(records.get_as(&key).await?.map(|record| record.value))
+}
+
+/// Returns the role of a user in the company; that of a user without a record is the default.
+pub async fn get_company_role(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    user_id: &UserId,
+) -> Result<CompanyRole, StoreError> {
+    match get_user(records, company_id, user_id).await {
+        Ok(user) => Ok(user.and_then(|user| user.role).unwrap_or_default()),
+        // An invalid id is that of no user.
+        Err(StoreError::Invalid(_)) => Ok(CompanyRole::default()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Numbers of records that [`delete_user`] has deleted.

@@ -342,8 +342,17 @@ impl Cell<'_> {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let own_people = context.caller != Caller::Widget;
         let value: Value = serde_json::from_str(value).expect("JSON");
+        let reaches_document = |id: &str| {
+            let same = |planted: &&SeededRecord| {
+                (planted.key.company(), planted.key.collection().path(), planted.key.id())
+                    == (key.company(), collection::DOCUMENTS, id)
+            };
+            self.planted.iter().find(same).is_some_and(|planted| planted.is_reached_in(context))
+        };
         key.company() == context.company_id.as_str()
             && match parts[..] {
+                // The version that an append has replaced.
+                [collection::DOCUMENT_VERSIONS, document] => reaches_document(document),
                 [collection::DOCUMENTS] => own_people,
                 [collection::METRICS] => value["agentId"] == context.agent_id.as_str(),
                 [collection::MEMORIES, agent, "default", user] => {

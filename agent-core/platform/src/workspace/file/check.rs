@@ -42,7 +42,7 @@ impl FileChecker<'_> {
         let writes = super::import::max_writes(self.file);
         if writes > MAX_WRITES {
             let fault = format!(
-                "the import needs {writes} writes (two for each agent, one for each other item); the limit is {MAX_WRITES}: split the file"
+                "the import needs {writes} writes (two for each agent and document, one for each other item); the limit is {MAX_WRITES}: split the file"
             );
             self.fault(JsonPath::default(), fault);
         }
@@ -87,11 +87,17 @@ impl FileChecker<'_> {
     }
 
     fn documents(&mut self) {
+        let users = companies(self.file.users.iter().map(|user| (user.id.as_str(), &user.company_id)));
         let mut seen = HashSet::new();
         for (i, document) in self.file.documents.iter().enumerate() {
             let at = JsonPath::default().field("documents").index(i);
             self.identified(&at, &document.id, &document.company_id);
             self.unique(&mut seen, (&document.company_id, &document.id), &at);
+            if let Some(owner_id) = &document.owner_id {
+                let owner = at.clone().field("ownerId");
+                self.id(owner.clone(), owner_id);
+                self.same_company(owner, "user", owner_id, &document.company_id, &users);
+            }
             self.fits(at, document);
         }
     }

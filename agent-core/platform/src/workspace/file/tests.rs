@@ -267,6 +267,29 @@ fn what_is_exported_is_imported_and_exported_again() {
 }
 
 #[test]
+fn an_imported_document_keeps_its_owner_and_its_replaced_version() {
+    let (roles, records) = store();
+    let file = |document: Value| parsed(&json!({ "documents": [document] }).to_string());
+    let import = |document: Value| ready(file(document).apply(&roles));
+    import(json!({"id": "d", "companyId": "c", "ownerId": "ada", "title": "T", "text": "one"}));
+    let again = json!({"id": "d", "companyId": "c", "title": "T", "text": "one"});
+    assert_eq!(import(again.clone()), counts(0, 0, 1));
+    let mut changed = again;
+    changed["text"] = "two".into();
+    assert_eq!(import(changed.clone()), counts(0, 1, 0));
+    let stored = || ready(get_document(&*records, &"c".into(), "d")).expect("there").value;
+    assert_eq!(
+        (stored().text.as_str(), stored().owner_id.as_deref(), stored().revision),
+        ("two", Some("ada"), 1)
+    );
+    let kept = ready(crate::workspace::get_document_version(&*records, &"c".into(), "d", 0)).expect("kept");
+    assert_eq!(kept.text, "one");
+    changed["ownerId"] = "bob".into();
+    assert_eq!(import(changed), counts(0, 1, 0));
+    assert_eq!(stored().owner_id.as_deref(), Some("bob"));
+}
+
+#[test]
 fn what_no_import_would_take_is_not_exported() {
     let records = MemoryRecords::default();
     let text = "x".repeat(crate::records::MAX_VALUE_BYTES - 100);
@@ -280,12 +303,7 @@ fn what_no_import_would_take_is_not_exported() {
     assert!(WorkspaceFile::export(&records, Some(&"c1".into())).now_or_never().expect("no wait").is_ok());
 
     let odd = WorkspaceFile {
-        documents: vec![Document {
-            id: String::new(),
-            company_id: "c".into(),
-            title: "".into(),
-            text: "".into(),
-        }],
+        documents: vec![Document { company_id: "c".into(), ..Document::default() }],
         ..WorkspaceFile::default()
     };
     let error = odd.to_text().expect_err("an import would refuse it");
