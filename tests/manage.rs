@@ -4,7 +4,9 @@ mod agents;
 mod documents;
 mod identity;
 mod limits;
+mod memories;
 mod openapi;
+mod sharing;
 mod tokens;
 
 use agentd::stores::Stores;
@@ -17,6 +19,9 @@ use crate::support::server::{self, Server, session_token};
 const OWNER: (&str, &str) = ("u1", "c1");
 const COLLEAGUE: (&str, &str) = ("u2", "c1");
 const STRANGER: (&str, &str) = ("u3", "c2");
+/// An admin and a viewer of the owner's company.
+const ADMIN: (&str, &str) = ("boss", "c1");
+const VIEWER: (&str, &str) = ("guest", "c1");
 
 /// Secrets that no response may contain.
 const SECRETS: &[&str] =
@@ -25,6 +30,11 @@ const SECRETS: &[&str] =
 /// Returns a workspace of two companies.
 fn workspace() -> Value {
     json!({
+        "users": [
+            {"id": "boss", "companyId": "c1", "role": "admin"},
+            {"id": "guest", "companyId": "c1", "role": "viewer"},
+            {"id": "boss", "companyId": "c2", "role": "admin"}
+        ],
         "agents": [
             {"id": "a1", "name": "Agent", "ownerId": "u1", "companyId": "c1",
                 "content": {"systemPrompt": "Be brief.", "messengerToken": "bot-canary",

@@ -70,6 +70,9 @@ pub struct RoleContent {
     /// The folder of the agent's memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_folder: Option<String>,
+    /// Owner of the entries of the agent's memory; absent means `user`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_scope: Option<MemoryScope>,
     /// The other agents that this agent may consult.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub council: Option<Council>,
@@ -173,6 +176,18 @@ pub struct CouncilMember {
     /// The member's field of expertise.
     #[serde(default)]
     pub expertise: String,
+}
+
+/// Owner of the entries of an agent's memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum MemoryScope {
+    /// Each user has entries of their own, which no other user's prompt contains.
+    #[default]
+    User,
+    /// All users of the company share the entries.
+    Company,
 }
 
 /// Placement of retrieved fragments in the prompt.

@@ -15,9 +15,6 @@ pub enum StoreError {
         /// The version found.
         found: Option<u64>,
     },
-    /// The identifier must be unique among all companies and belongs to another one.
-    #[error("the id {0:?} is already in use")]
-    IdTaken(String),
     /// A key, cursor or value that the store cannot accept; the text names it.
     #[error("{0}")]
     Invalid(String),

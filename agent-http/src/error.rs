@@ -435,7 +435,6 @@ impl From<StoreError> for HttpError {
             StoreError::Conflict { .. } => {
                 Self::conflict("concurrent modification: the resource has changed").with_source(error)
             }
-            StoreError::IdTaken(_) => Self::conflict("this id is already in use").with_source(error),
             StoreError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
             StoreError::TooLarge { .. } => Self::new(Code::PayloadTooLarge, error.to_string()),
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),

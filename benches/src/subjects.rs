@@ -263,8 +263,7 @@ impl Bench {
             |id: &str| json!({"id": id, "companyId": COMPANY, "title": id, "text": "Some text. ".repeat(40)});
         workspace["documents"] = json!([text("hours"), text("prices")]);
         let agent = format!("agent-{}", Behaviour::First);
-        workspace["memories"] =
-            json!([{"id": "m", "companyId": COMPANY, "agentId": agent, "text": "Likes tea."}]);
+        workspace["memories"] = json!([{"id": "m", "companyId": COMPANY, "agentId": agent, "userId": USER, "text": "Likes tea."}]);
         let mut command = Command::new(program);
         command.arg(store).arg(self.file(&workspace)?).env_clear();
         command.env("SESSION_SECRET", SESSION_SECRET).env("DATA_SECRET", DATA_SECRET);

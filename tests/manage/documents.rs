@@ -15,14 +15,17 @@ async fn a_document_is_made_read_changed_and_deleted() {
     assert_eq!(response.headers()["location"], path);
     let first = entity_tag(&response);
     let saved = expect_json(response, 201).await;
-    assert_eq!(saved, json!({"id": "n 1", "companyId": "c1", "title": "New", "text": "One."}));
+    assert_eq!(
+        saved,
+        json!({"id": "n 1", "companyId": "c1", "ownerId": "u1", "title": "New", "text": "One.", "updatedBy": "u1"})
+    );
     let response = bench.get(COLLEAGUE, path).await;
     assert_eq!(entity_tag(&response), first);
     assert_eq!(expect_json(response, 200).await, saved);
 
     let longer = json!({"title": "New", "text": "One. Two."});
     let condition = [("if-match", &*first)];
-    let response = bench.send(COLLEAGUE, "PUT", path, &condition, Some(&longer)).await;
+    let response = bench.send(OWNER, "PUT", path, &condition, Some(&longer)).await;
     let second = entity_tag(&response);
     assert_eq!(expect_json(response, 200).await["text"], "One. Two.");
     for method in ["PUT", "DELETE"] {

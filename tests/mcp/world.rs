@@ -211,7 +211,7 @@ impl McpTestServer {
             address,
             parse_origins("https://app.example").expect("an origin"),
         );
-        let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone()));
+        let legacy = setup.legacy.then(|| LegacyQuery::new(roles.clone(), records.clone()));
         let limits = McpServerLimits {
             json_depth: 64,
             timeout: setup.timeout,

@@ -11,7 +11,8 @@ use crate::support::{expect_problem, text_of};
 fn with_tools(workspace: &mut Value) {
     workspace["agents"][0]["content"]["widgetTools"] = json!(["readTodos", "createTodo"]);
     workspace["memories"] = json!([
-        {"id": "m1", "companyId": "c1", "agentId": "a1", "text": "memory-canary"}
+        {"id": "m1", "companyId": "c1", "agentId": "a1", "userId": "u1", "text": "memory-canary"},
+        {"id": "m2", "companyId": "c1", "agentId": "a1", "text": "memory-canary"}
     ]);
     workspace["todoLists"][0]["todos"][0]["title"] = "todo-canary".into();
 }

@@ -26,7 +26,7 @@ pub(crate) use secrets::secret_fields;
 /// The contract, held by `conformance::role_store`:
 ///
 /// - an agent of another company is as absent as one that never was, and so is one whose id none can have;
-/// - an agent's id is unique among all companies;
+/// - an agent's id is unique within its company: two companies may have agents of the same id;
 /// - a role is replaced whole, its secrets by the rule of [`merge_secrets`], and the next read gives it;
 /// - a write whose precondition does not hold changes nothing;
 /// - secrets are given by [`role`](RoleSource::role) alone, to the code that sends them.
@@ -65,13 +65,12 @@ pub trait RoleStore: RoleSource {
     /// stored value; see [`merge_secrets`].
     ///
     /// # Errors
-    /// [`StoreError::IdTaken`] if another company has the id, [`StoreError::Conflict`] if the precondition does not
-    /// hold, [`StoreError::Invalid`] for an invalid id, [`StoreError::NotConfigured`] for a secret without a key to
-    /// seal it.
+    /// [`StoreError::Conflict`] if the precondition does not hold, [`StoreError::Invalid`] for an invalid id,
+    /// [`StoreError::NotConfigured`] for a secret without a key to seal it.
     async fn put_role(&self, role: RoleBlock, precondition: Precondition) -> Result<u64, StoreError>;
 
-    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. Data that the agent
-    /// created, such as its memory, stays.
+    /// Deletes a role with its secrets and returns true if it existed. Its id becomes free. What belongs to the agent,
+    /// such as its memory and its tokens, is deleted by the caller.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] if the precondition does not hold.

@@ -8,12 +8,11 @@
 //!
 //! [`ExecutionContext`]: agent_core::tool::ExecutionContext
 
-use serde::{Deserialize, Serialize};
-
-use crate::records::{Key, Record, Records, RecordsExt, StoreError};
-use agent_core::ids::{CompanyId, UserId};
+use crate::records::{Record, StoreError};
 
 mod assignments;
+mod companies;
+mod document_versions;
 mod documents;
 mod epics;
 mod file;
@@ -26,14 +25,20 @@ mod search;
 mod tally;
 mod text;
 mod todos;
+mod users;
 mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
+pub use companies::{CompanyMatch, find_agent_company};
+pub use document_versions::{
+    DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
+    list_document_versions, restore_document, save_document,
+};
 #[cfg(test)]
 pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
 pub use documents::{
-    Document, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document, get_document,
-    get_documents, list_document_summaries,
+    Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document,
+    get_document, get_documents, list_document_summaries,
 };
 pub(crate) use documents::{get_document_summaries, require_document};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
@@ -41,10 +46,10 @@ pub use file::{
     ExportError, FileFault, FreeFormItem, ImportSummary, MAX_FILE_BYTES, ReferenceError, WorkspaceFile,
     WorkspaceFileError,
 };
-#[cfg(test)]
-pub(crate) use memories::MAX_MEMORIES_PER_FOLDER;
-pub(crate) use memories::MAX_MEMORY_TEXT_BYTES;
-pub use memories::{Memory, create_memory, list_memories, search_memories};
+pub use memories::{
+    MAX_MEMORIES_PER_FOLDER, MAX_MEMORY_TEXT_BYTES, Memory, MemoryFolder, MemorySelection, create_memory,
+    delete_memories, forget_memory, list_memories, page_memories, search_memories,
+};
 #[cfg(test)]
 pub(crate) use metrics::MAX_METRICS_PER_AGENT;
 pub(crate) use metrics::{MAX_METRIC_NAME_BYTES, MAX_METRIC_UNIT_BYTES};
@@ -66,15 +71,18 @@ pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
+pub use users::{CompanyRole, User, UserDeletion, delete_user, get_company_role, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;
 
-/// Collection names. Each agent and folder has its own memory collection below `memories`.
+/// Collection names. Each agent, folder and user has its own memory collection below `memories`.
 pub mod collection {
     /// [`User`](super::User)s.
     pub const USERS: &str = "users";
     /// [`Document`](super::Document)s.
     pub const DOCUMENTS: &str = "documents";
+    /// [`DocumentVersion`](super::DocumentVersion)s, in one collection per document below this one.
+    pub(crate) const DOCUMENT_VERSIONS: &str = "documentVersions";
     /// [`Memory`](super::Memory) entries.
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.
@@ -93,39 +101,6 @@ pub mod collection {
     pub(crate) const TALLIES: &str = "tallies";
 }
 
-/// User of the platform.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct User {
-    /// Identifier of the user.
-    pub id: UserId,
-    /// Company of the user.
-    pub company_id: CompanyId,
-    /// IANA time zone in which dates are interpreted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timezone: Option<String>,
-    /// Enables document search in the user's turns; see [`User::allows_rag`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rag_enabled: Option<bool>,
-}
-
-impl User {
-    /// Returns true if documents may be searched in the user's turns, which is the default.
-    pub fn allows_rag(&self) -> bool {
-        self.rag_enabled.unwrap_or(true)
-    }
-}
-
-/// Returns the user, or `None` if the company has no such user.
-pub async fn get_user(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    id: &UserId,
-) -> Result<Option<User>, StoreError> {
-    let key = Key::new(company_id, collection::USERS, id.as_str())?;
-    Ok(records.get_as(&key).await?.map(|record| record.value))
-}
-
 /// Error of a workspace operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -139,6 +114,14 @@ pub enum WorkspaceError {
         /// Kind of the item.
         what: &'static str,
         /// Requested identifier.
+        id: String,
+    },
+    /// The user may read the item, but not change it.
+    #[error("only the owner of the {what} {id:?} or an admin of the company may change it")]
+    Forbidden {
+        /// Kind of the item.
+        what: &'static str,
+        /// Identifier of the item.
         id: String,
     },
     /// A value is invalid.
@@ -190,12 +173,18 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::{ListQuery, Precondition};
+    use crate::records::{Key, ListQuery, Precondition, RecordsExt};
 
     #[test]
     fn a_user_is_found_in_the_own_company_alone() {
         let records = MemoryRecords::default();
-        let ada = User { id: "ada".into(), company_id: "c".into(), timezone: None, rag_enabled: Some(false) };
+        let ada = User {
+            id: "ada".into(),
+            company_id: "c".into(),
+            timezone: None,
+            rag_enabled: Some(false),
+            role: None,
+        };
         let key = Key::new("c", collection::USERS, "ada").expect("a key");
         let find = |company: &str| {
             let (company, user) = (company.into(), "ada".into());
@@ -216,11 +205,14 @@ mod tests {
         send(get_user(&records, &"c".into(), &"u".into()));
         send(get_document(&records, &"c".into(), "d"));
         send(get_documents(&records, &"c".into(), &[]));
-        send(list_memories(&records, &"c".into(), &"a".into(), None, 1));
-        send(create_memory(&records, &"c".into(), &"a".into(), None, "x"));
+        let folder = MemoryFolder::of_user(&agent_core::role::RoleBlock::default(), &"u".into());
+        send(list_memories(&records, &folder, 1));
+        send(create_memory(&records, &folder, "x"));
+        send(delete_memories(&records, &"c".into(), MemorySelection::User(&"u".into())));
         send(get_todo_list(&records, &context));
         send(create_todo(&records, &context, "x"));
-        send(append_document(&records, &"c".into(), "d", "x", None));
+        let editor = DocumentEditor { user_id: "u".into(), role: CompanyRole::Editor };
+        send(append_document(&records, &"c".into(), "d", ("x", None), (&editor.user_id, |_| true)));
         send(update_plan(&records, &context, None, "x", None));
         send(list_metrics(&records, &"c".into(), &MetricFilter::default(), &ListQuery::default()));
         send(WorkspaceFile::default().apply(&roles));

@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// Create, list and revoke tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Manage the people of a company.
+    #[command(subcommand)]
+    User(UserCommand),
     /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
     Prompt(PromptArgs),
     /// Check or show the configuration.
@@ -151,6 +154,24 @@ pub(crate) enum SecretsCommand {
     Rotate(ConfigFileArg),
 }
 
+/// Subcommands of `agentd user`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Delete a user with memory, notifications, todo lists and assignments, and revoke the user's tokens. Agents and
+    /// documents stay.
+    Delete {
+        /// Identifier of the user.
+        #[arg(long, value_name = "ID")]
+        user: UserId,
+        /// Identifier of the user's company.
+        #[arg(long, value_name = "ID")]
+        company: CompanyId,
+        /// Configuration source.
+        #[command(flatten)]
+        settings: ConfigFileArg,
+    },
+}
+
 /// Subcommands of `agentd token`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
@@ -178,6 +199,9 @@ pub(crate) struct AgentArgs {
     /// Identifier of the agent.
     #[arg(long, value_name = "ID")]
     pub(crate) agent: AgentId,
+    /// Company of the agent; may be left out if only one company has an agent of this id.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: Option<CompanyId>,
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,
@@ -376,6 +400,7 @@ mod tests {
             "export --company acme --config a.toml",
             "backup copy.db",
             "secrets rotate",
+            "user delete --user u --company c --config a.toml",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "scheduler --config a.toml --port 3002",
             "config check scheduler",
@@ -388,6 +413,8 @@ mod tests {
             "token mcp --user u --agent a --todo-list l --tool readTodos --tool getDoc --ttl 30d",
             "token revoke 01a1fe22-a2c2-7440-ae11-e6c0fd9f117d",
             "token list --agent a",
+            "token list --agent a --company c",
+            "prompt --agent a --company c --user u",
             "config check",
             "config check app --config a.toml --port 1",
             "config print runtime",
@@ -414,6 +441,7 @@ mod tests {
             ("token session --user u", ErrorKind::MissingRequiredArgument),
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
             ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
+            ("user delete --user u", ErrorKind::MissingRequiredArgument),
             ("token widget", ErrorKind::MissingRequiredArgument),
             ("token widget --agent a --origin *", ErrorKind::ValueValidation),
             ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand};
+use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand};
 use crate::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::failure::CommandError;
-use crate::{data, dev, healthcheck, logging, model, prompt, run, settings, token, weights};
+use crate::{data, dev, healthcheck, logging, model, prompt, run, settings, token, user, weights};
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
 pub fn run_command_line() -> ExitCode {
@@ -46,6 +46,9 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Backup { file, settings } => block_on(data::backup(&file, &settings.load(env)?, out)),
         Command::Secrets(SecretsCommand::Rotate(settings)) => {
             block_on(data::rotate(&settings.load(env)?, out))
+        }
+        Command::User(UserCommand::Delete { user, company, settings }) => {
+            block_on(user::delete(&user, &company, &settings.load(env)?, out))
         }
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),

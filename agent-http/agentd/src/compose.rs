@@ -136,7 +136,7 @@ fn agent_tools(
     let (server, mcp) = (&config.server, &config.mcp);
     let timeout = server.tool_loop.tool_timeout;
     let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
-    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone()));
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone(), stores.records.clone()));
     let limits = McpServerLimits {
         json_depth: server.json_depth,
         timeout,

@@ -53,7 +53,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
         return Err(CommandError::Missing("DATA_SECRET"));
     }
     let records = Arc::new(stores::open_existing(config)?);
-    let rotated = Stores::from_records(records, config).roles.rotate_secrets().await?;
+    let rotated = Stores::from_records(records.clone(), config).roles.rotate_secrets(&*records).await?;
     for fault in &rotated.errors {
         writeln!(out, "{fault}")?;
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use agent_core::model::Model;
 use agent_http::auth::mint_session;
 use agent_platform::records::Inventory;
+use agent_platform::roles::RoleStore as _;
 
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run;
@@ -71,7 +72,7 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let (jobs, jobs_in) = stores::open_jobs(&scheduler).await?;
     let scheduler_listener = run::listen(scheduler.listen).await?;
     let has_demo = options.workspace.is_none()
-        && stores.roles.find_company(&DEMO_AGENT_ID.into()).await?.as_deref() == Some(DEMO_ID);
+        && stores.roles.masked_role(&DEMO_ID.into(), &DEMO_AGENT_ID.into()).await?.is_some();
     print_welcome(&app, &origin, &options, has_demo)?;
 
     let shutdown = run::shutdown_on_signal();

@@ -29,6 +29,19 @@ pub(crate) enum CommandError {
     /// The agent does not exist.
     #[error("there is no agent {0:?} in the database; see --agent and DATABASE_URL")]
     NoAgent(String),
+    /// Several companies have an agent of this id.
+    #[error("several companies have an agent {0:?}; name one with --company")]
+    AmbiguousAgent(String),
+    /// The company has no such user.
+    #[error(
+        "there is nothing of a user {user:?} at {company:?} in the database; see --user, --company and DATABASE_URL"
+    )]
+    NoSuchUser {
+        /// Identifier of the user.
+        user: String,
+        /// Company in which the user was searched.
+        company: String,
+    },
     /// No user was given, and the agent has no owner.
     #[error("the agent has no owner; give a user with --user")]
     NoUser,

@@ -7,7 +7,8 @@
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
-//! - `command`: the command line; its commands are in `data`, `healthcheck`, `model`, `prompt`, `settings` and `token`.
+//! - `command`: the command line; its commands are in `data`, `healthcheck`, `model`, `prompt`, `settings`,
+//!   `token` and `user`.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
 //! - `weights`: location and download of the embedded model's weights.
 //! - [`logging`]: log output and filters.
@@ -30,6 +31,7 @@ pub mod run;
 mod settings;
 pub mod stores;
 mod token;
+mod user;
 mod weights;
 
 pub use command::run_command_line;

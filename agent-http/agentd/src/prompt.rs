@@ -9,7 +9,7 @@ use crate::config::{AppConfig, Env};
 use crate::stores::{self, Stores};
 use crate::{compose, weights};
 use agent_core::Message;
-use agent_core::ids::{AgentId, UserId};
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::preview::preview_turn;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleSource as _;
@@ -23,10 +23,10 @@ use crate::failure::CommandError;
 
 /// Writes the preview of a turn. Nothing is sent.
 pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    let PromptArgs { agent: AgentArgs { agent, settings }, message, user, todo_list, json } = args;
+    let PromptArgs { agent: AgentArgs { agent, company, settings }, message, user, todo_list, json } = args;
     let config = settings.load(env)?;
     let stores = Stores::from_records(Arc::new(stores::open_existing(&config)?), &config);
-    let asked = PreviewArgs { agent, message, user, todo_list };
+    let asked = PreviewArgs { agent, company, message, user, todo_list };
     let styles = if should_use_colours(env) { Styles::coloured() } else { Styles::plain() };
     show_from(&config, stores, asked, json, &styles, out).await
 }
@@ -40,6 +40,7 @@ fn should_use_colours(env: &dyn Env) -> bool {
 /// Parameters of the turn to preview.
 struct PreviewArgs {
     agent: AgentId,
+    company: Option<CompanyId>,
     message: Option<String>,
     user: Option<UserId>,
     todo_list: Option<String>,
@@ -84,7 +85,7 @@ async fn show_from(
 /// Returns the principal of the preview: the given user, or else the agent's owner.
 async fn principal(stores: &Stores, asked: &PreviewArgs) -> Result<Principal, CommandError> {
     let none = || CommandError::NoAgent(asked.agent.to_string());
-    let company = stores.roles.find_company(&asked.agent).await?.ok_or_else(none)?;
+    let company = stores.company_of(&asked.agent, asked.company.as_ref()).await?;
     let user = match &asked.user {
         Some(user) => user.clone(),
         None => stores.roles.role(&company, &asked.agent).await?.ok_or_else(none)?.owner_id.clone(),

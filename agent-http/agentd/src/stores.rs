@@ -3,14 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_core::ids::{AgentId, CompanyId};
 #[cfg(feature = "postgres")]
 use agent_core::secret::Secret;
 use agent_jobs::job::JobStore;
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
-use agent_platform::roles::{RecordRoleStore, RoleFinding};
+use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
 use agent_platform::seal::Sealer;
-use agent_platform::workspace::{ImportSummary, ReferenceError, WorkspaceFile};
+use agent_platform::workspace::{
+    CompanyMatch, ImportSummary, ReferenceError, WorkspaceFile, find_agent_company,
+};
 
 use crate::config::{AppConfig, Database, SchedulerConfig};
 #[cfg(feature = "postgres")]
@@ -18,6 +21,7 @@ use agent_store::postgres::{PostgresJobs, PostgresOptions};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use crate::StartError;
+use crate::failure::CommandError;
 
 /// Stores of the application.
 #[derive(Clone)]
@@ -63,6 +67,26 @@ impl Stores {
             error => StartError::Other(error.to_string()),
         })?;
         Ok(Imported { summary: file.apply(&self.roles).await?, warnings: file.warnings() })
+    }
+
+    /// Returns the company of an agent that an operator names: `company`, or else the only one that has it.
+    pub(crate) async fn company_of(
+        &self,
+        agent: &AgentId,
+        company: Option<&CompanyId>,
+    ) -> Result<CompanyId, CommandError> {
+        let found = match company {
+            None => find_agent_company(&*self.records, agent, None).await?,
+            Some(company) if self.roles.masked_role(company, agent).await?.is_some() => {
+                CompanyMatch::One(company.clone())
+            }
+            Some(_) => CompanyMatch::None,
+        };
+        match found {
+            CompanyMatch::One(company) => Ok(company),
+            CompanyMatch::None => Err(CommandError::NoAgent(agent.to_string())),
+            CompanyMatch::Ambiguous => Err(CommandError::AmbiguousAgent(agent.to_string())),
+        }
     }
 
     /// Imports a workspace file, in full or not at all.

@@ -31,19 +31,20 @@ pub(crate) fn session(args: SessionArgs, env: &dyn Env, out: &mut dyn Write) -> 
 /// Creates a widget token and writes it alone on the last line.
 pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let WidgetArgs { token, origins, runs_per_minute, runs_per_day } = args;
-    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
+    let NewTokenArgs { agent: AgentArgs { agent, company, settings }, ttl, label } = token;
     let grant = Grant::Widget(WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } });
-    mint("Widget token", &agent, NewGrant { grant, ttl, label }, &open(&settings.load(env)?)?, out).await
+    let grant = NewGrant { grant, ttl, label };
+    mint("Widget token", (&agent, company.as_ref()), grant, &open(&settings.load(env)?)?, out).await
 }
 
 /// Creates an MCP token and writes it alone on the last line.
 pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let McpArgs { token, user, todo_list, tools } = args;
-    let NewTokenArgs { agent: AgentArgs { agent, settings }, ttl, label } = token;
+    let NewTokenArgs { agent: AgentArgs { agent, company, settings }, ttl, label } = token;
     let tools = Some(tools).filter(|tools| !tools.is_empty());
     let grant = McpGrant { user_id: user, todo_list_id: todo_list, tools, ..McpGrant::default() };
     let grant = NewGrant { grant: Grant::Mcp(grant), ttl, label };
-    mint("MCP token", &agent, grant, &open(&settings.load(env)?)?, out).await
+    mint("MCP token", (&agent, company.as_ref()), grant, &open(&settings.load(env)?)?, out).await
 }
 
 /// Grant, lifetime and label of a new token.
@@ -55,13 +56,13 @@ struct NewGrant {
 
 async fn mint(
     what: &str,
-    agent: &AgentId,
+    (agent, company): (&AgentId, Option<&CompanyId>),
     new: NewGrant,
     stores: &Stores,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let NewGrant { grant, ttl, label } = new;
-    let company = company_of(agent, stores).await?;
+    let company = stores.company_of(agent, company).await?;
     let new = NewToken { ttl, label, ..NewToken::new(company, agent, grant) };
     let MintedToken { token, text } = tokens(stores).mint(new).await?;
     let life = ttl.map_or_else(
@@ -88,11 +89,16 @@ async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(),
 
 /// Writes one line per token of an agent, oldest first: id, kind, state, label, and origins or user.
 pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
-    list_of(&args.agent, &open(&args.settings.load(env)?)?, out).await
+    let AgentArgs { agent, company, settings } = args;
+    list_of((&agent, company.as_ref()), &open(&settings.load(env)?)?, out).await
 }
 
-async fn list_of(agent: &AgentId, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
-    let company = company_of(agent, stores).await?;
+async fn list_of(
+    (agent, company): (&AgentId, Option<&CompanyId>),
+    stores: &Stores,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let company = stores.company_of(agent, company).await?;
     let tokens = tokens(stores);
     let mut list = ListQuery::default();
     loop {
@@ -129,11 +135,6 @@ fn token_line(token: &Token) -> String {
 
 fn tokens(stores: &Stores) -> Tokens {
     Tokens::new(stores.records.clone(), Arc::new(SystemClock))
-}
-
-async fn company_of(agent: &AgentId, stores: &Stores) -> Result<CompanyId, CommandError> {
-    let company = stores.roles.find_company(agent).await?;
-    company.ok_or_else(|| CommandError::NoAgent(agent.to_string()))
 }
 
 /// Opens the application's stores.
@@ -231,12 +232,12 @@ mod tests {
 
     #[tokio::test]
     async fn tokens_are_made_listed_and_revoked() {
-        let stores = stores().await;
+        let (stores, guide) = (stores().await, AgentId::from("guide"));
         let widget =
-            written(async |out| mint("Widget token", &"guide".into(), widget_grant(), &stores, out).await)
+            written(async |out| mint("Widget token", (&guide, None), widget_grant(), &stores, out).await)
                 .await
                 .expect("a token");
-        let mcp = written(async |out| mint("MCP token", &"guide".into(), mcp_grant(), &stores, out).await)
+        let mcp = written(async |out| mint("MCP token", (&guide, None), mcp_grant(), &stores, out).await)
             .await
             .expect("a token");
         let mut ids = Vec::new();
@@ -264,7 +265,7 @@ mod tests {
         let text = mcp.lines().last().expect("a line");
         assert!(tokens(&stores).find(text).await.is_err());
 
-        let listed = written(async |out| list_of(&"guide".into(), &stores, out).await).await.expect("a list");
+        let listed = written(async |out| list_of((&guide, None), &stores, out).await).await.expect("a list");
         let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split('\t').collect()).collect();
         assert!(lines[0][2].starts_with("until 2"), "{listed}");
         assert_eq!(
@@ -276,10 +277,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_company_decides_between_agents_of_the_same_id() {
+        let file =
+            r#"{"agents": [{"id": "guide", "companyId": "acme"}, {"id": "guide", "companyId": "zeta"}]}"#;
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let guide = AgentId::from("guide");
+        let mint = async |company: Option<&CompanyId>| {
+            written(async |out| mint("Widget token", (&guide, company), widget_grant(), &stores, out).await)
+                .await
+        };
+        let expected = "several companies have an agent \"guide\"; name one with --company";
+        assert_eq!(mint(None).await.expect_err("which one").to_string(), expected);
+        let output = mint(Some(&"zeta".into())).await.expect("a token");
+        let found = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
+        assert_eq!(found.company_id, "zeta");
+        let unknown = mint(Some(&"other".into())).await.expect_err("no such agent").to_string();
+        assert!(unknown.starts_with("there is no agent \"guide\" in the database"), "{unknown}");
+        let listed = |company: &'static str| {
+            let stores = &stores;
+            written(async move |out| list_of((&"guide".into(), Some(&company.into())), stores, out).await)
+        };
+        assert_eq!(listed("acme").await.expect("a list"), "");
+        assert_eq!(listed("zeta").await.expect("a list").lines().count(), 1);
+    }
+
+    #[tokio::test]
     async fn what_is_not_there_is_said() {
         let stores = stores().await;
         for agent in ["nobody", "", "a\0"] {
-            let listed = written(async |out| list_of(&agent.into(), &stores, out).await).await;
+            let listed = written(async |out| list_of((&agent.into(), None), &stores, out).await).await;
             let expected =
                 format!("there is no agent {agent:?} in the database; see --agent and DATABASE_URL");
             assert_eq!(listed.expect_err("no such agent").to_string(), expected);

@@ -1,23 +1,30 @@
 //! `/api/agents`: the agents of the caller's company. Every user of the company may read them, with secrets masked;
-//! only an agent's owner may change it.
+//! only an agent's owner or an admin of the company may change it, and an admin may hand it over to another owner.
 
 use std::sync::Arc;
 
+use agent_core::ids::UserId;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
 use agent_platform::roles::{RoleFinding, warnings};
-use agent_platform::workspace::ReferenceError;
+use agent_platform::workspace::{MemorySelection, ReferenceError, delete_memories};
 use async_trait::async_trait;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ownership::{AGENTS_TAG, check_owner, load_in_company, load_owned};
-use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
-use super::{App, assignments, tokens};
-use crate::endpoint::{Operation, Params, Schemas};
+use super::ownership::{
+    AGENTS_TAG, check_admin, check_creator, check_owner, load_in_company, load_owned, new_owner,
+};
+use super::resource::{
+    self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
+};
+use super::{App, answer, assignments, tokens};
+use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
+use crate::service::HandlerResult;
 use agent_mcp::server::Change;
 
 /// Maximum number of agents read from the store in one call for a page.
@@ -100,7 +107,10 @@ impl Resource for Agents {
         let Principal { company_id, user_id, .. } = &self.principal;
         set_or_check_id(&mut role, "id", id, IdOrigin::Path)?;
         set_or_check_id(&mut role, "companyId", company_id, IdOrigin::Session)?;
-        set_or_check_id(&mut role, "ownerId", user_id, IdOrigin::Session)?;
+        // An admin replaces another user's agent, which keeps its owner.
+        let found = self.app.roles.masked_role(company_id, &id.into()).await?;
+        let owner_id = found.map_or_else(|| user_id.clone(), |found| found.value.owner_id);
+        set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
         // A part of the answer to a `PUT`, which a client may send back with the rest.
         role.remove("warnings");
         let file = resource::validate_as_import("agents", role)?;
@@ -116,11 +126,14 @@ impl Resource for Agents {
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
         let found = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
-        found.as_ref().map_or(Ok(()), |found| check_owner(&self.principal, &found.value))?;
+        match &found {
+            Some(found) => check_owner(&self.app, &self.principal, &found.value).await?,
+            None => check_creator(&self.app, &self.principal).await?,
+        }
         Ok(found.map(|found| found.version))
     }
 
-    /// Removes tokens and assignments of a deleted agent with the same id, which must not apply to the new one.
+    /// Removes tokens, assignments and memory of a deleted agent with the same id, which must not apply to the new one.
     async fn prepare_create(&self, id: &str) -> Result<(), HttpError> {
         let count = self.app.roles.count_roles(&self.principal.company_id).await?;
         resource::check_quota("agents", count, self.app.quotas.agents)?;
@@ -162,10 +175,13 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens and deletes its assignments.
+    /// Revokes the agent's tokens, and deletes its assignments and its memory.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
-        tokens::revoke_all(&self.app, &self.principal.company_id, &id.into()).await?;
-        assignments::delete_all(&self.app, &self.principal.company_id, &id.into()).await
+        let (company_id, id) = (&self.principal.company_id, id.into());
+        tokens::revoke_all(&self.app, company_id, &id).await?;
+        assignments::delete_all(&self.app, company_id, &id).await?;
+        let memory = MemorySelection::Agent(&id);
+        delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }
 
     /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
@@ -173,6 +189,50 @@ impl Agents {
         let company_id = self.principal.company_id.clone();
         self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.into() });
     }
+}
+
+/// Handles `PUT /api/agents/{id}/owner`, the hand-over to another owner.
+pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, params, body } = context;
+    let id = params.get("id")?;
+    load_in_company(&app, &principal, id).await?;
+    check_admin(&app, &principal).await?;
+    let owner_id = new_owner(&body.read_json(&head.headers).await?)?;
+    let agents = Agents { app, principal };
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = load_in_company(&agents.app, &agents.principal, id).await?;
+        let role = RoleBlock { owner_id: owner_id.clone(), ..found.value };
+        match agents.app.roles.put_role(role, Precondition::Version(found.version)).await {
+            Ok(_) => {
+                agents.notify_mcp_clients(id);
+                let stored = load_in_company(&agents.app, &agents.principal, id).await?;
+                return answer::json(StatusCode::OK, &stored.value);
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+pub(super) fn describe_put_owner(schemas: &mut Schemas) -> Operation {
+    Operation::new(
+        "putAgentOwner",
+        AGENTS_TAG,
+        "Hands an agent over to another owner; for admins of the company.",
+    )
+    .body(schemas.schema_for::<NewOwner>())
+    .json_response(200, "The agent.", schemas.schema_for::<RoleBlock>())
+    .problems(&[Code::NotFound, Code::Conflict])
+}
+
+/// Body of a hand-over.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "describes the body")]
+pub(super) struct NewOwner {
+    /// User to whom the item is handed over.
+    owner_id: UserId,
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
@@ -202,8 +262,12 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteAgent", AGENTS_TAG, "Deletes an agent owned by the caller and revokes its tokens.")
-        .conditional_write(&["If-Match"])
-        .empty_response(204, "The agent was deleted.")
-        .problems(&[Code::NotFound])
+    Operation::new(
+        "deleteAgent",
+        AGENTS_TAG,
+        "Deletes an agent owned by the caller with its memory, and revokes its tokens.",
+    )
+    .conditional_write(&["If-Match"])
+    .empty_response(204, "The agent was deleted.")
+    .problems(&[Code::NotFound])
 }

@@ -150,7 +150,7 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
     if is_new {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
-    let claim = app.runs.claim(&principal.user_id, &turn.run_id);
+    let claim = app.runs.claim(principal, &turn.run_id);
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
     let events = run_turn(&app.platform, principal, turn).await.map_err(refused)?;
     claim.keep();

@@ -1,26 +1,40 @@
-//! `/api/documents`: the documents of the caller's company, which all its users may read and change.
+//! `/api/documents`: the documents of the caller's company. Every user of the company may read them; a document's owner
+//! or an admin of the company may change it, and every editor one without an owner.
 
 use std::sync::Arc;
 
-use agent_core::ids::CompanyId;
+use agent_core::ids::AgentId;
 use agent_core::request::Principal;
-use agent_platform::records::{Collection, Key, ListQuery, Precondition, Record, RecordsExt, StoreError};
+use agent_platform::records::{
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
+};
 use agent_platform::workspace::{
-    Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection, list_document_summaries,
+    Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection,
+    delete_document, list_document_summaries, save_document,
 };
 use async_trait::async_trait;
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::App;
-use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
-use crate::endpoint::{Operation, Params, Schemas};
+use super::agents::NewOwner;
+use super::answer;
+use super::ownership::{check_admin, check_creator, new_owner};
+use super::resource::{
+    self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
+};
+use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::service::HandlerResult;
 use agent_mcp::server::Change;
 
 /// Tag of the operations on documents.
-const TAG: &str = "documents";
+pub(super) const TAG: &str = "documents";
+/// Maximum number of agents that a refused deletion names.
+const MAX_NAMED_AGENTS: usize = 100;
 
 /// One page of documents without their texts.
 #[derive(Serialize, JsonSchema)]
@@ -35,8 +49,8 @@ pub(super) struct DocumentPage {
 
 /// The documents of the caller's company.
 pub(super) struct Documents {
-    app: Arc<App>,
-    company_id: CompanyId,
+    pub(super) app: Arc<App>,
+    pub(super) principal: Principal,
 }
 
 #[async_trait]
@@ -44,11 +58,11 @@ impl Listing for Documents {
     type Page = DocumentPage;
 
     async fn open(app: Arc<App>, principal: Principal, _: &Params) -> Result<Self, HttpError> {
-        Ok(Self { app, company_id: principal.company_id })
+        Ok(Self { app, principal })
     }
 
     async fn page(&self, list: ListQuery) -> Result<DocumentPage, HttpError> {
-        let page = list_document_summaries(&*self.app.records, &self.company_id, &list).await?;
+        let page = list_document_summaries(&*self.app.records, &self.principal.company_id, &list).await?;
         Ok(DocumentPage { documents: page.items, next_cursor: page.next_cursor })
     }
 }
@@ -59,13 +73,27 @@ impl Resource for Documents {
     type View = Document;
 
     async fn load(&self, id: &str) -> Result<Versioned<Document>, HttpError> {
-        let found: Option<Record<Document>> = self.app.records.get_as(&self.existing_key(id)?).await?;
-        Ok(found.ok_or_else(HttpError::not_found)?.into())
+        Ok(self.find(id).await?.ok_or_else(HttpError::not_found)?.into())
+    }
+
+    /// Checks the rights, so that other users learn nothing from validation errors.
+    async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
+        self.version_for_put(id).await.map(drop)
     }
 
     async fn validate(&self, id: &str, mut document: Map<String, Value>) -> Result<Document, HttpError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
         set_or_check_id(&mut document, "id", id, IdOrigin::Path)?;
-        set_or_check_id(&mut document, "companyId", &self.company_id, IdOrigin::Session)?;
+        set_or_check_id(&mut document, "companyId", company_id, IdOrigin::Session)?;
+        let found = self.find(id).await?;
+        match found.as_ref().map(|found| &found.value.owner_id) {
+            Some(Some(owner_id)) => set_or_check_id(&mut document, "ownerId", owner_id, IdOrigin::Session)?,
+            // A document without an owner stays so, unless the caller becomes its owner.
+            Some(None) if document.get("ownerId").is_none_or(Value::is_null) => {}
+            _ => set_or_check_id(&mut document, "ownerId", user_id, IdOrigin::Session)?,
+        }
+        // Set by the server, and part of what a client has read.
+        document.retain(|name, _| name != "revision" && name != "updatedBy");
         let file = resource::validate_as_import("documents", document)?;
         let document = file.documents.into_iter().next();
         let document = document.ok_or_else(|| HttpError::internal("the validated import has no document"))?;
@@ -81,32 +109,46 @@ impl Resource for Documents {
     }
 
     async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
-        Ok(self.app.records.get(&self.existing_key(id)?).await?.map(|record| record.version))
+        let found = self.find(id).await?;
+        match &found {
+            Some(found) => self.check_may_change(&found.value).await?,
+            None => check_creator(&self.app, &self.principal).await?,
+        }
+        Ok(found.map(|found| found.version))
     }
 
     async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
-        let documents = Collection::new(&self.company_id, collection::DOCUMENTS)?;
+        let documents = Collection::new(&self.principal.company_id, collection::DOCUMENTS)?;
         let count = self.app.records.count(&documents).await?;
         resource::check_quota("documents", count, self.app.quotas.documents)
     }
 
-    async fn store(&self, id: &str, document: &Document, condition: Precondition) -> Result<u64, StoreError> {
-        self.app.records.put_as(&self.key(id)?, document, condition).await
+    async fn store(&self, _: &str, document: &Document, condition: Precondition) -> Result<u64, StoreError> {
+        save_document(&*self.app.records, document, condition, &self.principal.user_id).await
     }
 
     async fn stored(
         &self,
         id: &str,
-        value: Document,
-        version: u64,
+        _: Document,
+        _: u64,
         is_new: bool,
     ) -> Result<Versioned<Document>, HttpError> {
         self.notify_mcp_clients(id, is_new);
-        Ok(Versioned { version, value })
+        let stored = self.find(id).await?.ok_or_else(|| {
+            HttpError::conflict("the document was saved and then deleted by a concurrent request")
+        })?;
+        Ok(stored.into())
+    }
+
+    async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
+        let found = self.load(id).await?;
+        self.check_may_change(&found.value).await?;
+        Ok(found.version)
     }
 
     async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
-        self.app.records.delete(&self.key(id)?, condition).await
+        delete_document(&*self.app.records, &self.principal.company_id, id, condition).await
     }
 
     async fn removed(&self, id: &str) -> Result<(), HttpError> {
@@ -116,24 +158,106 @@ impl Resource for Documents {
 }
 
 impl Documents {
-    fn key(&self, id: &str) -> Result<Key, StoreError> {
-        Key::new(&*self.company_id, collection::DOCUMENTS, id)
+    /// Returns a document, if it exists; 404 for an invalid id.
+    async fn find(&self, id: &str) -> Result<Option<Record<Document>>, HttpError> {
+        let key = Key::new(&self.principal.company_id, collection::DOCUMENTS, id);
+        Ok(self.app.records.get_as(&key.map_err(|_| HttpError::not_found())?).await?)
     }
 
-    /// Returns a document's record key; 404 for an invalid id.
-    fn existing_key(&self, id: &str) -> Result<Key, HttpError> {
-        self.key(id).map_err(|_| HttpError::not_found())
+    /// Returns the caller with the rights to documents.
+    pub(super) async fn editor(&self) -> Result<DocumentEditor, StoreError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
+        DocumentEditor::load(&*self.app.records, company_id, user_id).await
+    }
+
+    async fn check_may_change(&self, document: &Document) -> Result<(), HttpError> {
+        match self.editor().await?.may_change(document) {
+            true => Ok(()),
+            false => Err(HttpError::forbidden(
+                "only the document's owner or an admin of the company is allowed to do this",
+            )),
+        }
+    }
+
+    /// Returns the ids of the agents whose roles name a document.
+    async fn agents_naming(&self, id: &str) -> Result<Vec<AgentId>, StoreError> {
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut agents = Vec::new();
+        loop {
+            let page = self.app.roles.masked_roles(&self.principal.company_id, &list).await?;
+            let roles = page.records.into_iter().map(|record| record.value);
+            let naming = roles.filter(|role| {
+                let content = &role.content;
+                content.document_ids.iter().chain(&content.rag_document_ids).any(|named| named == id)
+            });
+            agents.extend(naming.map(|role| role.id));
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(agents);
+            }
+        }
     }
 
     /// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
-    fn notify_mcp_clients(&self, id: &str, list_changed: bool) {
+    pub(super) fn notify_mcp_clients(&self, id: &str, list_changed: bool) {
         let server = &self.app.tools.server;
         if list_changed {
-            server.announce(&Change::Resources { company_id: self.company_id.clone() });
+            server.announce(&Change::Resources { company_id: self.principal.company_id.clone() });
         }
         // Subscribers of the document are also notified when it is deleted or created again.
-        server.announce(&Change::document(&self.company_id, id));
+        server.announce(&Change::document(&self.principal.company_id, id));
     }
+}
+
+/// Handles `DELETE` of a document: 409 with the ids of the agents that name it, unless the query has `force=true`.
+pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let documents = Documents::open(context.state.clone(), principal.clone(), &context.params).await?;
+    let id = context.params.get("id")?;
+    documents.version_for_delete(id).await?;
+    let is_forced = match Query::from_uri(&context.head.uri).get("force")? {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(HttpError::invalid("force", "must be true or false")),
+    };
+    if !is_forced {
+        let mut agents = documents.agents_naming(id).await?;
+        if !agents.is_empty() {
+            agents.truncate(MAX_NAMED_AGENTS);
+            let detail = "agents name this document: remove it from them, or delete it with force=true";
+            return Err(HttpError::conflict(detail).with_member("agentIds", json!(agents)));
+        }
+    }
+    resource::delete::<Documents>(context, principal).await
+}
+
+/// Handles `PUT /api/documents/{id}/owner`, the hand-over to another owner.
+pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let documents = Documents::open(state, principal, &params).await?;
+    let id = params.get("id")?;
+    documents.load(id).await?;
+    check_admin(&documents.app, &documents.principal).await?;
+    let owner_id = new_owner(&body.read_json(&head.headers).await?)?;
+    let company_id = &documents.principal.company_id;
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = documents.load(id).await?;
+        let document = Document { owner_id: Some(owner_id.clone()), ..found.value };
+        let key = Key::new(company_id, collection::DOCUMENTS, id)?;
+        match documents.app.records.put_as(&key, &document, Precondition::Version(found.version)).await {
+            Ok(_) => return answer::json(StatusCode::OK, &document),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+pub(super) fn describe_put_owner(schemas: &mut Schemas) -> Operation {
+    let summary = "Hands a document over to another owner; for admins of the company.";
+    Operation::new("putDocumentOwner", TAG, summary)
+        .body(schemas.schema_for::<NewOwner>())
+        .json_response(200, "The document.", schemas.schema_for::<Document>())
+        .problems(&[Code::NotFound, Code::Conflict])
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
@@ -160,8 +284,11 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
-    Operation::new("deleteDocument", TAG, "Deletes a document.")
+    let force = json!({"type": "string", "enum": ["true", "false"]});
+    Operation::new("deleteDocument", TAG, "Deletes a document with its versions.")
+        .describe("A document that agents name is 409 with their ids as `agentIds`, unless `force` is true.")
+        .parameter("query", "force", "Set to true to delete a document that agents name.", force)
         .conditional_write(&["If-Match"])
         .empty_response(204, "The document was deleted.")
-        .problems(&[Code::NotFound])
+        .problems(&[Code::NotFound, Code::Conflict])
 }

@@ -7,7 +7,9 @@ use super::assignments::{self, Assignments};
 use super::credential::{
     ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
 };
+use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
+use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback};
 use super::tokens::{self, AgentTokens};
 use super::{App, assistants, chat, cron, debug, mcp, resource};
@@ -34,6 +36,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
     });
     let mut all = chat_endpoints();
     all.extend(management_endpoints());
+    all.extend(memory_endpoints());
+    all.extend(sharing_endpoints());
     all.extend(job_endpoints());
     all.extend(health);
     all
@@ -74,7 +78,58 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(documents_path, USER, resource::list::<Documents>, documents::describe_list),
         Endpoint::get(document_path, USER, resource::get::<Documents>, documents::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
-        Endpoint::delete(document_path, USER, resource::delete::<Documents>, documents::describe_delete),
+        Endpoint::delete(document_path, USER, documents::delete, documents::describe_delete),
+    ]
+}
+
+fn sharing_endpoints() -> Vec<Endpoint<App>> {
+    let (versions_path, version_path) =
+        ("/api/documents/{id}/versions", "/api/documents/{id}/versions/{revision}");
+    let restore_path = "/api/documents/{id}/versions/{revision}/restore";
+    vec![
+        Endpoint::put("/api/agents/{id}/owner", USER, agents::put_owner, agents::describe_put_owner),
+        Endpoint::put("/api/documents/{id}/owner", USER, documents::put_owner, documents::describe_put_owner),
+        Endpoint::get(versions_path, USER, resource::list::<Versions>, document_versions::describe_list),
+        Endpoint::get(version_path, USER, document_versions::get, document_versions::describe_get),
+        Endpoint::post(restore_path, USER, document_versions::restore, document_versions::describe_restore),
+    ]
+}
+
+fn memory_endpoints() -> Vec<Endpoint<App>> {
+    let (own_path, own_entry_path) = ("/api/agents/{id}/memories", "/api/agents/{id}/memories/{memoryId}");
+    let shared_path = "/api/agents/{id}/shared-memories";
+    let shared_entry_path = "/api/agents/{id}/shared-memories/{memoryId}";
+    vec![
+        Endpoint::get(own_path, USER, resource::list::<OwnMemories>, memories::describe_list),
+        Endpoint::delete(own_path, USER, memories::delete_all::<false>, memories::describe_delete_all),
+        Endpoint::get(own_entry_path, USER, resource::get::<OwnMemories>, memories::describe_get),
+        Endpoint::put(own_entry_path, USER, resource::put::<OwnMemories>, memories::describe_put),
+        Endpoint::delete(own_entry_path, USER, resource::delete::<OwnMemories>, memories::describe_delete),
+        Endpoint::get(shared_path, USER, resource::list::<SharedMemories>, memories::describe_list_shared),
+        Endpoint::delete(
+            shared_path,
+            USER,
+            memories::delete_all::<true>,
+            memories::describe_delete_all_shared,
+        ),
+        Endpoint::get(
+            shared_entry_path,
+            USER,
+            resource::get::<SharedMemories>,
+            memories::describe_get_shared,
+        ),
+        Endpoint::put(
+            shared_entry_path,
+            USER,
+            resource::put::<SharedMemories>,
+            memories::describe_put_shared,
+        ),
+        Endpoint::delete(
+            shared_entry_path,
+            USER,
+            resource::delete::<SharedMemories>,
+            memories::describe_delete_shared,
+        ),
     ]
 }
 

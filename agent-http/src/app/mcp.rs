@@ -8,6 +8,7 @@ use agent_core::request::Principal;
 use agent_mcp::server::McpServer;
 use agent_platform::records::StoreError;
 use agent_platform::roles::RoleStore;
+use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::StatusCode;
 use serde_json::json;
 
@@ -41,7 +42,7 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
         limit.parse().map_err(|_| HttpError::invalid("limit", "must be a non-negative integer"))
     });
     let cursor = query.get("cursor")?;
-    if !is_owner(&*app.tools.roles, &principal, &agent).await? {
+    if !may_audit(app, &principal, &agent).await? {
         return Err(HttpError::not_found());
     }
     let calls = app
@@ -53,13 +54,15 @@ pub(super) async fn audit(context: RequestContext<App>, principal: Principal) ->
     answer::json(StatusCode::OK, &calls)
 }
 
-async fn is_owner(roles: &dyn RoleStore, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {
-    let role = match roles.role(&principal.company_id, agent).await {
+async fn may_audit(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {
+    let role = match app.tools.roles.role(&principal.company_id, agent).await {
         // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,
         role => role.map_err(HttpError::internal)?,
     };
-    Ok(role.is_some_and(|role| role.owner_id == principal.user_id))
+    let Some(role) = role else { return Ok(false) };
+    let company_role = get_company_role(&*app.records, &principal.company_id, &principal.user_id).await?;
+    Ok(role.owner_id == principal.user_id || company_role == CompanyRole::Admin)
 }
 
 pub(super) fn describe_listen(_: &mut Schemas) -> Operation {

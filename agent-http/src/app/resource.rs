@@ -21,7 +21,7 @@ use crate::request::{Query, redact_serde_message};
 use crate::service::HandlerResult;
 
 /// Maximum number of attempts of a write that conflicts with concurrent writes.
-const MAX_WRITE_ATTEMPTS: usize = 32;
+pub(super) const MAX_WRITE_ATTEMPTS: usize = 32;
 
 /// Maximum numbers of resources per company that sessions can create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -291,7 +291,7 @@ fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondit
 }
 
 /// Returns 409 for a write that still conflicted after all attempts.
-fn write_contention() -> HttpError {
+pub(super) fn write_contention() -> HttpError {
     HttpError::conflict("concurrent modification of the same resource; retry")
 }
 

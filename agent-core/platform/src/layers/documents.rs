@@ -65,6 +65,7 @@ impl DocumentsLayer {
             kind: "document",
             id: Some(id.clone()),
             title: Some(title.to_owned()),
+            owner: document.owner_id.clone(),
             omitted_bytes: Some(omitted).filter(|bytes| *bytes > 0),
             ..StoredOrigin::default()
         };
@@ -185,7 +186,8 @@ mod tests {
         ] {
             let [id, company_id, title, text] = [id, company, title, text].map(str::to_owned);
             let key = Key::new(company, collection::DOCUMENTS, id.as_str()).expect("a key");
-            let document = Document { id, company_id: company_id.into(), title, text };
+            let company_id = company_id.into();
+            let document = Document { id, company_id, title, text, ..Document::default() };
             records.put_as(&key, &document, Precondition::Absent).await.expect("puts");
         }
         let layer = DocumentsLayer::new(Arc::new(records), Arc::new(PartCache::default()));
@@ -219,7 +221,7 @@ mod tests {
         for (id, text) in
             [("long", line.repeat(9_000)), ("short", "Brief.".into()), ("longer", line.repeat(9_300))]
         {
-            let document = Document { id: id.into(), company_id: "c1".into(), title: String::new(), text };
+            let document = Document { id: id.into(), company_id: "c1".into(), text, ..Document::default() };
             let key = Key::new("c1", collection::DOCUMENTS, id).expect("a key");
             records.put_as(&key, &document, Precondition::Absent).await.expect("puts");
         }

@@ -31,8 +31,8 @@ impl Collection {
         Ok(Self { company, path })
     }
 
-    /// Creates the collection `name` of the platform as a whole rather than of a company, such as the index that maps
-    /// an agent's id to its company. Its company is the empty string, which [`new`](Self::new) rejects, so that no
+    /// Creates the collection `name` of the platform as a whole rather than of a company, such as the tokens, which
+    /// are looked up before their company is known. Its company is the empty string, which [`new`](Self::new) rejects, so that no
     /// input of a request can reach it.
     pub fn of_platform(name: &str) -> Result<Self, StoreError> {
         let path = escape(name).into_owned();

@@ -1,17 +1,11 @@
 //! [`RoleStore`] over [`Records`].
 //!
 //! A role is a record in its company's collection `roles`, with each secret replaced by its mask. The sealed secrets
-//! are in `roleSecrets` under the same id. A collection of the platform, `agents`, maps an agent's id to its company
-//! and so keeps ids unique among all companies. One save changes these in one commit, and the role's record is
-//! rewritten whenever one of its secrets changes, so that its version covers the whole role.
+//! are in `roleSecrets` under the same id. One save changes both in one commit, and the role's record is rewritten
+//! whenever one of its secrets changes, so that its version covers the whole role.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use async_trait::async_trait;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
-use serde::{Deserialize, Serialize};
 
 use crate::memory::MemoryRecords;
 use crate::records::{
@@ -25,13 +19,14 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::RoleBlock;
 use agent_core::role::RoleSource;
 use agent_core::secret::Secret;
+use async_trait::async_trait;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 
 /// Name of the collection of roles.
 pub(crate) const ROLES: &str = "roles";
 /// Name of the collection of their sealed secrets.
 const ROLE_SECRETS: &str = "roleSecrets";
-/// Name of the platform's collection that maps agents to companies.
-pub(super) const AGENTS: &str = "agents";
 
 /// Capacity of the role cache, in bytes: a few thousand roles of usual size.
 const MAX_ROLE_CACHE_BYTES: u64 = 32 << 20;
@@ -68,16 +63,8 @@ impl Weighter<Key, OpenedRole> for RoleWeighter {
     }
 }
 
-/// The company that an agent belongs to.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct AgentIndexEntry {
-    pub(super) company_id: CompanyId,
-}
-
 /// Keys of the records that make up a role.
 pub(crate) struct RoleKeys {
-    agent: Key,
     pub(super) role: Key,
     pub(super) secrets: Key,
 }
@@ -85,16 +72,12 @@ pub(crate) struct RoleKeys {
 impl RoleKeys {
     pub(crate) fn new(company_id: &CompanyId, agent_id: &AgentId) -> Result<Self, StoreError> {
         let role = role_key(company_id, agent_id)?;
-        Ok(Self {
-            agent: Collection::of_platform(AGENTS)?.key(agent_id.as_str())?,
-            role,
-            secrets: Key::new(company_id, ROLE_SECRETS, agent_id.as_str())?,
-        })
+        Ok(Self { role, secrets: Key::new(company_id, ROLE_SECRETS, agent_id.as_str())? })
     }
 
     /// Returns all keys, in the order in which [`StoredRole::read`] consumes the records.
-    pub(crate) fn all(&self) -> [Key; 3] {
-        [self.agent.clone(), self.role.clone(), self.secrets.clone()]
+    pub(crate) fn all(&self) -> [Key; 2] {
+        [self.role.clone(), self.secrets.clone()]
     }
 }
 
@@ -109,7 +92,6 @@ fn role_key(company_id: &CompanyId, agent_id: &AgentId) -> Result<Key, StoreErro
 
 /// The stored records of a role.
 pub(crate) struct StoredRole {
-    agent: Option<Record<AgentIndexEntry>>,
     role: Option<Record>,
     secrets: Option<Record<SealedSecrets>>,
 }
@@ -122,7 +104,6 @@ impl StoredRole {
     ) -> Result<Self, StoreError> {
         let mut next = || found.next().flatten();
         Ok(Self {
-            agent: next().map(|record| record.parse(keys.agent.collection())).transpose()?,
             role: next(),
             secrets: next().map(|record| record.parse(keys.secrets.collection())).transpose()?,
         })
@@ -158,17 +139,6 @@ impl RecordRoleStore {
     /// Returns the underlying record store.
     pub fn records(&self) -> &Arc<dyn Records> {
         &self.records
-    }
-
-    /// Returns the company of an agent by the agent's id alone. Intended for an operator's commands, and for requests
-    /// that an operator allows to name an agent without a credential; all other requests take the company from their
-    /// credential.
-    ///
-    /// # Errors
-    /// Errors of the store. An invalid id belongs to no company and gives `None`.
-    pub async fn find_company(&self, agent_id: &AgentId) -> Result<Option<CompanyId>, StoreError> {
-        let Ok(key) = Collection::of_platform(AGENTS)?.key(agent_id.as_str()) else { return Ok(None) };
-        Ok(self.records.get_as::<AgentIndexEntry>(&key).await?.map(|record| record.value.company_id))
     }
 
     pub(super) fn sealer(&self) -> &Sealer {
@@ -211,9 +181,6 @@ impl RecordRoleStore {
         keys: &RoleKeys,
         stored: &StoredRole,
     ) -> Result<RoleWrites, StoreError> {
-        if stored.agent.as_ref().is_some_and(|holder| holder.value.company_id != role.company_id) {
-            return Err(StoreError::IdTaken(role.id.to_string()));
-        }
         let before = stored.role.clone().map(|record| record.parse(keys.role.collection())).transpose()?;
         merge_secrets(&mut role, before.map(|record| record.value));
         let secrets = self.sealed_secrets(&mut role, keys, stored)?;
@@ -223,7 +190,7 @@ impl RecordRoleStore {
         let secrets_change = secrets_before.map_or(!secrets.is_empty(), |before| *before != secrets);
         let role_changes = stored.role.as_ref().is_none_or(|before| before.value.get() != value.get());
         let mut writes = Vec::new();
-        if role_changes || secrets_change || stored.agent.is_none() {
+        if role_changes || secrets_change {
             let precondition = precondition_at(stored.version());
             writes.push(Write::Put { key: keys.role.clone(), value, precondition });
         }
@@ -233,10 +200,6 @@ impl RecordRoleStore {
                 true => Write::Delete { key, precondition },
                 false => Write::Put { key, value: to_json(&secrets)?, precondition },
             });
-        }
-        if stored.agent.is_none() {
-            let value = to_json(&AgentIndexEntry { company_id: role.company_id })?;
-            writes.push(Write::Put { key: keys.agent.clone(), value, precondition: Precondition::Absent });
         }
         Ok(RoleWrites { writes, is_new: stored.role.is_none() })
     }
@@ -367,8 +330,8 @@ impl RoleStore for RecordRoleStore {
 }
 
 /// Returns the writes that delete all existing records of a role.
-fn deletion_writes(keys: [Key; 3], stored: &StoredRole) -> Vec<Write> {
-    let versions = [version_of(&stored.agent), stored.version(), version_of(&stored.secrets)];
+fn deletion_writes(keys: [Key; 2], stored: &StoredRole) -> Vec<Write> {
+    let versions = [stored.version(), version_of(&stored.secrets)];
     let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
     there.map(|(key, version)| Write::Delete { key, precondition: precondition_at(version) }).collect()
 }

@@ -1,11 +1,12 @@
 //! Rotation of the operator's key: seals the secrets of all roles under the current key.
 
 use crate::records::{
-    Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError, UPDATE_ATTEMPTS,
-    Write, to_json,
+    Collection, Inventory, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
+    UPDATE_ATTEMPTS, Write, to_json,
 };
 use crate::roles::RecordRoleStore;
-use crate::roles::records::{AGENTS, AgentIndexEntry, RoleKeys, SealedSecrets};
+use crate::roles::records::{ROLES, RoleKeys, SealedSecrets};
+use agent_core::ids::CompanyId;
 
 /// Maximum number of unopened secrets reported one by one; all of them are counted.
 const MAX_REPORTED_ERRORS: usize = 20;
@@ -37,7 +38,8 @@ impl RotationReport {
 }
 
 impl RecordRoleStore {
-    /// Seals all secrets under the current key that are not yet, so that the previous key can be discarded.
+    /// Seals all secrets under the current key that are not yet, so that the previous key can be discarded. `inventory`
+    /// lists the companies of the same store.
     ///
     /// Each agent is one commit, and other processes may read and write meanwhile. After an interruption, start it
     /// again: it skips secrets that are done. The versions of roles do not change.
@@ -45,18 +47,34 @@ impl RecordRoleStore {
     /// # Errors
     /// [`StoreError::NotConfigured`] if there is a secret and no key, and errors of the store. A secret that cannot be
     /// opened is counted instead of failing the rotation.
-    pub async fn rotate_secrets(&self) -> Result<RotationReport, StoreError> {
-        let agents = Collection::of_platform(AGENTS)?;
-        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+    pub async fn rotate_secrets(&self, inventory: &dyn Inventory) -> Result<RotationReport, StoreError> {
         let mut rotated = RotationReport::default();
+        let mut after: Option<String> = None;
         loop {
-            let page = self.records().list_as::<AgentIndexEntry>(&agents, &list).await?;
-            for Record { id, value, .. } in page.records {
+            let companies = inventory.companies(after.as_deref()).await?;
+            let Some(last) = companies.last() else { return Ok(rotated) };
+            after = Some(last.clone());
+            for company in companies.into_iter().filter(|company| !company.is_empty()) {
+                self.rotate_company(&company.into(), &mut rotated).await?;
+            }
+        }
+    }
+
+    async fn rotate_company(
+        &self,
+        company: &CompanyId,
+        rotated: &mut RotationReport,
+    ) -> Result<(), StoreError> {
+        let roles = Collection::new(company, ROLES)?;
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        loop {
+            let page = self.records().list(&roles, &list).await?;
+            for Record { id, .. } in page.records {
                 rotated.agents += 1;
-                rotated.merge(self.rotate_agent(&RoleKeys::new(&value.company_id, &id.into())?).await?);
+                rotated.merge(self.rotate_agent(&RoleKeys::new(company, &id.into())?).await?);
             }
             if page.next_cursor.is_none() {
-                return Ok(rotated);
+                return Ok(());
             }
             list.cursor = page.next_cursor;
         }

@@ -2,9 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_MCP_TOKENS_PER_USER, StoredToken, TOKENS, TokenMintError, Tokens};
-use crate::records::{Collection, Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
-use agent_core::ids::{CompanyId, UserId};
+use super::{AGENT_TOKENS, Grant, MAX_MCP_TOKENS_PER_USER, StoredToken, TOKENS, TokenMintError, Tokens};
+use crate::records::{
+    Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
+    Write, to_json,
+};
+use agent_core::ids::{AgentId, CompanyId, UserId};
 
 /// Name of a company's collection of users' MCP tokens, by user.
 const USER_TOKENS: &str = "userTokens";
@@ -38,6 +41,55 @@ impl Tokens {
         }
         counted.ids.push(id.to_owned());
         Ok(Write::Put { key, value: to_json(&counted)?, precondition })
+    }
+
+    /// Revokes the MCP tokens of a user for all agents of the company, and returns their number. `inventory` lists the
+    /// collections of the same store.
+    ///
+    /// # Errors
+    /// Errors of the store. Some tokens may then be revoked.
+    pub async fn revoke_of_user(
+        &self,
+        inventory: &dyn Inventory,
+        company_id: &CompanyId,
+        user_id: &UserId,
+    ) -> Result<usize, StoreError> {
+        let prefix = format!("{AGENT_TOKENS}/");
+        let (mut after, mut revoked) = (prefix.clone(), 0);
+        loop {
+            let found = inventory.collections(company_id, Some(&after)).await?;
+            let agents: Vec<&Collection> =
+                found.iter().filter(|tokens| tokens.path().starts_with(&prefix)).collect();
+            let Some(last) = agents.last() else { return Ok(revoked) };
+            for tokens in &agents {
+                let agent_id: AgentId = tokens.parts().nth(1).unwrap_or_default().into();
+                revoked += self.revoke_of_agent_user(company_id, &agent_id, user_id).await?;
+            }
+            after = last.path().to_owned();
+        }
+    }
+
+    async fn revoke_of_agent_user(
+        &self,
+        company_id: &CompanyId,
+        agent_id: &AgentId,
+        user_id: &UserId,
+    ) -> Result<usize, StoreError> {
+        let (mut revoked, mut list) =
+            (0, ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() });
+        loop {
+            let page = self.list(company_id, agent_id, &list).await?;
+            for Record { id, value: token, .. } in page.records {
+                let is_users = matches!(&token.grant, Grant::Mcp(grant) if grant.user_id == *user_id);
+                if is_users && token.revoked_at.is_none() {
+                    revoked += usize::from(self.revoke(&id, Some(company_id)).await?);
+                }
+            }
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(revoked);
+            }
+        }
     }
 
     /// Returns the ids of the tokens that are neither expired nor revoked.

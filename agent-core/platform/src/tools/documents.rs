@@ -11,7 +11,8 @@ use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
 use crate::records::{MAX_ID_BYTES, MAX_PAGE_RECORDS};
 use crate::workspace::{
-    self, Document, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, Passage, WorkspaceError,
+    self, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, Passage,
+    WorkspaceError,
 };
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
@@ -93,6 +94,37 @@ async fn named_documents(stores: &Stores, context: &ExecutionContext) -> Result<
     let mut seen = HashSet::new();
     let ids = content.document_ids.iter().chain(&content.rag_document_ids);
     Ok(ids.filter(|id| seen.insert(*id)).cloned().collect())
+}
+
+/// Rights to append to a document: those of the user, and those of the agent's owner if the role names the document.
+struct AppendRights {
+    editors: Vec<DocumentEditor>,
+    /// True if the role names the document and has no owner, so that an operator or an admin has named it.
+    is_named_by_operator: bool,
+}
+
+impl AppendRights {
+    async fn of(stores: &Stores, context: &ExecutionContext, id: &str) -> Result<Self, ToolError> {
+        let (records, company) = (&*stores.records, &context.company_id);
+        let mut rights = Self { editors: Vec::new(), is_named_by_operator: false };
+        if context.caller != Caller::Widget {
+            rights.editors.push(DocumentEditor::load(records, company, &context.user_id).await?);
+        }
+        // A user's rights do not depend on a role.
+        let Ok(role) = stores.role(context).await else { return Ok(rights) };
+        let mut named = role.content.document_ids.iter().chain(&role.content.rag_document_ids);
+        if named.any(|named| named == id) {
+            rights.is_named_by_operator = role.owner_id.is_empty();
+            if !role.owner_id.is_empty() {
+                rights.editors.push(DocumentEditor::load(records, company, &role.owner_id).await?);
+            }
+        }
+        Ok(rights)
+    }
+
+    fn may_change(&self, document: &Document) -> bool {
+        self.is_named_by_operator || self.editors.iter().any(|editor| editor.may_change(document))
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -296,8 +328,11 @@ async fn create_doc(
         return Err(ToolError::Unavailable("visitors cannot create documents".to_owned()));
     }
     let CreateDoc { title, text } = new;
-    let company = &context.company_id;
-    let (made, version) = workspace::create_document(&*stores.records, company, &title, &text).await?;
+    let (records, company, user) = (&*stores.records, &context.company_id, &context.user_id);
+    if !DocumentEditor::load(records, company, user).await?.may_create() {
+        return Err(ToolError::Unavailable("viewers of the company cannot create documents".to_owned()));
+    }
+    let (made, version) = workspace::create_document(records, company, user, (&title, &text)).await?;
     Ok(ChangedDoc { doc: DocumentSummary::new(made, version) })
 }
 
@@ -320,8 +355,11 @@ async fn append_doc(
 ) -> Result<ChangedDoc, ToolError> {
     let Append { id, text, version } = append;
     DocumentAccess::of(stores, context).await?.check(&id)?;
-    let company = &context.company_id;
-    let append = workspace::append_document(&*stores.records, company, &id, &text, version);
+    let (company, user) = (&context.company_id, &context.user_id);
+    let rights = AppendRights::of(stores, context, &id).await?;
+    let may_change = |document: &Document| rights.may_change(document);
+    let append =
+        workspace::append_document(&*stores.records, company, &id, (&text, version), (user, may_change));
     let (longer, version) = append.await?;
     Ok(ChangedDoc { doc: DocumentSummary::new(longer, version) })
 }

@@ -5,25 +5,27 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
+use super::builtin::{ADDITIVE, DESTRUCTIVE, READ_ONLY, Stores, tool};
 use super::page;
 use crate::records::{MAX_PAGE_RECORDS, Record};
-use crate::workspace::{self, MAX_MEMORY_TEXT_BYTES, Memory};
-use agent_core::role::RoleBlock;
+use crate::workspace::{self, MAX_MEMORY_TEXT_BYTES, Memory, MemoryFolder};
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
         .with_tool(tool(stores, "remember", "Saves a text for later conversations.", ADDITIVE, remember))
         .with_tool(tool(stores, "recall", "Searches the saved texts by words.", READ_ONLY, recall))
+        .with_tool(tool(stores, "forget", "Deletes a saved text.", DESTRUCTIVE, forget))
 }
 
-/// Returns the role whose memory folder is used; an error for widget visitors.
-async fn role(stores: &Stores, context: &ExecutionContext) -> Result<Arc<RoleBlock>, ToolError> {
+/// Returns the folder of the context's agent and user; an error for widget visitors.
+async fn folder(stores: &Stores, context: &ExecutionContext) -> Result<MemoryFolder, ToolError> {
+    let unavailable = |text: &str| ToolError::Unavailable(text.to_owned());
     if context.caller == Caller::Widget {
-        return Err(ToolError::Unavailable("memory is not available to visitors".to_owned()));
+        return Err(unavailable("memory is not available to visitors"));
     }
-    stores.role(context).await
+    let role = stores.role(context).await?;
+    MemoryFolder::of_turn(&role, context).ok_or_else(|| unavailable("memory needs a user"))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -58,10 +60,9 @@ async fn remember(
     context: &ExecutionContext,
     given: Remember,
 ) -> Result<Remembered, ToolError> {
-    let role = role(stores, context).await?;
-    let folder = role.content.memory_folder.as_deref();
-    let write = workspace::create_memory(&*stores.records, &role.company_id, &role.id, folder, &given.text);
-    Ok(Remembered { memory: write.await?.into() })
+    let folder = folder(stores, context).await?;
+    let memory = workspace::create_memory(&*stores.records, &folder, &given.text).await?;
+    Ok(Remembered { memory: memory.into() })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -80,12 +81,28 @@ struct Recalled {
 }
 
 async fn recall(stores: &Stores, context: &ExecutionContext, asked: Recall) -> Result<Recalled, ToolError> {
-    let role = role(stores, context).await?;
+    let folder = folder(stores, context).await?;
     let limit = page::parse_page(asked.limit, None)?.page_size();
-    let (folder, query) = (role.content.memory_folder.as_deref(), asked.query.as_deref().unwrap_or_default());
-    let found =
-        workspace::search_memories(&*stores.records, &role.company_id, &role.id, folder, query, limit)
-            .await?;
+    let query = asked.query.as_deref().unwrap_or_default();
+    let found = workspace::search_memories(&*stores.records, &folder, query, limit).await?;
     let memories = found.into_iter().map(|record: Record<Memory>| record.value.into()).collect();
     Ok(Recalled { memories })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Forget {
+    /// The entry's id, as `recall` returns it.
+    id: String,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Forgotten {
+    /// The id of the deleted entry.
+    forgotten: String,
+}
+
+async fn forget(stores: &Stores, context: &ExecutionContext, given: Forget) -> Result<Forgotten, ToolError> {
+    let folder = folder(stores, context).await?;
+    workspace::forget_memory(&*stores.records, &folder, &given.id).await?;
+    Ok(Forgotten { forgotten: given.id })
 }

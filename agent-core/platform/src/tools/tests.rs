@@ -320,12 +320,21 @@ fn memory() {
     assert_eq!(recall(&ada(), json!({"query": "TEA"})), Ok(json!({"memories": [memory]})));
     assert_eq!(recall(&ada(), json!({"query": "coffee"})), Ok(json!({"memories": []})));
     // The prompt's memory layer reads the same folder.
-    let folder =
-        ready(crate::workspace::list_memories(&*world.records, &"c".into(), &"a".into(), Some("notes"), 10));
-    assert_eq!(folder.expect("read").len(), 1);
-    let other = ExecutionContext { agent_id: "b".into(), ..ada() };
-    assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));
-    for (name, arguments) in [("recall", json!({})), ("remember", json!({"text": "x"}))] {
+    let role = serde_json::from_value(demo()["agents"][0].clone()).expect("a role");
+    let folder = crate::workspace::MemoryFolder::of_user(&role, &"ada".into());
+    let shown = ready(crate::workspace::list_memories(&*world.records, &folder, 10));
+    assert_eq!(shown.expect("read").len(), 1);
+    let bob = ExecutionContext { user_id: "bob".into(), ..ada() };
+    for other in [ExecutionContext { agent_id: "b".into(), ..ada() }, bob.clone()] {
+        assert_eq!(recall(&other, json!({})), Ok(json!({"memories": []})));
+    }
+    let one = json!({"id": memory["id"]});
+    let absent = Err(format!("there is no memory {}", memory["id"]));
+    assert_eq!(world.call(&bob, "forget", one.clone()), absent);
+    assert_eq!(world.call_ok(&ada(), "forget", one.clone()), json!({"forgotten": memory["id"]}));
+    assert_eq!(world.call(&ada(), "forget", one.clone()), absent);
+    assert_eq!(recall(&ada(), json!({})), Ok(json!({"memories": []})));
+    for (name, arguments) in [("recall", json!({})), ("remember", json!({"text": "x"})), ("forget", one)] {
         let told = world.call(&visitor(), name, arguments.clone());
         assert_eq!(told, Err("memory is not available to visitors".to_owned()));
         let nobody = ExecutionContext { agent_id: "none".into(), ..ada() };
@@ -537,4 +546,58 @@ fn documents_that_the_role_names_are_searched_by_words() {
     let other = ExecutionContext { agent_id: "b".into(), ..ada() };
     let found = world.call_ok(&other, "searchDocs", json!({"query": "cake"}));
     assert_eq!(found, json!({"fragments": []}), "an agent without documents finds none");
+}
+
+#[test]
+fn documents_of_others_are_appended_to_by_right_or_by_the_agents_owner() {
+    let document = |id: &str, owner: &str| json!({"id": id, "companyId": "c", "ownerId": owner, "text": "x"});
+    let agent = |id: &str, owner: &str| {
+        json!({"id": id, "companyId": "c", "ownerId": owner, "content": {
+            "documentIds": ["of-ada", "of-bob"], "widgetTools": ["appendDoc"]}})
+    };
+    let world = ToolFixture::new(&json!({
+        "users": [{"id": "eve", "companyId": "c", "role": "admin"}, {"id": "gus", "companyId": "c", "role": "viewer"}],
+        "agents": [agent("a", "ada"), agent("operators", "")],
+        "documents": [document("of-ada", "ada"), document("of-bob", "bob"), document("other", "bob"),
+            {"id": "all", "companyId": "c"}]
+    }));
+    let append = |agent: &str, user: &str, caller, id: &str| {
+        let context = ExecutionContext {
+            agent_id: agent.into(),
+            user_id: user.into(),
+            company_id: "c".into(),
+            caller,
+            ..ada()
+        };
+        world.call(&context, "appendDoc", json!({"id": id, "text": "y"})).is_ok()
+    };
+    let visitor = Caller::Widget;
+    for (agent, user, caller, id, expected) in [
+        ("a", "ada", Caller::Session, "of-ada", true),
+        ("a", "ada", Caller::Session, "of-bob", false),
+        ("a", "bob", Caller::Session, "of-bob", true),
+        // The agent's owner may change the document and has named it.
+        ("a", "gus", Caller::Session, "of-ada", true),
+        ("a", "widget:1", visitor, "of-ada", true),
+        ("a", "widget:1", visitor, "of-bob", false),
+        ("a", "bob", Caller::Session, "other", true),
+        ("a", "ada", Caller::Session, "other", false),
+        ("a", "eve", Caller::Session, "other", true),
+        ("a", "ada", Caller::Session, "all", true),
+        ("a", "gus", Caller::Session, "all", false),
+        ("operators", "gus", Caller::Session, "of-bob", true),
+        ("operators", "widget:1", visitor, "of-bob", true),
+        ("operators", "widget:1", visitor, "other", false),
+        ("operators", "gus", Caller::Session, "other", false),
+    ] {
+        assert_eq!(append(agent, user, caller, id), expected, "{agent} {user} {id}");
+    }
+    let create = |user: &str| {
+        let context = ExecutionContext { user_id: user.into(), ..ada() };
+        world.call(&context, "createDoc", json!({"title": "T", "text": "x"}))
+    };
+    assert!(create("gus").is_err());
+    let made = create("ada").expect("created")["doc"]["id"].as_str().expect("an id").to_owned();
+    let stored = ready(crate::workspace::get_document(&*world.records, &"c".into(), &made));
+    assert_eq!(stored.expect("read").expect("there").value.owner_id, Some("ada".into()));
 }

@@ -3,12 +3,17 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::document_versions::archive_write;
 use super::tally::create_counted;
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
+use super::users::{CompanyRole, get_company_role};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
 use super::{WorkspaceError, check_version, collection};
-use crate::records::{Collection, Key, ListQuery, Record, Records, RecordsExt, StoreError, to_json};
-use agent_core::ids::CompanyId;
+use crate::records::{
+    Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError, UPDATE_ATTEMPTS,
+    Write, to_json,
+};
+use agent_core::ids::{CompanyId, UserId};
 
 /// Maximum size, in bytes, of the text of a document after creation or an append. As JSON, with the other fields, it
 /// fits into a record.
@@ -17,19 +22,63 @@ pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
 pub(crate) const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
 
 /// Text with a title.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
     /// Identifier of the document, unique in its company.
     pub id: String,
     /// Company of the document.
     pub company_id: CompanyId,
+    /// User who owns the document. Absent in documents that every editor of the company may change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_id: Option<UserId>,
     /// Title of the document.
     #[serde(default)]
     pub title: String,
     /// Text of the document, usually Markdown.
     #[serde(default)]
     pub text: String,
+    /// Number of changes since the document was created; set by the server.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revision: u64,
+    /// User who has made the latest change, if one has; set by the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_by: Option<UserId>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// User who changes documents, and the user's role in the company.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentEditor {
+    /// The user.
+    pub user_id: UserId,
+    /// The user's role.
+    pub role: CompanyRole,
+}
+
+impl DocumentEditor {
+    /// Reads the user's role.
+    pub async fn load(
+        records: &dyn Records,
+        company_id: &CompanyId,
+        user_id: &UserId,
+    ) -> Result<Self, StoreError> {
+        let role = get_company_role(records, company_id, user_id).await?;
+        Ok(Self { user_id: user_id.clone(), role })
+    }
+
+    /// Returns true if the user may create documents.
+    pub fn may_create(&self) -> bool {
+        self.role != CompanyRole::Viewer
+    }
+
+    /// Returns true if the user may change and delete a document. One without an owner is every editor's.
+    pub fn may_change(&self, document: &Document) -> bool {
+        self.role.may_change(document.owner_id.as_ref().is_none_or(|owner| *owner == self.user_id))
+    }
 }
 
 /// Returns the document, if the company has it, with the record version under which derived forms can be cached.
@@ -117,16 +166,20 @@ pub(crate) async fn get_document_summaries(
     Ok(heads)
 }
 
-/// Creates a document and returns it with its version.
+/// Creates a document with this title and text, and returns it with its version.
 pub async fn create_document(
     records: &dyn Records,
     company_id: &CompanyId,
-    title: &str,
-    text: &str,
+    owner_id: &UserId,
+    (title, text): (&str, &str),
 ) -> Result<(Document, u64), WorkspaceError> {
     let title = checked_line(title, MAX_TITLE_BYTES).map_err(text::invalid_field("title"))?.to_owned();
     let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?.to_owned();
-    let document = Document { id: agent_core::new_id(), company_id: company_id.to_owned(), title, text };
+    let owner_id = Some(owner_id.clone()).filter(|owner_id| !owner_id.is_empty());
+    let updated_by = owner_id.clone();
+    let (id, company_id) = (agent_core::new_id(), company_id.to_owned());
+    let document =
+        Document { id, company_id: company_id.clone(), owner_id, title, text, revision: 0, updated_by };
     let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
     let limit = ("collection of created documents", MAX_DOCUMENTS_PER_COMPANY);
     let version = create_counted(records, (&key, to_json(&document)?), collection::DOCUMENTS, limit).await?;
@@ -134,40 +187,69 @@ pub async fn create_document(
 }
 
 /// Appends text to a document, on a new line, and returns the document with its version. If `version` is given, the
-/// document must be at it.
+/// document must be at it. `editor` is the user who makes the change, and the test of a document that may be changed.
 pub async fn append_document(
     records: &dyn Records,
     company_id: &CompanyId,
     id: &str,
-    text: &str,
-    version: Option<u64>,
+    (text, version): (&str, Option<u64>),
+    (user_id, may_change): (&UserId, impl Fn(&Document) -> bool + Send),
 ) -> Result<(Document, u64), WorkspaceError> {
     let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?;
-    let append = |found: Option<Record<Document>>| {
-        let found = found.ok_or_else(|| absent(id))?;
+    let key = key(company_id, id)?;
+    let mut attempt = 1;
+    loop {
+        let found = records.get_as::<Document>(&key).await?.ok_or_else(|| absent(id))?;
+        if !may_change(&found.value) {
+            return Err(WorkspaceError::Forbidden { what: "document", id: id.to_owned() });
+        }
         check_version("document", &found, version)?;
-        let mut document = found.value;
-        if !document.text.is_empty() && !document.text.ends_with('\n') {
-            document.text.push('\n');
+        let longer = Document { text: appended(&found.value.text, text)?, ..found.value.clone() };
+        match commit_change(records, &key, &found, longer, user_id).await {
+            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+            changed => return Ok(changed?),
         }
-        document.text.push_str(text);
-        let bytes = document.text.len();
-        if bytes > MAX_DOCUMENT_BYTES {
-            let fault =
-                format!("would make the document {bytes} bytes long; the limit is {MAX_DOCUMENT_BYTES}");
-            return Err(text::invalid_field("text")(fault));
-        }
-        Ok(document)
+    }
+}
+
+fn appended(before: &str, text: &str) -> Result<String, WorkspaceError> {
+    let break_line = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
+    let longer = [before, break_line, text].concat();
+    if longer.len() > MAX_DOCUMENT_BYTES {
+        let bytes = longer.len();
+        let fault = format!("would make the document {bytes} bytes long; the limit is {MAX_DOCUMENT_BYTES}");
+        return Err(text::invalid_field("text")(fault));
+    }
+    Ok(longer)
+}
+
+/// Replaces the document `found` by `changed` in the name of a user and keeps the replaced version, in one commit.
+/// Returns the document as it is stored and its version.
+pub(super) async fn commit_change(
+    records: &dyn Records,
+    key: &Key,
+    found: &Record<Document>,
+    changed: Document,
+    user_id: &UserId,
+) -> Result<(Document, u64), StoreError> {
+    let changed = Document {
+        revision: found.value.revision + 1,
+        updated_by: Some(user_id.clone()).filter(|user_id| !user_id.is_empty()),
+        ..changed
     };
-    records.update(&key(company_id, id)?, append).await
+    let precondition = Precondition::Version(found.version);
+    let put = Write::Put { key: key.clone(), value: to_json(&changed)?, precondition };
+    let versions = records.commit(vec![put, archive_write(found)?]).await?;
+    let version = versions.into_iter().next().flatten();
+    Ok((changed, version.ok_or_else(|| StoreError::unavailable("a version is missing"))?))
 }
 
 /// Returns the record key of a document; an invalid identifier is reported as absent.
-fn key(company_id: &CompanyId, id: &str) -> Result<Key, WorkspaceError> {
+pub(super) fn key(company_id: &CompanyId, id: &str) -> Result<Key, WorkspaceError> {
     Key::new(company_id, collection::DOCUMENTS, id).map_err(|_| absent(id))
 }
 
-fn absent(id: &str) -> WorkspaceError {
+pub(super) fn absent(id: &str) -> WorkspaceError {
     WorkspaceError::NotFound { what: "document", id: id.to_owned() }
 }
 
@@ -177,7 +259,6 @@ mod tests {
 
     use super::*;
     use crate::memory::MemoryRecords;
-    use crate::records::Precondition;
 
     #[test]
     fn documents_come_in_the_order_asked_without_those_of_others() {
@@ -186,8 +267,8 @@ mod tests {
             let document = Document {
                 id: id.into(),
                 company_id: company.into(),
-                title: String::new(),
                 text: format!("text of {id}"),
+                ..Document::default()
             };
             let key = Key::new(company, collection::DOCUMENTS, id).expect("a key");
             records
@@ -206,16 +287,27 @@ mod tests {
     #[test]
     fn what_is_created_is_listed_and_appended_to() {
         let records = MemoryRecords::default();
-        let (made, version) = create_document(&records, &"c".into(), " Log ", " one\n")
+        let (made, version) = create_document(&records, &"c".into(), &"ada".into(), (" Log ", " one\n"))
             .now_or_never()
             .expect("no wait")
             .expect("made");
         assert_eq!((made.title.as_str(), made.text.as_str(), made.company_id.as_str()), ("Log", "one", "c"));
         let append = |company: &str, id: &str, text: &str, version| {
-            append_document(&records, &company.into(), id, text, version).now_or_never().expect("no wait")
+            let editor = (&"ada".into(), |document: &Document| document.owner_id.as_deref() == Some("ada"));
+            append_document(&records, &company.into(), id, (text, version), editor)
+                .now_or_never()
+                .expect("no wait")
         };
         let (longer, newer) = append("c", &made.id, "two", Some(version)).expect("appended");
-        assert_eq!(longer.text, "one\ntwo");
+        assert_eq!((longer.text.as_str(), longer.revision), ("one\ntwo", 1));
+        let stranger =
+            append_document(&records, &"c".into(), &made.id, ("x", None), (&"bob".into(), |_| false))
+                .now_or_never()
+                .expect("no wait");
+        assert_eq!(
+            stranger.expect_err("refused").to_string(),
+            format!("only the owner of the document {:?} or an admin of the company may change it", made.id)
+        );
         let list = |company: &str| {
             let list = ListQuery::default();
             list_document_summaries(&records, &company.into(), &list)

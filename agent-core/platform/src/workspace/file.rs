@@ -49,7 +49,8 @@ pub struct WorkspaceFile {
     /// Todo lists with their todos.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub todo_lists: Vec<TodoList>,
-    /// Initial memory of agents: `{"id","companyId","agentId","folder"?,"text"}`.
+    /// Initial memory of agents: `{"id","companyId","agentId","userId"?,"folder"?,"text"}`. An entry without a user
+    /// is shared by the company, and used where the role's `memoryScope` is `company`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub memories: Vec<Memory>,
     /// Plans, stored as given.

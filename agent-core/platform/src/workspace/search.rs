@@ -148,7 +148,13 @@ mod tests {
     use super::*;
 
     fn document(title: &str, text: &str) -> Document {
-        Document { id: title.into(), company_id: "c".into(), title: title.into(), text: text.into() }
+        Document {
+            id: title.into(),
+            company_id: "c".into(),
+            title: title.into(),
+            text: text.into(),
+            ..Document::default()
+        }
     }
 
     fn found(documents: &[Document], query: &str, limit: usize) -> Vec<String> {

@@ -62,6 +62,10 @@ const MIGRATIONS: &[&str] = &["
 ", "
     -- What has become of a job. In rows without it, the body has that too.
     ALTER TABLE jobs ADD COLUMN progress TEXT;
+", "
+    -- Agents' ids are unique within their company only; the platform's map of an id to its company is gone.
+    DELETE FROM records WHERE company = '' AND collection = 'agents';
+    UPDATE counter SET last_version = last_version + 1;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

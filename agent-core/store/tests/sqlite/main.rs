@@ -8,6 +8,7 @@ mod group;
 mod jobs;
 mod kill;
 mod kill_jobs;
+mod migrate;
 mod open;
 mod refusals;
 

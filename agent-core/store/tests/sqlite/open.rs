@@ -64,7 +64,7 @@ fn a_newer_schema_is_refused_and_both_versions_are_named() {
     let error = refused(&place.file());
     assert!(matches!(error, SqliteOpenError::Newer { found: 99, known: 3, .. }), "{error:?}");
     let said =
-        format!("{} has schema version 99, and this program knows versions up to 3", place.file().display());
+        format!("{} has schema version 99, and this program knows versions up to 4", place.file().display());
     assert_eq!(error.to_string(), said);
 }
 

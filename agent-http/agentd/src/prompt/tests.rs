@@ -29,6 +29,7 @@ async fn shown(asked: PreviewArgs, json: bool, styles: &Styles) -> (Result<(), C
 fn asked(agent: &str, user: Option<&str>) -> PreviewArgs {
     PreviewArgs {
         agent: agent.into(),
+        company: None,
         message: Some("Hello?".into()),
         user: user.map(UserId::from),
         todo_list: Some("l1".into()),

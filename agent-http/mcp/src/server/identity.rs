@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::event::ToolCallReporter;
+use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_platform::records::StoreError;
-use agent_platform::roles::RecordRoleStore;
+use agent_platform::records::{Inventory, StoreError};
+use agent_platform::roles::RoleStore;
 use agent_platform::token::TokenEndListener;
-use agent_platform::workspace;
+use agent_platform::workspace::{self, CompanyMatch, find_agent_company};
 use async_trait::async_trait;
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -20,6 +21,9 @@ use super::query::QueryParams;
 
 /// Name of the query parameter that carries a token.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
+
+/// Description of a query without a token whose user and agent exist in more than one company.
+const AMBIGUOUS_COMPANY: &str = "several companies have this user and agent: add companyId";
 
 /// The user and agent that a credential stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,26 +55,34 @@ pub trait TokenResolver: Send + Sync + 'static {
 
 /// Identities from unauthenticated query parameters, if the operator enables them.
 ///
-/// The user must belong to the agent's company.
+/// The company is the one that has both the user and the agent. If several have, the query must name it.
 pub struct LegacyQuery {
-    roles: Arc<RecordRoleStore>,
+    roles: Arc<dyn RoleStore>,
+    records: Arc<dyn Inventory>,
 }
 
 impl LegacyQuery {
-    /// Creates a resolver for the agents of `roles`, and the users in the same store.
-    pub fn new(roles: Arc<RecordRoleStore>) -> Self {
-        Self { roles }
+    /// Creates a resolver for the agents of `roles` and the users in `records`.
+    pub fn new(roles: Arc<dyn RoleStore>, records: Arc<dyn Inventory>) -> Self {
+        Self { roles, records }
     }
 
-    async fn find(&self, named: &QueryIdentity<'_>) -> Result<Option<Identity>, StoreError> {
+    async fn find(&self, named: &QueryIdentity<'_>) -> Result<Option<Identity>, AdmissionError> {
         let (Some(user), Some(agent)) = (named.user, named.agent) else { return Ok(None) };
-        let Some(company) = self.roles.find_company(&agent.into()).await? else { return Ok(None) };
-        if workspace::get_user(&**self.roles.records(), &company, &user.into()).await?.is_none() {
-            return Ok(None);
-        }
+        let company = match named.company {
+            Some(company) => self.check_company(company.into(), &user.into(), &agent.into()).await,
+            None => find_agent_company(&*self.records, &agent.into(), Some(&user.into())).await,
+        };
+        let company = match company {
+            // A syntactically invalid id matches nothing.
+            Ok(CompanyMatch::None) | Err(StoreError::Invalid(_)) => return Ok(None),
+            Ok(CompanyMatch::One(company)) => company,
+            Ok(CompanyMatch::Ambiguous) => return Err(AdmissionError::Unauthenticated(AMBIGUOUS_COMPANY)),
+            Err(error) => return Err(AdmissionError::Store(error)),
+        };
         Ok(Some(Identity {
             // No token id contains these characters, so the ids cannot collide.
-            id: format!("legacy:{}", serde_json::json!([user, agent, named.todo_list])),
+            id: format!("legacy:{}", serde_json::json!([company, user, agent, named.todo_list])),
             context: ExecutionContext {
                 user_id: user.into(),
                 company_id: company,
@@ -81,6 +93,18 @@ impl LegacyQuery {
             },
             calls: None,
         }))
+    }
+
+    /// Returns the company if it has the user and the agent.
+    async fn check_company(
+        &self,
+        company: CompanyId,
+        user: &UserId,
+        agent: &AgentId,
+    ) -> Result<CompanyMatch, StoreError> {
+        let has_agent = self.roles.masked_role(&company, agent).await?.is_some();
+        let has_all = has_agent && workspace::get_user(&*self.records, &company, user).await?.is_some();
+        Ok(if has_all { CompanyMatch::One(company) } else { CompanyMatch::None })
     }
 }
 
@@ -164,12 +188,7 @@ impl McpAuthenticator {
                 "a valid MCP token is required"
             }));
         };
-        let found = match legacy.find(named).await {
-            // A syntactically invalid id matches no user.
-            Err(StoreError::Invalid(_)) => None,
-            found => found.map_err(AdmissionError::Store)?,
-        };
-        found.ok_or_else(|| {
+        legacy.find(named).await?.ok_or_else(|| {
             AdmissionError::Unauthenticated("a valid MCP token, or userId and agentId, is required")
         })
     }

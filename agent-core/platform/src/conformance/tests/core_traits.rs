@@ -18,7 +18,7 @@ use crate::pulse::Pulse;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
 use crate::tools::{ToolServices, builtin_tools};
-use crate::workspace::{WorkspaceFile, create_memory};
+use crate::workspace::{MemoryFolder, WorkspaceFile, create_memory};
 
 /// Records that behave as the scenario says, and that count their commits and their calls in progress.
 struct StagedRecords {
@@ -91,11 +91,11 @@ async fn workspace() -> Arc<MemoryRecords> {
         "todoLists": [{"id": "l", "ownerId": "ada", "companyId": "company", "name": "Home", "todos": []}],
     });
     WorkspaceFile::parse(&file.to_string()).expect("a good file").apply(&roles).await.expect("applied");
+    let role = serde_json::from_value(own_role()).expect("a role");
+    let folder = MemoryFolder::of_user(&role, &"ada".into());
     for n in 0..60 {
         let text = format!("the marker {n} {}", "x".repeat(1_000));
-        create_memory(&*records, &"company".into(), &"a".into(), Some("notes"), &text)
-            .await
-            .expect("remembered");
+        create_memory(&*records, &folder, &text).await.expect("remembered");
     }
     records
 }

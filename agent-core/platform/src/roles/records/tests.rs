@@ -60,7 +60,7 @@ fn token(role: &RoleBlock) -> Option<&str> {
 }
 
 /// Returns the JSON text of all stored records of the role.
-fn stored(records: &dyn Records) -> [Option<String>; 3] {
+fn stored(records: &dyn Records) -> [Option<String>; 2] {
     let found = ready(records.get_many(&RoleKeys::new(&"c".into(), &"a".into()).expect("keys").all()));
     let mut found = found.into_iter().map(|record| record.map(|record| record.value.get().to_owned()));
     std::array::from_fn(|_| found.next().flatten())
@@ -77,8 +77,7 @@ fn secrets_are_stored_apart_and_sealed() {
     ready(
         roles.put_role(role(json!({"messengerToken": "sk-canary", "personality": "P"})), Precondition::Any),
     );
-    let [agent, role, secrets] = stored(&*records);
-    assert_eq!(agent.as_deref(), Some(r#"{"companyId":"c"}"#));
+    let [role, secrets] = stored(&*records);
     let role = role.expect("there");
     assert!(role.contains(r#""messengerToken":"***""#) && !role.contains("canary"), "{role}");
     let secrets: SealedSecrets = serde_json::from_str(&secrets.expect("there")).expect("JSON");
@@ -87,9 +86,9 @@ fn secrets_are_stored_apart_and_sealed() {
     assert!(sealed.starts_with("v1.") && !sealed.contains("canary"), "{sealed}");
 
     ready(roles.put_role(self::role(json!({"messengerToken": ""})), Precondition::Any));
-    assert_eq!(stored(&*records)[2], None, "without a secret nothing is kept of one");
+    assert_eq!(stored(&*records)[1], None, "without a secret nothing is kept of one");
     ready(roles.delete_role(&"c".into(), &"a".into(), Precondition::Any));
-    assert_eq!(stored(&*records), [None, None, None]);
+    assert_eq!(stored(&*records), [None, None]);
 }
 
 #[test]
@@ -133,7 +132,7 @@ fn without_a_key_only_what_is_not_secret_is_saved() {
     let keyless = RecordRoleStore::new(records.clone(), Sealer::without_key());
     let refused = outcome(keyless.put_role(role(json!({"messengerToken": "sk-1"})), Precondition::Any));
     assert!(matches!(refused, Err(StoreError::NotConfigured("DATA_SECRET"))), "{refused:?}");
-    assert_eq!(stored(&*records), [None, None, None], "nothing is half saved");
+    assert_eq!(stored(&*records), [None, None], "nothing is half saved");
     ready(keyless.put_role(role(json!({"personality": "P"})), Precondition::Any));
     assert!(ready(keyless.role(&"c".into(), &"a".into())).is_some());
 
@@ -163,7 +162,7 @@ fn what_cannot_be_opened_is_told_by_agent_and_field_and_can_be_replaced() {
         ready(records.put(&keys.secrets, to_json(&text).expect("JSON"), Precondition::Any));
     };
     save("the secret of last year");
-    let sealed = stored(&*records)[2].clone().expect("there");
+    let sealed = stored(&*records)[1].clone().expect("there");
     let roles = || RecordRoleStore::new(records.clone(), sealer("the secret of this year"));
     let cases = [
         serde_json::from_str(&sealed).expect("JSON"),

@@ -41,7 +41,9 @@ fn documented_access(name: &str) -> &'static str {
         "readMetrics" => "users: all metrics of the company; visitors: those that the agent has recorded",
         "recordMetric" => "all callers that the role allows",
         "readNotifications" | "sendNotification" => "all callers, their own notifications",
-        "remember" | "recall" => "users, in the agent's memory folder; not visitors",
+        "remember" | "recall" | "forget" => {
+            "users, in the agent's memory folder of the user, or of the company if `memoryScope` is `company`; not visitors"
+        }
         "sendMessengerMessage" => "all callers that the role allows, as the agent's bot",
         "scheduleTool" | "cancelScheduledTool" => {
             "users, for tools of this agent and their own jobs of this agent; not visitors"

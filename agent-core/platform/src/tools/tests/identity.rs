@@ -17,8 +17,8 @@ enum Visibility {
     Company,
     /// The company's own users, and visitors of this agent.
     Visitors(&'static str),
-    /// The company's own users in conversations with this agent.
-    Agent(&'static str),
+    /// This user in conversations with this agent.
+    AgentPerson(&'static str, &'static str),
     /// All contexts that the role permits to read it.
     All,
 }
@@ -40,7 +40,7 @@ impl SeededRecord {
             Visibility::Person(user) => context.user_id == user,
             Visibility::Company => !visitor,
             Visibility::Visitors(agent) => !visitor || context.agent_id == agent,
-            Visibility::Agent(agent) => !visitor && context.agent_id == agent,
+            Visibility::AgentPerson(agent, user) => context.agent_id == agent && context.user_id == user,
             Visibility::All => true,
         };
         reached && context.company_id == self.key.company()
@@ -86,6 +86,9 @@ const PRINCIPALS: [(Caller, &str, &str); 9] = [
     (Caller::Widget, "widget:1", "d"),
 ];
 
+/// Tools that delete an item.
+const DELETING: [&str; 2] = ["deleteTodo", "forget"];
+
 /// Agents of both companies. Other layers reject agents of the other company; the matrix includes them as well.
 const AGENTS: [&str; 4] = ["a", "b", "x", "y"];
 
@@ -106,11 +109,12 @@ fn plant() -> (ToolFixture, Vec<SeededRecord>) {
     let mut add = |list: &str, company: &str, id: &str, scope, mut entry: Value| {
         entry["id"] = id.into();
         entry["companyId"] = company.into();
-        // Memory has one collection per agent and folder.
+        // Memory has one collection per agent, folder and user.
         let base = Collection::new(company, list).expect("a name");
-        let collection = match &entry["agentId"] {
-            Value::String(agent) if list == collection::MEMORIES => {
-                base.within(agent).and_then(|agent| agent.within("default")).expect("a folder")
+        let collection = match (&entry["agentId"], &entry["userId"]) {
+            (Value::String(agent), Value::String(user)) if list == collection::MEMORIES => {
+                let folder = base.within(agent).and_then(|agent| agent.within("default"));
+                folder.and_then(|folder| folder.within(user)).expect("a folder")
             }
             _ => base,
         };
@@ -159,8 +163,8 @@ fn plant() -> (ToolFixture, Vec<SeededRecord>) {
                 collection::MEMORIES,
                 company,
                 &memory,
-                Visibility::Agent(agent),
-                json!({"agentId": agent, "text": ""}),
+                Visibility::AgentPerson(agent, person),
+                json!({"agentId": agent, "userId": person, "text": ""}),
             );
             let metric = format!("metric-{agent}");
             let figure = json!({"agentId": agent, "name": "sales", "value": ""});
@@ -236,7 +240,7 @@ fn base_arguments(name: &str, id: &str) -> Value {
     match name {
         "createTodo" => json!({"title": "x"}),
         "updateTodo" => json!({"id": id, "title": "x"}),
-        "deleteTodo" | "getDoc" | "getEpicDetails" => json!({"id": id}),
+        "deleteTodo" | "forget" | "getDoc" | "getEpicDetails" => json!({"id": id}),
         "searchDocs" => json!({"query": "mark documents named"}),
         "createDoc" => json!({"title": "x", "text": "x"}),
         "appendDoc" => json!({"id": id, "text": "x"}),
@@ -321,8 +325,7 @@ impl Cell<'_> {
         let keys: BTreeSet<&Key> = self.before.keys().chain(after.keys()).collect();
         for key in keys.into_iter().filter(|key| self.before.get(key) != after.get(key)) {
             let record = ready(self.world.records.get(key)).expect("read");
-            let record = record.unwrap_or_else(|| panic!("{} and removed {key:?}", case()));
-            let value = record.value.get();
+            let value = record.as_ref().map_or("null", |record| record.value.get());
             assert!(self.may_write(key, value), "{} and wrote {key:?}: {value}", case());
             self.written.insert(name.to_owned());
         }
@@ -340,11 +343,22 @@ impl Cell<'_> {
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let own_people = context.caller != Caller::Widget;
         let value: Value = serde_json::from_str(value).expect("JSON");
+        let reaches_document = |id: &str| {
+            let same = |planted: &&SeededRecord| {
+                (planted.key.company(), planted.key.collection().path(), planted.key.id())
+                    == (key.company(), collection::DOCUMENTS, id)
+            };
+            self.planted.iter().find(same).is_some_and(|planted| planted.is_reached_in(context))
+        };
         key.company() == context.company_id.as_str()
             && match parts[..] {
+                // The version that an append has replaced.
+                [collection::DOCUMENT_VERSIONS, document] => reaches_document(document),
                 [collection::DOCUMENTS] => own_people,
                 [collection::METRICS] => value["agentId"] == context.agent_id.as_str(),
-                [collection::MEMORIES, agent, "default"] => own_people && agent == context.agent_id.as_str(),
+                [collection::MEMORIES, agent, "default", user] => {
+                    own_people && agent == context.agent_id.as_str() && user == context.user_id.as_str()
+                }
                 [collection::NOTIFICATIONS, user] => {
                     user == context.user_id.as_str() && value["userId"] == user
                 }
@@ -366,6 +380,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                     .to_vec()
             }
             "cancelScheduledTool" => world_jobs(),
+            "forget" => AGENTS.map(|agent| format!("memory-{agent}")).to_vec(),
             "getEpicDetails" => ["same", "only-c", "only-d"].map(str::to_owned).to_vec(),
             _ => vec![String::new()],
         }
@@ -396,14 +411,14 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
             let (seen, written, spoke) = (&mut seen, &mut written, &mut spoke);
             let mut cell =
                 Cell { world: &world, planted: &planted, context, before, cells: 0, seen, written, spoke };
-            // deleteTodo comes last, since a removed todo could no longer be returned or changed.
-            let removing_last = world.schemas.keys().filter(|name| *name != "deleteTodo");
-            for name in removing_last.map(String::as_str).chain(["deleteTodo"]) {
+            // Tools that delete come last, since a deleted item could no longer be returned or changed.
+            let others = world.schemas.keys().map(String::as_str).filter(|name| !DELETING.contains(name));
+            for name in others.chain(DELETING) {
                 let unknown = cell.call(name, &base_arguments(name, "unknown-id"));
                 for (n, id) in ids(name).into_iter().enumerate() {
                     let arguments = base_arguments(name, &id);
                     let plain = cell.call(name, &arguments);
-                    if name != "deleteTodo" && plain.is_err() {
+                    if !DELETING.contains(&name) && plain.is_err() {
                         let as_unknown = unknown.clone().map_err(|told| told.replace("unknown-id", &id));
                         assert_eq!(plain, as_unknown, "{:?} {name} {id}", cell.context);
                         strangers += 1;
@@ -413,7 +428,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
                         VICTIMS.iter().flat_map(|victim| claims(victim).into_iter().skip(n.min(1) * 4));
                     for claim in claims {
                         let claimed = cell.call(name, &merged(&[&claim, &arguments]));
-                        let same = claimed.is_ok() == plain.is_ok() || name == "deleteTodo";
+                        let same = claimed.is_ok() == plain.is_ok() || DELETING.contains(&name);
                         assert!(same, "{:?} {name}: {claim} made {plain:?} {claimed:?}", cell.context);
                     }
                 }
@@ -449,6 +464,7 @@ fn nobody_sees_or_changes_what_is_not_theirs() {
         "createDoc",
         "createTodo",
         "deleteTodo",
+        "forget",
         "readNotifications",
         "recordMetric",
         "remember",

@@ -42,7 +42,7 @@ impl FileChecker<'_> {
         let writes = super::import::max_writes(self.file);
         if writes > MAX_WRITES {
             let fault = format!(
-                "the import needs {writes} writes (three for each agent, one for each other item); the limit is {MAX_WRITES}: split the file"
+                "the import needs {writes} writes (two for each agent and document, one for each other item); the limit is {MAX_WRITES}: split the file"
             );
             self.fault(JsonPath::default(), fault);
         }
@@ -69,8 +69,7 @@ impl FileChecker<'_> {
         for (i, role) in self.file.agents.iter().enumerate() {
             let at = JsonPath::default().field("agents").index(i);
             self.identified(&at, &role.id, &role.company_id);
-            // Agent ids are unique among all companies, because an agent is looked up by its id alone.
-            self.unique(&mut seen, &role.id, &at);
+            self.unique(&mut seen, (&role.company_id, &role.id), &at);
             let content = at.clone().field("content");
             for (name, ids) in [
                 ("documentIds", &role.content.document_ids),
@@ -88,11 +87,17 @@ impl FileChecker<'_> {
     }
 
     fn documents(&mut self) {
+        let users = companies(self.file.users.iter().map(|user| (user.id.as_str(), &user.company_id)));
         let mut seen = HashSet::new();
         for (i, document) in self.file.documents.iter().enumerate() {
             let at = JsonPath::default().field("documents").index(i);
             self.identified(&at, &document.id, &document.company_id);
             self.unique(&mut seen, (&document.company_id, &document.id), &at);
+            if let Some(owner_id) = &document.owner_id {
+                let owner = at.clone().field("ownerId");
+                self.id(owner.clone(), owner_id);
+                self.same_company(owner, "user", owner_id, &document.company_id, &users);
+            }
             self.fits(at, document);
         }
     }
@@ -125,6 +130,7 @@ impl FileChecker<'_> {
 
     fn memories(&mut self) {
         let agents = companies(self.file.agents.iter().map(|role| (role.id.as_str(), &role.company_id)));
+        let users = companies(self.file.users.iter().map(|user| (user.id.as_str(), &user.company_id)));
         let mut seen = HashSet::new();
         for (i, memory) in self.file.memories.iter().enumerate() {
             let at = JsonPath::default().field("memories").index(i);
@@ -132,6 +138,11 @@ impl FileChecker<'_> {
             let agent = at.clone().field("agentId");
             self.id(agent.clone(), &memory.agent_id);
             self.same_company(agent, "agent", &memory.agent_id, &memory.company_id, &agents);
+            if let Some(user_id) = &memory.user_id {
+                let user = at.clone().field("userId");
+                self.id(user.clone(), user_id);
+                self.same_company(user, "user", user_id, &memory.company_id, &users);
+            }
             match memory.key() {
                 Ok(key) => self.unique(&mut seen, key, &at),
                 // The ids were checked above, so the fault is in the folder.

@@ -22,7 +22,7 @@ pub enum ExportError {
 
 impl WorkspaceFile {
     /// Exports `company`, or all companies: users, agents with masked secrets, documents, todo lists, every agent's
-    /// memory in every folder, plans, epics, metrics and assignments, each list ordered by company and id. Other
+    /// memory in every folder, of every user, plans, epics, metrics and assignments, each list ordered by company and id. Other
     /// records, such as tokens, are left out. Not a snapshot: concurrent writes may or may not be included.
     ///
     /// # Errors
@@ -76,7 +76,9 @@ impl Exporter<'_> {
             [collection::USERS] => self.read(from, |file| &mut file.users).await,
             [collection::DOCUMENTS] => self.read(from, |file| &mut file.documents).await,
             [collection::TODO_LISTS] => self.read(from, |file| &mut file.todo_lists).await,
-            [collection::MEMORIES, _, _] => self.read(from, |file| &mut file.memories).await,
+            [collection::MEMORIES, _, _] | [collection::MEMORIES, _, _, _] => {
+                self.read(from, |file| &mut file.memories).await
+            }
             [collection::PLANS] => self.read(from, |file| &mut file.plans).await,
             [collection::EPICS] => self.read(from, |file| &mut file.epics).await,
             [collection::METRICS] => self.read(from, |file| &mut file.metrics).await,

@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::WorkspaceFile;
-use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
+use crate::records::{Key, Precondition, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
 use crate::workspace::assignment_key;
+use crate::workspace::document_versions::archive_write;
 use crate::workspace::todos::MAX_TODOS;
-use crate::workspace::{TodoList, collection};
+use crate::workspace::{Document, TodoList, collection};
 use agent_core::message::SharedJson;
 use agent_core::role::RoleBlock;
 
@@ -25,27 +26,23 @@ pub struct ImportSummary {
 /// Returns an upper bound on the number of writes that an import of the file takes.
 pub(super) fn max_writes(file: &WorkspaceFile) -> usize {
     let entries: usize = file.free_form_lists().iter().map(|(_, entries)| entries.len()).sum();
-    let one_each = file.users.len()
-        + file.documents.len()
-        + file.todo_lists.len()
-        + file.memories.len()
-        + file.assignments.len();
-    3 * file.agents.len() + one_each + entries
+    let one_each = file.users.len() + file.todo_lists.len() + file.memories.len() + file.assignments.len();
+    2 * (file.agents.len() + file.documents.len()) + one_each + entries
 }
 
 impl WorkspaceFile {
     /// Writes all items of the file to the store behind `roles` in one atomic commit.
     ///
-    /// An existing item with the same id is replaced, with two exceptions: todos that a todo list of the file does not
+    /// An existing item with the same id is replaced, with these exceptions: a document keeps its owner unless the file
+    /// names one, and its replaced version is kept; todos that a todo list of the file does not
     /// contain are kept, and so are secrets of a role that are absent or masked, by the rule of
     /// [`merge_secrets`](crate::roles::merge_secrets); an empty secret is cleared. Importing a file twice writes nothing
     /// the second time. If another writer changes the same items concurrently, the import is retried a bounded number
     /// of times.
     ///
     /// # Errors
-    /// [`StoreError::IdTaken`] if an agent of another company has the same id; [`StoreError::NotConfigured`] for
-    /// a secret without an encryption key; [`StoreError::Invalid`] if a todo list would become too long; otherwise the
-    /// store's own errors. Nothing is written on an error.
+    /// [`StoreError::NotConfigured`] for a secret without an encryption key; [`StoreError::Invalid`] if a todo list
+    /// would become too long; otherwise the store's own errors. Nothing is written on an error.
     pub async fn apply(&self, roles: &RecordRoleStore) -> Result<ImportSummary, StoreError> {
         let things = self.things()?;
         let keys: Vec<Key> = things.iter().flat_map(ImportItem::keys).collect();
@@ -75,7 +72,7 @@ impl WorkspaceFile {
         }
         for document in &self.documents {
             let key = Key::new(&document.company_id, collection::DOCUMENTS, &document.id)?;
-            things.push(ImportItem::Plain(key, to_json(document)?));
+            things.push(ImportItem::Document(document, key));
         }
         for list in &self.todo_lists {
             things
@@ -102,6 +99,7 @@ impl WorkspaceFile {
 enum ImportItem<'a> {
     Role(&'a RoleBlock, RoleKeys),
     Todos(&'a TodoList, Key),
+    Document(&'a Document, Key),
     /// Item whose record is replaced as a whole.
     Plain(Key, SharedJson),
 }
@@ -110,7 +108,7 @@ impl ImportItem<'_> {
     fn keys(&self) -> Vec<Key> {
         match self {
             Self::Role(_, keys) => keys.all().into(),
-            Self::Todos(_, key) | Self::Plain(key, _) => vec![key.clone()],
+            Self::Todos(_, key) | Self::Document(_, key) | Self::Plain(key, _) => vec![key.clone()],
         }
     }
 }
@@ -137,6 +135,11 @@ fn plan_writes(
                 writes.extend(merge_todos(list, key, &record)?);
                 record.is_none()
             }
+            ImportItem::Document(document, key) => {
+                let record = found.next().flatten();
+                writes.extend(document_writes(document, key, &record)?);
+                record.is_none()
+            }
             ImportItem::Plain(key, value) => {
                 let record = found.next().flatten();
                 writes.extend(put_if_changed(value.clone(), key, &record));
@@ -151,6 +154,31 @@ fn plan_writes(
         *count += 1;
     }
     Ok((writes, imported))
+}
+
+/// Returns the writes that replace a document and keep the replaced version. Without an owner in the file, the owner
+/// stays.
+fn document_writes(document: &Document, key: &Key, found: &Option<Record>) -> Result<Vec<Write>, StoreError> {
+    let Some(record) = found else {
+        return Ok(put_if_changed(to_json(document)?, key, found).into_iter().collect());
+    };
+    let before = record.clone().parse::<Document>(key.collection())?;
+    let owner_id = document.owner_id.clone().or_else(|| before.value.owner_id.clone());
+    let same = Document {
+        owner_id,
+        title: document.title.clone(),
+        text: document.text.clone(),
+        ..before.value.clone()
+    };
+    if same == before.value {
+        return Ok(Vec::new());
+    }
+    let changed = Document { revision: before.value.revision + 1, updated_by: None, ..same };
+    let precondition = Precondition::Version(before.version);
+    Ok(vec![
+        Write::Put { key: key.clone(), value: to_json(&changed)?, precondition },
+        archive_write(&before)?,
+    ])
 }
 
 fn put_if_changed(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {

@@ -14,7 +14,9 @@ use crate::records::{
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
-use crate::workspace::{MAX_TODOS, create_todo, get_document, get_todo_list, get_user, list_memories};
+use crate::workspace::{
+    MAX_TODOS, MemoryFolder, create_todo, get_document, get_todo_list, get_user, list_memories,
+};
 use agent_core::tool::ExecutionContext;
 
 const DEMO: &str = r#"{
@@ -25,7 +27,8 @@ const DEMO: &str = r#"{
   "documents": [{"id": "d", "companyId": "c", "title": "T", "text": "x"}],
   "todoLists": [{"id": "l", "ownerId": "ada", "companyId": "c", "name": "Home",
     "todos": [{"id": "t2", "title": "two", "done": true}, {"id": "t1", "title": "one"}]}],
-  "memories": [{"id": "m", "companyId": "c", "agentId": "a", "text": "likes tea"}],
+  "memories": [{"id": "m", "companyId": "c", "agentId": "a", "userId": "ada", "text": "likes tea"},
+    {"id": "m", "companyId": "c", "agentId": "a", "text": "sells tea"}],
   "plans": [{"id": "p", "companyId": "c", "steps": [1, 2]}],
   "epics": [{"id": "e", "companyId": "c"}],
   "metrics": [{"id": "m", "companyId": "c", "value": 1.5}],
@@ -75,11 +78,16 @@ fn key_of(roles: &RecordRoleStore) -> Option<String> {
 fn a_whole_file_arrives_and_arriving_again_changes_nothing() {
     let (roles, records) = store();
     let file = parsed(DEMO);
-    assert_eq!(ready(file.apply(&roles)), counts(9, 0, 0));
+    assert_eq!(ready(file.apply(&roles)), counts(10, 0, 0));
     assert_eq!(key_of(&roles).as_deref(), Some("sk"));
     assert_eq!(ready(get_document(&*records, &"c".into(), "d")).expect("there").value.text, "x");
     assert!(!ready(get_user(&*records, &"c".into(), &"ada".into())).expect("there").allows_rag());
-    assert_eq!(ready(list_memories(&*records, &"c".into(), &"a".into(), None, 10))[0].text, "likes tea");
+    let role = ready(roles.role(&"c".into(), &"a".into())).expect("there");
+    let texts = |folder: &MemoryFolder| -> Vec<String> {
+        ready(list_memories(&*records, folder, 10)).into_iter().map(|entry| entry.text).collect()
+    };
+    assert_eq!(texts(&MemoryFolder::of_user(&role, &"ada".into())), ["likes tea"]);
+    assert_eq!(texts(&MemoryFolder::of_company(&role)), ["sells tea"]);
     assert_eq!(titles(&records), ["two", "one"]);
     let plan = ready(records.get(&Key::new("c", collection::PLANS, "p").expect("a key"))).expect("there");
     let plan: Value = serde_json::from_str(plan.value.get()).expect("JSON");
@@ -88,7 +96,7 @@ fn a_whole_file_arrives_and_arriving_again_changes_nothing() {
     let version =
         |roles: &RecordRoleStore| ready(roles.masked_role(&"c".into(), &"a".into())).expect("there").version;
     let before = version(&roles);
-    assert_eq!(ready(file.apply(&roles)), counts(0, 0, 9));
+    assert_eq!(ready(file.apply(&roles)), counts(0, 0, 10));
     assert_eq!(version(&roles), before);
 }
 
@@ -101,7 +109,7 @@ fn an_edited_file_updates_and_keeps_the_todos_that_came_meanwhile() {
         .replace(r#""text": "x""#, r#""text": "y""#)
         .replace(r#""title": "one""#, r#""title": "ONE""#)
         .replace(r#""name": "Ann""#, r#""name": "Bea""#);
-    assert_eq!(ready(parsed(&edited).apply(&roles)), counts(0, 3, 6));
+    assert_eq!(ready(parsed(&edited).apply(&roles)), counts(0, 3, 7));
     assert_eq!(ready(get_document(&*records, &"c".into(), "d")).expect("there").value.text, "y");
     assert_eq!(titles(&records), ["two", "ONE", "three"]);
     assert_eq!(ready(roles.role(&"c".into(), &"a".into())).expect("there").name, "Bea");
@@ -112,11 +120,11 @@ fn secrets_that_a_file_leaves_out_stay_and_empty_ones_go() {
     let (roles, _) = store();
     ready(parsed(DEMO).apply(&roles));
     for (text, imported, expected) in [
-        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 9), Some("sk")),
-        (DEMO.replace(r#", "agentServerApiKey": "sk""#, ""), counts(0, 0, 9), Some("sk")),
-        (DEMO.replace(r#""sk""#, r#""sl""#), counts(0, 1, 8), Some("sl")),
-        (DEMO.replace(r#""sk""#, r#""""#), counts(0, 1, 8), None),
-        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 9), None),
+        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 10), Some("sk")),
+        (DEMO.replace(r#", "agentServerApiKey": "sk""#, ""), counts(0, 0, 10), Some("sk")),
+        (DEMO.replace(r#""sk""#, r#""sl""#), counts(0, 1, 9), Some("sl")),
+        (DEMO.replace(r#""sk""#, r#""""#), counts(0, 1, 9), None),
+        (DEMO.replace(r#""sk""#, r#""***""#), counts(0, 0, 10), None),
     ] {
         assert_eq!(ready(parsed(&text).apply(&roles)), imported, "{text}");
         assert_eq!(key_of(&roles).as_deref(), expected, "{text}");
@@ -125,37 +133,25 @@ fn secrets_that_a_file_leaves_out_stay_and_empty_ones_go() {
 
 #[test]
 fn an_import_is_all_or_nothing() {
-    let taken = RoleBlock { id: "a".into(), company_id: "d".into(), ..RoleBlock::default() };
     let todos: Vec<Value> = (0..MAX_TODOS).map(|n| json!({"id": n.to_string(), "title": "x"})).collect();
     let list = json!({"id": "l", "ownerId": "ada", "companyId": "c", "todos": todos});
     let full = json!({ "todoLists": [list] }).to_string();
     type RejectedImport = fn(&StoreError) -> bool;
-    let cases: [(&str, Sealer, Option<RoleBlock>, &str, RejectedImport); 3] = [
-        (
-            "another company's agent",
-            Sealer::ephemeral(),
-            Some(taken),
-            "{}",
-            |error| matches!(error, StoreError::IdTaken(id) if id == "a"),
-        ),
-        ("no key", Sealer::without_key(), None, "{}", |error| {
+    let cases: [(&str, Sealer, &str, RejectedImport); 2] = [
+        ("no key", Sealer::without_key(), "{}", |error| {
             matches!(error, StoreError::NotConfigured("DATA_SECRET"))
         }),
         (
             "a full list",
             Sealer::ephemeral(),
-            None,
             &full,
             |error| matches!(error, StoreError::Invalid(text) if text.contains("would have 502 todos")),
         ),
     ];
-    for (case, sealer, held, before, is_expected) in cases {
+    for (case, sealer, before, is_expected) in cases {
         let records = Arc::new(MemoryRecords::default());
         let roles = RecordRoleStore::new(records.clone(), sealer);
         ready(parsed(before).apply(&roles));
-        if let Some(held) = held {
-            ready(roles.put_role(held, Precondition::Any));
-        }
         let error = parsed(DEMO).apply(&roles).now_or_never().expect("no wait").expect_err(case);
         assert!(is_expected(&error), "{case}: {error:?}");
         for company in ["c", "d"] {
@@ -202,7 +198,7 @@ fn an_import_among_other_writers_begins_anew_and_gives_up_in_the_end() {
     };
     let edited = parsed(&DEMO.replace(r#""title": "one""#, r#""title": "ONE""#));
     let (roles, records) = crowded(2);
-    assert_eq!(ready(edited.apply(&roles)), counts(0, 1, 8));
+    assert_eq!(ready(edited.apply(&roles)), counts(0, 1, 9));
     assert_eq!(titles(&records.inner), ["two", "ONE", "three", "three"]);
 
     let (roles, _) = crowded(usize::MAX);
@@ -216,7 +212,7 @@ fn fields_in_another_order_are_the_same_thing() {
     let key = Key::new("c", collection::PLANS, "p").expect("a key");
     let plan = json!({"steps": [1, 2], "companyId": "c", "id": "p"});
     ready(records.put_as(&key, &plan, Precondition::Absent));
-    assert_eq!(ready(parsed(DEMO).apply(&roles)), counts(8, 0, 1));
+    assert_eq!(ready(parsed(DEMO).apply(&roles)), counts(9, 0, 1));
 }
 
 fn exported(records: &MemoryRecords, company: Option<&str>) -> String {
@@ -232,8 +228,20 @@ fn what_is_exported_is_imported_and_exported_again() {
     let many = |count: usize| (0..count).map(|n| format!("{n:04}"));
     file["documents"] = many(450).map(|id| json!({"id": id, "companyId": "c", "text": "x"})).collect();
     file["users"] = many(450).map(|n| json!({"id": n, "companyId": format!("c{n}")})).collect();
-    let memory = |folder: &str, id: &str| json!({"id": id, "companyId": "c", "agentId": "a%2Fb", "folder": folder, "text": "y"});
-    file["memories"] = json!([memory("b/c", "1"), memory("b", "2"), memory("b", "1"), memory("", "1")]);
+    let memory = |folder: &str, id: &str, user: Option<&str>| {
+        let mut entry =
+            json!({"id": id, "companyId": "c", "agentId": "a%2Fb", "folder": folder, "text": "y"});
+        user.into_iter().for_each(|user| entry["userId"] = user.into());
+        entry
+    };
+    file["memories"] = json!([
+        memory("b/c", "1", None),
+        memory("b", "2", None),
+        memory("b", "1", None),
+        memory("", "1", None),
+        memory("b", "1", Some("ada")),
+        memory("b", "1", Some("b%2Fc")),
+    ]);
     let (roles, records) = store();
     ready(parsed(&file.to_string()).apply(&roles));
 
@@ -241,7 +249,7 @@ fn what_is_exported_is_imported_and_exported_again() {
     assert!(text.contains(r#""agentServerApiKey": "***""#) && !text.contains(r#""sk""#), "{text}");
     let (new_roles, new_records) = store();
     let imported = ready(parsed(&text).apply(&new_roles));
-    let count = 450 + 450 + 4 + 6;
+    let count = 450 + 450 + 6 + 6;
     assert_eq!(imported, counts(count, 0, 0));
     let without_secrets: String =
         text.lines().filter(|line| !line.contains(r#""agentServerApiKey": "***""#)).collect();
@@ -259,6 +267,29 @@ fn what_is_exported_is_imported_and_exported_again() {
 }
 
 #[test]
+fn an_imported_document_keeps_its_owner_and_its_replaced_version() {
+    let (roles, records) = store();
+    let file = |document: Value| parsed(&json!({ "documents": [document] }).to_string());
+    let import = |document: Value| ready(file(document).apply(&roles));
+    import(json!({"id": "d", "companyId": "c", "ownerId": "ada", "title": "T", "text": "one"}));
+    let again = json!({"id": "d", "companyId": "c", "title": "T", "text": "one"});
+    assert_eq!(import(again.clone()), counts(0, 0, 1));
+    let mut changed = again;
+    changed["text"] = "two".into();
+    assert_eq!(import(changed.clone()), counts(0, 1, 0));
+    let stored = || ready(get_document(&*records, &"c".into(), "d")).expect("there").value;
+    assert_eq!(
+        (stored().text.as_str(), stored().owner_id.as_deref(), stored().revision),
+        ("two", Some("ada"), 1)
+    );
+    let kept = ready(crate::workspace::get_document_version(&*records, &"c".into(), "d", 0)).expect("kept");
+    assert_eq!(kept.text, "one");
+    changed["ownerId"] = "bob".into();
+    assert_eq!(import(changed), counts(0, 1, 0));
+    assert_eq!(stored().owner_id.as_deref(), Some("bob"));
+}
+
+#[test]
 fn what_no_import_would_take_is_not_exported() {
     let records = MemoryRecords::default();
     let text = "x".repeat(crate::records::MAX_VALUE_BYTES - 100);
@@ -272,12 +303,7 @@ fn what_no_import_would_take_is_not_exported() {
     assert!(WorkspaceFile::export(&records, Some(&"c1".into())).now_or_never().expect("no wait").is_ok());
 
     let odd = WorkspaceFile {
-        documents: vec![Document {
-            id: String::new(),
-            company_id: "c".into(),
-            title: "".into(),
-            text: "".into(),
-        }],
+        documents: vec![Document { company_id: "c".into(), ..Document::default() }],
         ..WorkspaceFile::default()
     };
     let error = odd.to_text().expect_err("an import would refuse it");
@@ -287,11 +313,11 @@ fn what_no_import_would_take_is_not_exported() {
 #[test]
 fn more_than_is_done_at_once_is_refused() {
     let agents: Vec<Value> =
-        (0..MAX_WRITES / 3).map(|n| json!({"id": n.to_string(), "companyId": "c"})).collect();
+        (0..MAX_WRITES / 2).map(|n| json!({"id": n.to_string(), "companyId": "c"})).collect();
     let users = |count: usize| {
         (0..count).map(|n| json!({"id": n.to_string(), "companyId": "c"})).collect::<Vec<Value>>()
     };
-    let room = MAX_WRITES % 3;
+    let room = MAX_WRITES % 2;
     assert!(WorkspaceFile::parse(&json!({"agents": agents, "users": users(room)}).to_string()).is_ok());
     let error = WorkspaceFile::parse(&json!({"agents": agents, "users": users(room + 1)}).to_string());
     let error = error.expect_err("too many").to_string();
@@ -334,13 +360,18 @@ fn a_fault_is_told_with_its_place() {
              line 1, column 165: plans[0].companyId: has a control or invisible character",
         ),
         (
-            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\"}, {\"id\": \"a\", \"companyId\": \"d\"}]}",
+            "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\"}, {\"id\": \"a\", \"companyId\": \"c\"}]}",
             "line 1, column 51: agents[1].id: occurs twice in the file",
         ),
         (
             "{\"agents\": [{\"id\": \"a\", \"companyId\": \"c\", \"content\": {\"documentIds\": [\"e\", \"d\"]}}],\n\
              \"documents\": [{\"id\": \"d\", \"companyId\": \"other\"}]}",
             "line 1, column 76: agents[0].content.documentIds[1]: the document \"d\" belongs to another company",
+        ),
+        (
+            "{\"users\": [{\"id\": \"ada\", \"companyId\": \"d\"}],\n\
+             \"memories\": [{\"id\": \"m\", \"companyId\": \"c\", \"agentId\": \"a\", \"userId\": \"ada\", \"text\": \"x\"}]}",
+            "line 2, column 70: memories[0].userId: the user \"ada\" belongs to another company",
         ),
         (
             "{\"todoLists\": [{\"id\": \"l\", \"ownerId\": \"ada\", \"companyId\": \"c\",\n\

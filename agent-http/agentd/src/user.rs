@@ -1,0 +1,119 @@
+//! `agentd user`: the operator's commands on people.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_core::ids::{CompanyId, UserId};
+use agent_platform::token::Tokens;
+use agent_platform::workspace::{UserDeletion, delete_user};
+
+use crate::config::AppConfig;
+use crate::failure::CommandError;
+use crate::stores::{self, Stores};
+
+/// Deletes a user with all that belongs to the user alone, and revokes the user's MCP tokens.
+pub(crate) async fn delete(
+    user: &UserId,
+    company: &CompanyId,
+    config: &AppConfig,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let stores = Stores::from_records(Arc::new(stores::open_existing(config)?), config);
+    delete_in(&stores, user, company, out).await
+}
+
+async fn delete_in(
+    stores: &Stores,
+    user: &UserId,
+    company: &CompanyId,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
+    let revoked = tokens.revoke_of_user(&*stores.records, company, user).await?;
+    let deleted = delete_user(&*stores.records, company, user).await?;
+    if revoked == 0 && deleted == UserDeletion::default() {
+        return Err(CommandError::NoSuchUser { user: user.to_string(), company: company.to_string() });
+    }
+    let UserDeletion { memories, notifications, todo_lists, assignments, .. } = deleted;
+    writeln!(
+        out,
+        "{user} at {company} is deleted, with {memories} memories, {notifications} notifications, {todo_lists} todo \
+         lists and {assignments} assignments; {revoked} tokens are revoked."
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_platform::token::{Grant, McpGrant, NewToken};
+    use agent_platform::workspace::WorkspaceFile;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Returns an item of each kind for a user of a company, with the same ids for all.
+    fn workspace() -> serde_json::Value {
+        let mut file = json!({"users": [], "agents": [], "memories": [], "todoLists": [], "assignments": []});
+        let mut add = |list: &str, item| file[list].as_array_mut().expect("a list").push(item);
+        for company in ["c1", "c2"] {
+            add("agents", json!({"id": "a", "ownerId": "ada", "companyId": company}));
+            for user in ["ada", "bob"] {
+                add("users", json!({"id": user, "companyId": company}));
+                add(
+                    "memories",
+                    json!({"id": "m", "companyId": company, "agentId": "a", "userId": user, "text": "x"}),
+                );
+                add("todoLists", json!({"id": user, "companyId": company, "ownerId": user, "todos": []}));
+                add(
+                    "assignments",
+                    json!({"id": user, "companyId": company, "userId": user, "agentId": "a",
+                    "toolId": "readTodos", "schedule": {"enabled": true, "cron": "0 9 * * *"}}),
+                );
+            }
+            add("memories", json!({"id": "m", "companyId": company, "agentId": "a", "text": "shared"}));
+        }
+        file
+    }
+
+    #[tokio::test]
+    async fn what_belongs_to_the_user_is_deleted_and_nothing_else() {
+        let stores = Stores::in_memory("the test's", &workspace().to_string()).await.expect("it is right");
+        let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
+        let mint = async |company: &str, user: &str| {
+            let grant = McpGrant { user_id: user.into(), ..McpGrant::default() };
+            tokens.mint(NewToken::new(company, "a", Grant::Mcp(grant))).await.expect("minted").text
+        };
+        let (own, colleagues, namesakes) =
+            (mint("c1", "ada").await, mint("c1", "bob").await, mint("c2", "ada").await);
+        let mut out = Vec::new();
+        delete_in(&stores, &"ada".into(), &"c1".into(), &mut out).await.expect("deleted");
+        assert_eq!(
+            String::from_utf8(out).expect("text"),
+            "ada at c1 is deleted, with 1 memories, 0 notifications, 1 todo lists and 1 assignments; 1 tokens are \
+             revoked.\n"
+        );
+        for (token, is_valid) in [(own, false), (colleagues, true), (namesakes, true)] {
+            assert_eq!(tokens.find(token.expose()).await.is_ok(), is_valid);
+        }
+        let left = WorkspaceFile::export(&*stores.records, None).await.expect("exported");
+        let mut expected = workspace();
+        for list in ["users", "memories", "todoLists", "assignments"] {
+            expected[list].as_array_mut().expect("a list").retain(|item| {
+                let owner = ["userId", "ownerId", "id"].iter().find_map(|name| item[*name].as_str());
+                item["companyId"] != "c1" || owner != Some("ada")
+            });
+        }
+        let expected = WorkspaceFile::parse(&expected.to_string()).expect("it is right");
+        assert_eq!(left.users, expected.users);
+        assert_eq!(left.assignments, expected.assignments);
+        assert_eq!((left.memories.len(), left.todo_lists.len(), left.agents.len()), (5, 3, 2));
+        assert!(left.memories.iter().all(|entry| expected.memories.contains(entry)));
+
+        let again = delete_in(&stores, &"ada".into(), &"c1".into(), &mut Vec::new()).await;
+        assert_eq!(
+            again.expect_err("nothing is left").to_string(),
+            "there is nothing of a user \"ada\" at \"c1\" in the database; see --user, --company and DATABASE_URL"
+        );
+    }
+}
