@@ -4,17 +4,22 @@ mod body;
 mod failure;
 #[cfg(test)]
 mod harness;
+mod limits;
 pub mod ollama;
 pub mod openai;
+mod vendor_error;
 
 use std::sync::Arc;
 
 use agent_core::backend::ModelSource;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
-use agent_core::role::EmbeddedAi;
+use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
 use url::Url;
+
+pub(crate) use self::limits::window_key;
+pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
 
 use self::ollama::Ollama;
 use self::openai::OpenAi;
@@ -34,6 +39,8 @@ pub struct HostedVendor {
     pub default_model: String,
     /// True if the base URL is known to require a key.
     pub needs_key: bool,
+    /// Limits on the models' tokens.
+    pub limits: ModelLimits,
 }
 
 /// The Ollama server that the operator has configured, and the defaults for any other Ollama server.
@@ -47,6 +54,8 @@ pub struct OllamaServer {
     pub default_model: Option<String>,
     /// Context window in tokens, prompt and answer together, `OLLAMA_NUM_CTX`.
     pub num_ctx: usize,
+    /// Limits on the models' tokens; their window is not used.
+    pub limits: ModelLimits,
 }
 
 /// Model settings of a role or a request; missing fields default to the operator's.
@@ -58,6 +67,8 @@ pub struct HostedSettings<'a> {
     pub base_url: Option<&'a str>,
     /// API key for that server.
     pub api_key: Option<&'a Secret>,
+    /// The role's limits on the model's tokens.
+    pub token_limits: TokenLimits,
 }
 
 impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
@@ -66,6 +77,7 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
             model: settings.model.as_deref(),
             base_url: settings.base_url.as_deref(),
             api_key: settings.api_key.as_ref(),
+            token_limits: settings.token_limits,
         }
     }
 }
@@ -88,13 +100,14 @@ impl HostedVendor {
             return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
         }
         let model = settings.model.and_then(non_blank);
-        OpenAi::new(
+        let model = OpenAi::new(
             self.outbound.clone(),
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             key.cloned(),
             model.unwrap_or(&self.default_model),
-        )
+        )?;
+        Ok(model.with_limits(self.limits.with_role(settings.token_limits)))
     }
 }
 
@@ -113,14 +126,16 @@ impl OllamaServer {
         };
         let own = self.base_url.as_ref().is_some_and(|own| origin_of(own) == origin_of(&base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
-        Ollama::new(
+        let model = Ollama::new(
             self.outbound.clone(),
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
             model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
             self.num_ctx,
-        )
+        )?;
+        let limits = ModelLimits { context_window: Some(self.num_ctx), ..self.limits.clone() };
+        Ok(model.with_limits(limits.with_role(settings.token_limits)))
     }
 }
 

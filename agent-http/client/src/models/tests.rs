@@ -24,6 +24,7 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
         key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
         default_model: "default".into(),
         needs_key: true,
+        limits: ModelLimits::default(),
     }
 }
 
@@ -33,6 +34,7 @@ fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaS
         base_url: own.cloned(),
         default_model: model.map(str::to_owned),
         num_ctx: 8192,
+        limits: ModelLimits::default(),
     }
 }
 
@@ -154,7 +156,7 @@ fn what_is_not_known_of_ollama_is_named() {
         (None, None, other, None, Err("OLLAMA_MODEL is not configured")),
     ];
     for (base, default, base_url, model, expected) in cases {
-        let settings = HostedSettings { model, base_url, api_key: None };
+        let settings = HostedSettings { model, base_url, ..HostedSettings::default() };
         let found = ollama_server(base, default, "").model(settings.clone());
         let found = found.map(|model| model.info().model).map_err(|failure| failure.message().to_owned());
         assert_eq!(found, expected.map(str::to_owned).map_err(str::to_owned), "{settings:?}");
@@ -166,7 +168,7 @@ fn what_is_missing_or_unreadable_is_named() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let key = Secret::new("sk-role");
     let refused = |vendor: &HostedVendor, base_url: Option<&str>, key: Option<&Secret>| {
-        let settings = HostedSettings { base_url, api_key: key, model: None };
+        let settings = HostedSettings { base_url, api_key: key, ..HostedSettings::default() };
         vendor.model(settings).err().map(|failure| (failure.kind(), failure.message().to_owned()))
     };
     let keyless = vendor(&own, None, "");
@@ -230,6 +232,7 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
             model: Some("m".to_owned()),
             base_url: base_url.map(str::to_owned),
             api_key: key.map(Secret::new),
+            ..EmbeddedAi::default()
         };
         // Operator's key, Ollama, in-process model.
         let set_ups = [(true, true, true), (false, true, true), (false, false, true), (false, false, false)];
