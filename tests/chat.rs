@@ -1,5 +1,6 @@
 //! `POST /api/agent/chat`: one message in, one response stream out.
 
+mod bounds;
 mod framings;
 mod history;
 mod refusals;

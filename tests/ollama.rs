@@ -44,7 +44,7 @@ async fn an_agent_calls_its_tools_and_the_window_is_asked_for() {
     assert_eq!(vendor.received()[0].path(), "/api/chat");
 
     let [first, second] = &vendor.received_bodies("m")[..] else { panic!("two rounds") };
-    assert_eq!(first["options"], json!({"num_ctx": 4096}));
+    assert_eq!(first["options"], json!({"num_ctx": 4096, "num_predict": 1024}));
     assert_eq!((&first["stream"], first.get("think")), (&json!(true), None));
     assert_eq!(first["tools"][0]["function"]["name"], "createTodo");
     let messages = second["messages"].as_array().expect("messages");
@@ -73,7 +73,7 @@ async fn a_request_to_the_runtime_brings_the_servers_address() {
     assert!(received.head.to_ascii_lowercase().contains("authorization: bearer key-canary"));
     assert_eq!(
         received.json(),
-        json!({"model": "m", "stream": true, "think": true, "options": {"num_ctx": 512},
+        json!({"model": "m", "stream": true, "think": true, "options": {"num_ctx": 512, "num_predict": 128},
             "messages": [{"role": "user", "content": "Hello"}]})
     );
     for base in [json!(null), json!(""), json!(" ")] {

@@ -5,7 +5,6 @@
 
 mod embedded;
 mod erased;
-mod model_cache;
 mod settings;
 
 use std::fmt;
@@ -27,7 +26,6 @@ use crate::tool::{ExecutionContext, ToolSpec};
 
 pub use crate::select::CustomContainer;
 pub use embedded::{EmbeddedBackend, ModelSource};
-pub use model_cache::ModelCache;
 pub use settings::{BackendSettings, BuiltinSettings};
 
 pub(crate) use erased::ErasedBackend;

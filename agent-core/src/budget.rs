@@ -13,11 +13,6 @@ use crate::message::{Content, ContentPart, MediaSource, Message, Role};
 
 mod estimate;
 
-#[cfg(feature = "bpe")]
-mod bpe;
-
-#[cfg(feature = "bpe")]
-pub use bpe::BpeCounter;
 pub use estimate::EstimateCounter;
 
 /// Limit on the tokens of a prompt.

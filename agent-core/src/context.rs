@@ -20,11 +20,14 @@ use crate::role::RoleBlock;
 use crate::store_error::StoreError;
 use crate::tool::ExecutionContext;
 
-mod page;
 mod role;
 
-pub use page::PageLayer;
 pub use role::RoleLayer;
+
+/// Identifier of the fragment of the client's page, which previews show by itself.
+pub const PAGE_FRAGMENT_ID: &str = "page-context";
+/// Identifier of the fragment of the blocks around the chat.
+pub const BLOCKS_FRAGMENT_ID: &str = "blocks-context";
 
 /// A source of prompt fragments, queried once per turn. The contract is the test suite `conformance::context_layer`.
 #[async_trait]

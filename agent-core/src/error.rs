@@ -28,6 +28,11 @@ pub enum AgentErrorKind {
     Truncated,
     /// The model still called tools at the round limit, or made too many calls in one round.
     ToolLoopLimit,
+    /// The output of an answer or of the run exceeds its limit.
+    OutputTooLarge,
+    /// The model's server rejects the prompt because it exceeds the model's context window; see
+    /// [`AgentError::context_size`].
+    ContextExceeded,
     /// The outbound address policy rejects the target; an operator must allow it.
     Blocked,
     /// The model does not accept an image or file in the turn.
@@ -56,6 +61,8 @@ impl AgentErrorKind {
             Self::RateLimited => "RATE_LIMITED",
             Self::Truncated => "STREAM_TRUNCATED",
             Self::ToolLoopLimit => "TOOL_LOOP_LIMIT",
+            Self::OutputTooLarge => "OUTPUT_TOO_LARGE",
+            Self::ContextExceeded => "CONTEXT_LENGTH_EXCEEDED",
             Self::Blocked => "OUTBOUND_BLOCKED",
             Self::UnsupportedContent => "UNSUPPORTED_CONTENT",
             Self::NotConfigured => "NOT_CONFIGURED",
@@ -77,6 +84,8 @@ impl AgentErrorKind {
             RateLimited,
             Truncated,
             ToolLoopLimit,
+            OutputTooLarge,
+            ContextExceeded,
             Blocked,
             UnsupportedContent,
             NotConfigured,
@@ -91,19 +100,36 @@ impl AgentErrorKind {
     }
 }
 
+/// Sizes that a model's server reports with [`AgentErrorKind::ContextExceeded`], in its own tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContextSize {
+    /// Limit on prompt and answer together.
+    pub window: Option<u32>,
+    /// Size of the rejected prompt.
+    pub prompt: Option<u32>,
+}
+
 /// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
 pub struct AgentError {
     kind: AgentErrorKind,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     usage: Vec<Usage>,
+    context_size: ContextSize,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl AgentError {
     /// Creates an error with its public message.
     pub fn new(kind: AgentErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), retry_after: None, usage: Vec::new(), source: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+            usage: Vec::new(),
+            context_size: ContextSize::default(),
+            source: None,
+        }
     }
 
     /// Sets the internal cause, which is only logged.
@@ -122,6 +148,17 @@ impl AgentError {
     pub fn with_usage(mut self, usage: Vec<Usage>) -> Self {
         self.usage = usage;
         self
+    }
+
+    /// Sets the sizes with which a prompt was rejected.
+    pub fn with_context_size(mut self, context_size: ContextSize) -> Self {
+        self.context_size = context_size;
+        self
+    }
+
+    /// Returns the sizes with which a prompt was rejected.
+    pub fn context_size(&self) -> ContextSize {
+        self.context_size
     }
 
     /// Returns the token usage of the run before the error, one entry per model.

@@ -15,12 +15,14 @@ use crate::message::{FinishReason, Usage};
 
 mod calls;
 mod grammar;
+mod output;
 mod source;
 mod stream;
 
 pub use calls::{ReportedToolCalls, ToolCallGuard, ToolCallReporter, tool_call_channel};
 
 pub use grammar::{EventGrammar, GrammarError};
+pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};
 pub use stream::{Audience, EventStream, RunIds};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::context::PageLayer;
+use crate::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use crate::payload::{Payload, REDACTED};
 use crate::prompt::{
     Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, TrimmedHistory, first_changed_part,
@@ -159,8 +159,8 @@ impl Preview {
         let body = PreviewBody {
             final_system_prompt: self.final_system_prompt(),
             system_prompt_parts: &self.system_prompt_parts,
-            blocks_context: context_part(PageLayer::BLOCKS_FRAGMENT_ID),
-            page_context: context_part(PageLayer::PAGE_FRAGMENT_ID),
+            blocks_context: context_part(BLOCKS_FRAGMENT_ID),
+            page_context: context_part(PAGE_FRAGMENT_ID),
             combined_context: has_context.then(|| self.prompt.turn_text()),
             combined_context_parts: &self.combined_context_parts,
             execution_context: &self.execution_context,

@@ -3,7 +3,8 @@
 //! Stable text comes first and volatile text last, because vendors cache the prefix of a prompt and charge less for it.
 //! Fragments of the role and the agent begin the system prompt; the session's fragments follow; retrieved fragments end
 //! it, unless they are configured for the latest turn. Fragments of the turn alone (the time, the page) go into the
-//! latest user message, between `<context>` and `</context>`.
+//! latest user message, between `<context>` and `</context>`. There they stay in later turns, as far as the process
+//! remembers them: removed from a message of the history, they would break the cached prefix there.
 //!
 //! Escaping, hashing and counting cost far more than copying. Therefore every element of a prompt caches its derived
 //! forms ([`Part`], [`PromptMessage`]), a [`PartCache`] returns the same object for the same content, and a request is
@@ -26,6 +27,7 @@ mod manifest;
 mod message;
 mod part;
 mod segment;
+mod sent;
 mod tools;
 
 pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble};
@@ -41,6 +43,7 @@ pub use part::Part;
 pub use tools::push_tool_json;
 
 pub(crate) use last::{LatestPrompts, PromptOwner};
+pub(crate) use sent::{ContextKey, SentContexts};
 
 use dialect::ToolResultNames;
 use segment::Segment;

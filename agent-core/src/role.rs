@@ -4,6 +4,7 @@
 //! sends them can read them, and they are masked everywhere else. A turn reads roles through [`RoleSource`].
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -96,11 +97,14 @@ pub struct RoleContent {
     /// Placement of retrieved fragments in the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rag_placement: Option<RagPlacement>,
+    /// Limits on the model's tokens, for the backends that this platform sends prompts to.
+    #[serde(flatten, deserialize_with = "deserialize_flattened")]
+    pub token_limits: TokenLimits,
     /// The messenger bot's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messenger_token: Option<Secret>,
     /// The agent runtime that answers, if the role names one itself.
-    #[serde(flatten, deserialize_with = "deserialize_agent_server")]
+    #[serde(flatten, deserialize_with = "deserialize_flattened")]
     pub agent_server: AgentServer,
 }
 
@@ -124,9 +128,11 @@ fn deserialize_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
     })
 }
 
-/// Deserializes the flattened agent server fields. Flattened fields are deserialized separately from the others, so an
-/// error must name its field itself.
-fn deserialize_agent_server<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AgentServer, D::Error> {
+/// Deserializes flattened fields. They are deserialized separately from the others, so an error must name its field
+/// itself.
+fn deserialize_flattened<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     serde_path_to_error::deserialize(deserializer).map_err(D::Error::custom)
 }
 
@@ -202,6 +208,19 @@ pub enum RagPlacement {
     LatestTurn,
 }
 
+/// Limits on a model's tokens; missing ones are those of the platform's settings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct TokenLimits {
+    /// The model's context window: tokens of prompt and answer together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<NonZeroU32>,
+    /// Limit on an answer of the model, in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<NonZeroU32>,
+}
+
 /// Agent runtime and model: the seven `agentServer*` fields.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
@@ -228,6 +247,9 @@ pub struct AgentServer {
     /// API key of a hosted provider, sent as `apiKey`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_api_key: Option<Secret>,
+    /// Limits of the role, which the selection sets.
+    #[serde(skip)]
+    pub token_limits: TokenLimits,
 }
 
 /// A module below a role, by name.
@@ -381,6 +403,9 @@ pub struct EmbeddedAi {
     /// Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
+    /// Limits of the role, which the selection sets.
+    #[serde(skip)]
+    pub token_limits: TokenLimits,
 }
 
 /// A subscription coding model.

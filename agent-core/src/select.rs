@@ -195,7 +195,12 @@ pub fn select_backend(role: &RoleBlock) -> Selection {
         }),
     ];
     let rules = std::array::from_fn(|i| tried[i].0);
-    let choice = tried.into_iter().find_map(|(_, choice)| choice);
+    let mut choice = tried.into_iter().find_map(|(_, choice)| choice);
+    match &mut choice {
+        Some(BackendChoice::AgentServer(server)) => server.token_limits = role.content.token_limits,
+        Some(BackendChoice::Embedded(embedded)) => embedded.token_limits = role.content.token_limits,
+        _ => {}
+    }
     Selection { choice, rules }
 }
 

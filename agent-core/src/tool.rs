@@ -124,6 +124,20 @@ pub enum ToolChoice {
     Tool(String),
 }
 
+impl ToolChoice {
+    /// Returns the tools that a request with this choice offers to the model: none for [`None`](Self::None), and for a
+    /// named tool this tool alone, since many servers ignore the name.
+    pub fn offered<'a>(&self, tools: &'a [Arc<ToolSpec>]) -> &'a [Arc<ToolSpec>] {
+        match self {
+            Self::Auto | Self::Required => tools,
+            Self::None => &[],
+            Self::Tool(name) => {
+                tools.iter().position(|tool| tool.name == *name).map_or(&[], |index| &tools[index..=index])
+            }
+        }
+    }
+}
+
 /// A tool that a model can call.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {

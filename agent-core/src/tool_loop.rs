@@ -5,9 +5,10 @@
 //! and dropping the stream cancels all work in progress.
 //!
 //! Errors of a tool call are returned to the model as the call's result: an unknown name, arguments that are not JSON,
-//! a timeout, a panic. Errors of the model end the run: a truncated answer, or more rounds than the limit allows.
+//! a timeout, a panic. Errors of the model end the run: a truncated or empty answer, or more rounds than the limit
+//! allows. The event stream bounds the output, and with it the messages that the loop accumulates.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -91,6 +92,7 @@ impl ToolLoop {
             context: Arc::new(context),
             round: 0,
             usage: None,
+            has_output: false,
             // More than two events are rarely queued, and every open stream holds one of these queues.
             ready: VecDeque::with_capacity(2),
             state: LoopState::Over,
@@ -101,7 +103,7 @@ impl ToolLoop {
 }
 
 /// Returns the ids of all tool calls in the request.
-fn call_ids(request: &ModelRequest) -> Vec<Id> {
+fn call_ids(request: &ModelRequest) -> HashSet<Id> {
     let history = request.prompt.messages().iter().map(|message| message.original());
     let calls = history.chain(&request.appended_messages).flat_map(|message| &message.tool_calls);
     calls.map(|call| call.id.as_str().into()).collect()
@@ -115,9 +117,11 @@ struct ToolLoopStream {
     round: usize,
     /// Boxed because most runs have a single round and set it only at the end.
     usage: Option<Box<Usage>>,
+    /// True if the model has sent text, or has called a tool.
+    has_output: bool,
     /// Ids of all tool calls of the conversation so far. A provider that numbers its calls anew in each answer gets
     /// new identifiers instead.
-    used_ids: Vec<Id>,
+    used_ids: HashSet<Id>,
     ready: VecDeque<Event>,
     state: LoopState,
 }
@@ -157,12 +161,18 @@ impl ToolLoopStream {
     }
 
     /// Handles the end of an answer: runs its tool calls, or ends the run.
-    fn finish_answer(&mut self, answer: AnswerAssembler, reason: FinishReason) {
+    fn finish_answer(&mut self, answer: AnswerAssembler, reason: FinishReason) -> Result<(), AgentError> {
         let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
         let (text, mut calls) = answer.into_parts();
+        self.has_output |= !text.is_empty() || !calls.is_empty();
         if calls.is_empty() || cut_short {
+            if !cut_short && !self.has_output {
+                let message = "the model returned neither text nor a tool call";
+                return Err(AgentError::new(AgentErrorKind::Failed, message));
+            }
             let reason = if reason == FinishReason::ToolCalls { FinishReason::Stop } else { reason };
-            return self.finish_run(reason);
+            self.finish_run(reason);
+            return Ok(());
         }
         let progress = Arc::new(ProgressQueue::default());
         let pending = FuturesUnordered::new();
@@ -180,6 +190,7 @@ impl ToolLoopStream {
         }
         let results = calls.into_iter().map(|call| (call, None)).collect();
         self.state = LoopState::Calling(Box::new(RunningCalls { text, results, pending, progress }));
+        Ok(())
     }
 
     fn finish_run(&mut self, reason: FinishReason) {
@@ -267,7 +278,7 @@ impl ToolLoopStream {
             else {
                 return Poll::Ready(Ok(None));
             };
-            self.finish_answer(*answer, done.reason);
+            self.finish_answer(*answer, done.reason)?;
         }
         Poll::Ready(Ok(None))
     }

@@ -11,15 +11,18 @@ use std::sync::Arc;
 
 use futures_util::{future, try_join};
 use serde_json::json;
+use tracing::warn;
 
 use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput};
-use crate::error::AgentError;
-use crate::event::{Audience, EventStream, RunIds};
+use crate::error::{AgentError, AgentErrorKind};
+use crate::event::{Audience, EventStream, OutputLimits, RunIds};
 use crate::prompt::Fragment;
-use crate::prompt::{AssemblyInput, LatestPrompts, PartCache, PromptOwner, assemble};
+use crate::prompt::{
+    AssemblyInput, ContextKey, LatestPrompts, PartCache, PromptOwner, SentContexts, assemble,
+};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -44,6 +47,8 @@ pub struct Platform {
     clock: Arc<dyn Clock>,
     users: Option<Arc<dyn UserDirectory>>,
     run_tokens: Option<Arc<dyn RunTokens>>,
+    output_limits: OutputLimits,
+    sent_contexts: SentContexts,
     pub(crate) latest_prompts: LatestPrompts,
 }
 
@@ -61,6 +66,8 @@ impl Platform {
             clock: Arc::new(SystemClock),
             users: None,
             run_tokens: None,
+            output_limits: OutputLimits::default(),
+            sent_contexts: SentContexts::default(),
             latest_prompts: LatestPrompts::default(),
         }
     }
@@ -115,6 +122,12 @@ impl Platform {
     /// Sets the cache for the derived forms of prompt texts.
     pub fn with_part_cache(mut self, parts: Arc<PartCache>) -> Self {
         self.parts = parts;
+        self
+    }
+
+    /// Sets the limits on the output of a run, whatever its backend.
+    pub fn with_output_limits(mut self, limits: OutputLimits) -> Self {
+        self.output_limits = limits;
         self
     }
 
@@ -182,7 +195,11 @@ pub struct PreparedTurn {
     pub request: PreparedRequest,
 }
 
-/// Runs a turn.
+/// Least prompt budget, in tokens, with which earlier messages keep their contexts. A smaller one has no room for them.
+const MIN_BUDGET_FOR_SENT_CONTEXTS: usize = 4_000;
+
+/// Runs a turn. If the model's server rejects the prompt because it exceeds the context window, and the backend has
+/// learnt a smaller budget from the error, the turn is prepared and sent once more.
 ///
 /// # Errors
 /// Errors that are known before the backend has accepted the turn. Later errors become the run's one `RUN_ERROR`.
@@ -191,7 +208,29 @@ pub async fn run_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<EventStream, TurnError> {
-    let prepared = prepare_turn(platform, principal, request).await?;
+    let request = Arc::new(request);
+    let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
+    let rejected = prepared.capabilities.budget.max_prompt_tokens;
+    let error = match start(platform, principal, prepared, keys).await {
+        Err(TurnError::Backend(error)) if error.kind() == AgentErrorKind::ContextExceeded => error,
+        result => return result,
+    };
+    let (prepared, keys) = prepare(platform, principal, request).await?;
+    let budget = prepared.capabilities.budget.max_prompt_tokens;
+    if budget >= rejected {
+        return Err(error.into());
+    }
+    warn!(error = ?error, budget, "the prompt exceeded the model's context window; sending a shorter one");
+    start(platform, principal, prepared, keys).await
+}
+
+/// Sends a prepared turn; `keys` are those of its latest user message.
+async fn start(
+    platform: &Platform,
+    principal: &Principal,
+    prepared: PreparedTurn,
+    keys: Vec<ContextKey>,
+) -> Result<EventStream, TurnError> {
     let PreparedRequest { payload, turn } = prepared.request.clone();
     let backend = platform.backend(&turn.choice)?;
     // Registered before the start, since the backend may call a tool before `start` returns.
@@ -214,7 +253,8 @@ pub async fn run_turn(
         (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
     });
     let (events, (summary, prefix)) = future::join(backend.start_turn(prepared.request), told).await;
-    let events = events?;
+    let events = events?.with_output_limits(platform.output_limits);
+    platform.sent_contexts.record(keys, turn.prompt.turn_fragments());
     if let Some(prefix) = prefix {
         platform.latest_prompts.insert(prompt_owner(&turn.context), prefix);
     }
@@ -243,6 +283,15 @@ pub async fn prepare_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<PreparedTurn, TurnError> {
+    Ok(prepare(platform, principal, Arc::new(request)).await?.0)
+}
+
+/// Prepares a turn; returns with it the keys under which the context of its latest user message is recorded.
+async fn prepare(
+    platform: &Platform,
+    principal: &Principal,
+    request: Arc<TurnRequest>,
+) -> Result<(PreparedTurn, Vec<ContextKey>), TurnError> {
     let role = load_role(platform, principal, &request).await?;
     let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
     let Some(choice) = selection.choice.clone() else {
@@ -256,16 +305,22 @@ pub async fn prepare_turn(
     let input = TurnInput {
         role: role.clone(),
         context: context.clone(),
-        request: Arc::new(request),
+        request,
         now: platform.clock.now(),
         max_prompt_tokens: capabilities.budget.max_prompt_tokens,
     };
     let (fragments, tools) =
         try_join!(collect_fragments(platform, &input), list_tools(platform, &input, &choice))?;
     check_tool_choice(&input.request.tool_choice, &tools)?;
+    let tools = offered_tools(&input.request.tool_choice, &capabilities, tools);
+    let mut history = platform.parts.history(&input.request.messages);
+    // A workflow gets the messages as data.
+    let is_cached = choice.kind() != BackendKind::Workflow
+        && capabilities.budget.max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS;
+    let keys = if is_cached { platform.sent_contexts.restore(&context, &mut history) } else { Vec::new() };
     let prompt = assemble(AssemblyInput {
         fragments,
-        history: platform.parts.history(&input.request.messages),
+        history,
         tools: &tools,
         budget: capabilities.budget,
         counter,
@@ -286,7 +341,7 @@ pub async fn prepare_turn(
         run_token,
     };
     let request = backend.prepare_turn(Arc::new(turn))?;
-    Ok(PreparedTurn { selection, capabilities, request })
+    Ok((PreparedTurn { selection, capabilities, request }, keys))
 }
 
 /// Issues the run's token for a backend whose tools are called from outside. A run without tools has none: issuers
@@ -314,6 +369,20 @@ fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(),
         _ => return Ok(()),
     };
     Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() })
+}
+
+/// Returns the tools of the whole run: none if no call is allowed, and the named one alone for a runtime that calls the
+/// tools itself, since it does not know the choice.
+fn offered_tools(
+    choice: &ToolChoice,
+    capabilities: &BackendCapabilities,
+    tools: Arc<[Arc<ToolSpec>]>,
+) -> Arc<[Arc<ToolSpec>]> {
+    match choice {
+        ToolChoice::Tool(_) if capabilities.run_token_ttl.is_some() => choice.offered(&tools).into(),
+        ToolChoice::None => choice.offered(&tools).into(),
+        _ => tools,
+    }
 }
 
 async fn load_role(

@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_client::problem::PROBLEM_JSON;
-use agent_core::error::AgentError;
+use agent_core::error::{AgentError, ContextSize};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
@@ -119,6 +119,10 @@ codes! {
     BackendFailed = "BACKEND_FAILED", BAD_GATEWAY;
     /// The model kept calling tools up to the limit of rounds. In a stream it is a `RUN_ERROR`.
     ToolLoopLimit = "TOOL_LOOP_LIMIT", BAD_GATEWAY;
+    /// The output of an answer or of the run exceeds its limit. In a stream it is a `RUN_ERROR`.
+    OutputTooLarge = "OUTPUT_TOO_LARGE", BAD_GATEWAY;
+    /// The model rejects the prompt, because it exceeds the model's context window. In a stream it is a `RUN_ERROR`.
+    ContextLengthExceeded = "CONTEXT_LENGTH_EXCEEDED", BAD_GATEWAY;
     /// The backend's stream ended without its final event. In a stream it is a `RUN_ERROR`.
     StreamTruncated = "STREAM_TRUNCATED", BAD_GATEWAY;
     /// A setting that the endpoint requires is missing; the detail names it.
@@ -405,6 +409,13 @@ impl From<AgentError> for HttpError {
         let code = Code::from_wire(failure.kind().code()).unwrap_or(Code::Internal);
         let error = Self::new(code, failure.message().to_owned());
         let error = failure.retry_after().into_iter().fold(error, Self::with_retry_after);
+        // The application reads these sizes from the runtime's problem.
+        let ContextSize { window, prompt } = failure.context_size();
+        let sizes = [("contextWindow", window), ("promptTokens", prompt)];
+        let error = sizes.into_iter().fold(error, |error, (name, size)| match size {
+            Some(size) => error.with_member(name, size.into()),
+            None => error,
+        });
         if failure.source().is_some() { error.with_source(failure) } else { error }
     }
 }
@@ -585,6 +596,8 @@ mod tests {
             (RateLimited, 429),
             (Truncated, 502),
             (ToolLoopLimit, 502),
+            (OutputTooLarge, 502),
+            (ContextExceeded, 502),
             (Blocked, 403),
             (UnsupportedContent, 422),
             (NotConfigured, 503),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agent_client::models::{HostedVendor, OllamaServer};
 use agent_core::clock::Clock;
+use agent_core::event::OutputLimits;
 use agent_core::tool_loop::LoopLimits;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::HostGuard;
@@ -44,6 +45,8 @@ pub struct RuntimeState {
     pub discoveries: DiscoveryCache,
     /// Limits of the tool loop.
     pub limits: LoopLimits,
+    /// Limits on a run's output.
+    pub output: OutputLimits,
     /// Clock for the timeouts of tool calls.
     pub clock: Arc<dyn Clock>,
     /// Limits of streamed responses.

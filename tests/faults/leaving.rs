@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::models::{EmbeddedModels, HostedVendor, OllamaServer};
+use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
 use agent_client::outbound::OutboundClient;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::testing::FakeTools;
@@ -225,13 +225,21 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
     let hosted = &config.server.hosted;
     let outbound = OutboundClient::new(config.server.outbound.clone()).expect("a client");
     let num_ctx = config.server.ollama.num_ctx;
-    let ollama = OllamaServer { outbound: outbound.clone(), base_url: None, default_model: None, num_ctx };
+    let limits = ModelLimits::default();
+    let ollama = OllamaServer {
+        outbound: outbound.clone(),
+        base_url: None,
+        default_model: None,
+        num_ctx,
+        limits: limits.clone(),
+    };
     let hosted = HostedVendor {
         outbound,
         base_url: hosted.base_url.clone(),
         key: None,
         default_model: hosted.model.clone(),
         needs_key: hosted.needs_key,
+        limits,
     };
     let tools = Arc::new(tools);
     let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };

@@ -1,10 +1,11 @@
-//! Context layers of the product: the caller, the council, and stored data.
+//! Context layers of the product: the caller, the council, the page, the tools' context, and stored data.
 
 mod caller;
 mod council;
 mod documents;
 mod execution;
 mod memory;
+mod page;
 mod stored;
 
 pub use caller::CallerLayer;
@@ -12,3 +13,4 @@ pub use council::CouncilLayer;
 pub use documents::DocumentsLayer;
 pub use execution::ExecutionLayer;
 pub use memory::MemoryLayer;
+pub use page::PageLayer;

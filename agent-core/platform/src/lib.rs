@@ -4,6 +4,8 @@
 //! through [`messenger::Messenger`].
 
 pub mod assignment;
+#[cfg(feature = "bpe")]
+pub mod bpe;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod history;
@@ -14,6 +16,7 @@ pub mod jwt;
 pub mod layers;
 pub mod memory;
 pub mod messenger;
+pub mod model_cache;
 pub mod occurrence;
 pub mod pulse;
 pub mod records;

@@ -1,13 +1,22 @@
 //! The grammar of a run's events, as a state machine.
 
+use std::collections::{HashMap, HashSet};
+
 use super::{Event, Id};
+
+/// Limit on the messages, calls and steps of a run that are open, and the calls without a result, together.
+pub(super) const MAX_OPEN_ITEMS: usize = 1024;
 
 /// Validator of a run's event sequence: tracks the phase of the run and everything that is open.
 #[derive(Debug, Default)]
 pub struct EventGrammar {
     phase: Phase,
-    open: Vec<OpenItem>,
-    awaiting_result: Vec<Id>,
+    /// Open items, numbered in the order of opening.
+    open: HashMap<OpenItem, u64>,
+    opened: u64,
+    /// The open item of the latest delta, to which the next one usually belongs.
+    latest: Option<OpenItem>,
+    awaiting_result: HashSet<Id>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +28,7 @@ enum Phase {
 }
 
 /// A message, call or step that a later event must close.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum OpenItem {
     Text(Id),
     Reasoning(Id),
@@ -44,6 +53,9 @@ pub enum GrammarError {
     /// A start event for something that is already open.
     #[error("{0} for {1}, which is open")]
     AlreadyOpen(&'static str, Id),
+    /// More items are open, or more calls await a result, than the limit allows.
+    #[error("{0} beyond the limit of open items")]
+    TooManyOpen(&'static str),
     /// A content or end event for something that is not open.
     #[error("{0} for {1}, which is not open")]
     NotOpen(&'static str, Id),
@@ -82,42 +94,40 @@ impl EventGrammar {
             Event::RunStarted { .. } => Err(GrammarError::StartedTwice),
             Event::TextMessageStart { message_id, .. } => self.open(name, OpenItem::Text(message_id.clone())),
             Event::TextMessageContent { message_id, delta } => {
-                self.check_delta(name, delta, &OpenItem::Text(message_id.clone()))
+                self.check_delta(name, delta, OpenItem::Text(message_id.clone()))
             }
-            Event::TextMessageEnd { message_id } => self.close(name, &OpenItem::Text(message_id.clone())),
+            Event::TextMessageEnd { message_id } => self.close(name, OpenItem::Text(message_id.clone())),
             Event::ReasoningStart { message_id } => self.open(name, OpenItem::Reasoning(message_id.clone())),
             Event::ReasoningMessageStart { message_id, .. } => {
                 self.open(name, OpenItem::ReasoningMessage(message_id.clone()))
             }
             Event::ReasoningMessageContent { message_id, delta } => {
-                self.check_delta(name, delta, &OpenItem::ReasoningMessage(message_id.clone()))
+                self.check_delta(name, delta, OpenItem::ReasoningMessage(message_id.clone()))
             }
             Event::ReasoningMessageEnd { message_id } => {
-                self.close(name, &OpenItem::ReasoningMessage(message_id.clone()))
+                self.close(name, OpenItem::ReasoningMessage(message_id.clone()))
             }
-            Event::ReasoningEnd { message_id } => self.close(name, &OpenItem::Reasoning(message_id.clone())),
+            Event::ReasoningEnd { message_id } => self.close(name, OpenItem::Reasoning(message_id.clone())),
             Event::ToolCallStart { tool_call_id, .. } => {
                 self.open(name, OpenItem::Call(tool_call_id.clone()))
             }
             Event::ToolCallArgs { tool_call_id, .. } => {
-                self.check_open(name, &OpenItem::Call(tool_call_id.clone()))
+                self.check_open(name, OpenItem::Call(tool_call_id.clone()))
             }
             Event::ToolCallEnd { tool_call_id } => {
-                self.close(name, &OpenItem::Call(tool_call_id.clone()))?;
-                self.awaiting_result.push(tool_call_id.clone());
+                self.close(name, OpenItem::Call(tool_call_id.clone()))?;
+                self.awaiting_result.insert(tool_call_id.clone());
                 Ok(())
             }
             Event::ToolCallResult { tool_call_id, .. } => {
-                let place = self.awaiting_result.iter().position(|id| id == tool_call_id);
-                let place = place.ok_or_else(|| GrammarError::UnexpectedResult(tool_call_id.clone()))?;
-                self.awaiting_result.swap_remove(place);
-                Ok(())
+                let expected = self.awaiting_result.remove(tool_call_id);
+                if expected { Ok(()) } else { Err(GrammarError::UnexpectedResult(tool_call_id.clone())) }
             }
             Event::StepStarted { step_name } => self.open(name, OpenItem::Step(step_name.clone())),
-            Event::StepFinished { step_name } => self.close(name, &OpenItem::Step(step_name.clone())),
+            Event::StepFinished { step_name } => self.close(name, OpenItem::Step(step_name.clone())),
             Event::Custom { .. } => Ok(()),
-            Event::RunFinished { .. } => match self.open.last() {
-                Some(open) => Err(GrammarError::LeftOpen(open.id().clone())),
+            Event::RunFinished { .. } => match self.open_items().last().map(|item| item.id().clone()) {
+                Some(id) => Err(GrammarError::LeftOpen(id)),
                 None => {
                     self.phase = Phase::Over;
                     Ok(())
@@ -143,29 +153,44 @@ impl EventGrammar {
     }
 
     /// Returns everything that is open, in the order of opening.
-    pub(super) fn open_items(&self) -> &[OpenItem] {
-        &self.open
+    pub(super) fn open_items(&self) -> Vec<&OpenItem> {
+        let mut items: Vec<_> = self.open.iter().collect();
+        items.sort_unstable_by_key(|(_, number)| **number);
+        items.into_iter().map(|(item, _)| item).collect()
     }
 
     fn open(&mut self, name: &'static str, open: OpenItem) -> Result<(), GrammarError> {
-        if self.open.contains(&open) {
+        if self.open.contains_key(&open) {
             return Err(GrammarError::AlreadyOpen(name, open.id().clone()));
         }
-        self.open.push(open);
+        if self.open.len() + self.awaiting_result.len() >= MAX_OPEN_ITEMS {
+            return Err(GrammarError::TooManyOpen(name));
+        }
+        self.opened += 1;
+        self.open.insert(open, self.opened);
         Ok(())
     }
 
-    fn check_open(&self, name: &'static str, open: &OpenItem) -> Result<(), GrammarError> {
-        if self.open.contains(open) { Ok(()) } else { Err(GrammarError::NotOpen(name, open.id().clone())) }
+    fn check_open(&mut self, name: &'static str, open: OpenItem) -> Result<(), GrammarError> {
+        if self.latest.as_ref() == Some(&open) {
+            return Ok(());
+        }
+        if !self.open.contains_key(&open) {
+            return Err(GrammarError::NotOpen(name, open.id().clone()));
+        }
+        self.latest = Some(open);
+        Ok(())
     }
 
-    fn check_delta(&self, name: &'static str, delta: &str, open: &OpenItem) -> Result<(), GrammarError> {
+    fn check_delta(&mut self, name: &'static str, delta: &str, open: OpenItem) -> Result<(), GrammarError> {
         if delta.is_empty() { Err(GrammarError::EmptyDelta(name)) } else { self.check_open(name, open) }
     }
 
-    fn close(&mut self, name: &'static str, open: &OpenItem) -> Result<(), GrammarError> {
-        self.check_open(name, open)?;
-        self.open.retain(|other| other != open);
+    fn close(&mut self, name: &'static str, open: OpenItem) -> Result<(), GrammarError> {
+        if self.open.remove(&open).is_none() {
+            return Err(GrammarError::NotOpen(name, open.id().clone()));
+        }
+        self.latest.take_if(|latest| *latest == open);
         Ok(())
     }
 }
@@ -283,6 +308,32 @@ mod tests {
         ] {
             assert_eq!(EventGrammar::check(&run), Ok(()), "{run:?}");
         }
+    }
+
+    #[test]
+    fn open_items_and_missing_results_are_bounded_together() {
+        let mut grammar = EventGrammar::default();
+        grammar.accept(&started()).expect("it starts");
+        for index in 0..MAX_OPEN_ITEMS / 2 {
+            let id = index.to_string();
+            for event in [text(&id), call(&id), called(&id)] {
+                grammar.accept(&event).expect("it is within the limit");
+            }
+        }
+        assert_eq!(grammar.accept(&text("more")), Err(GrammarError::TooManyOpen("TEXT_MESSAGE_START")));
+        grammar.accept(&result("0")).expect("a result makes room");
+        grammar.accept(&text("more")).expect("there is room");
+        assert_eq!(grammar.accept(&call("more")), Err(GrammarError::TooManyOpen("TOOL_CALL_START")));
+        let order: Vec<String> = (0..MAX_OPEN_ITEMS / 2).map(|index| index.to_string()).collect();
+        let open: Vec<&str> = grammar.open_items().into_iter().map(|item| &**item.id()).collect();
+        assert_eq!(open[..order.len()], order, "in the order of opening");
+        assert_eq!(open.last(), Some(&"more"));
+    }
+
+    #[test]
+    fn a_delta_after_the_end_of_its_message_is_a_breach() {
+        let run = [started(), text("a"), content("a", "x"), end("a"), content("a", "y")];
+        assert_eq!(EventGrammar::check(&run), Err(GrammarError::NotOpen("TEXT_MESSAGE_CONTENT", "a".into())));
     }
 
     #[test]

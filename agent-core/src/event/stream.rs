@@ -10,7 +10,11 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
-use super::{Event, EventGrammar, ReportedToolCalls, RunEnd, RunResult, SourceEvent};
+use super::grammar::OpenItem;
+use super::output::OutputMeter;
+use super::{
+    Event, EventGrammar, GrammarError, OutputLimits, ReportedToolCalls, RunEnd, RunResult, SourceEvent,
+};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::ids::{RunId, ThreadId};
 
@@ -41,6 +45,7 @@ pub struct EventStream {
     run: RunIds,
     source: Option<BoxStream<'static, Result<SourceEvent, AgentError>>>,
     grammar: EventGrammar,
+    output: OutputMeter,
     queue: VecDeque<Event>,
     audience: Audience,
     /// Held as long as the source, and revoked with it.
@@ -63,6 +68,7 @@ impl EventStream {
             run,
             source: Some(source.boxed()),
             grammar,
+            output: OutputMeter::default(),
             queue: VecDeque::from([started]),
             audience: Audience::Trusted,
             guard: None,
@@ -73,6 +79,12 @@ impl EventStream {
     /// Keeps a value alive until the run is over, such as the run's token.
     pub fn with_guard<G: Any + Send + Sync>(mut self, guard: G) -> Self {
         self.guard = Some(Box::new(guard));
+        self
+    }
+
+    /// Sets the limits on the run's output. Call it before the stream is polled.
+    pub fn with_output_limits(mut self, limits: OutputLimits) -> Self {
+        self.output.limits = limits;
         self
     }
 
@@ -134,11 +146,18 @@ impl EventStream {
     /// Queues the reported tool calls.
     fn queue_reported_calls(&mut self) {
         let Some(calls) = &self.calls else { return };
+        let mut within_limits = Ok(());
         for event in calls.take() {
             // A source that emits the reported calls as well could violate the grammar.
-            if self.grammar.accept(&event).is_ok() && self.audience.can_see(&event) {
-                self.queue.push_back(event);
+            if within_limits.is_ok() && self.grammar.accept(&event).is_ok() {
+                within_limits = self.output.count(&event);
+                if self.audience.can_see(&event) {
+                    self.queue.push_back(event);
+                }
             }
+        }
+        if let Err(failure) = within_limits {
+            self.fail(failure);
         }
     }
 
@@ -166,8 +185,16 @@ impl EventStream {
             self.fail(failure());
             return None;
         }
-        if let Err(violation) = self.grammar.accept(&event) {
-            self.fail(failure().with_source(violation));
+        let checked = match self.grammar.accept(&event) {
+            Err(GrammarError::TooManyOpen(_)) => {
+                let message = "the backend keeps too many messages and tool calls open";
+                Err(AgentError::new(AgentErrorKind::OutputTooLarge, message))
+            }
+            Err(violation) => Err(failure().with_source(violation)),
+            Ok(()) => self.output.count(&event),
+        };
+        if let Err(failure) = checked {
+            self.fail(failure);
             return None;
         }
         if !self.audience.can_see(&event) {
@@ -183,12 +210,15 @@ impl EventStream {
     /// Ends the run: drops the source, closes open items and queues the terminal event.
     fn finish(&mut self, end: RunEnd) {
         self.close_reported_calls();
-        self.source = None;
+        // The last reported calls may have exceeded a limit, which has ended the run.
+        if self.source.take().is_none() {
+            return;
+        }
         self.guard = None;
         let event = match end {
             RunEnd::Finished { finish_reason, outcome, usage } => {
                 let closing: Vec<Event> =
-                    self.grammar.open_items().iter().rev().map(|open| open.closing_event()).collect();
+                    self.grammar.open_items().into_iter().rev().map(OpenItem::closing_event).collect();
                 closing.into_iter().for_each(|event| self.push(event));
                 let RunIds { thread_id, run_id } = self.run.clone();
                 let result = finish_reason.map(|finish_reason| RunResult { finish_reason });
@@ -460,6 +490,90 @@ mod tests {
             let value = json!({"kind": "toolCallsLeftOut", "count": 2});
             assert_eq!(events[events.len() - 2], Event::Custom { name: "agent.debug".into(), value });
         }
+    }
+
+    /// Returns a source of one answer per item, in steps, each with this many bytes of reasoning, text and result.
+    fn answers(bytes: &[usize]) -> Vec<Given> {
+        let mut events = Vec::new();
+        for (round, &size) in bytes.iter().enumerate() {
+            let (step_name, delta) = (Id::from(format!("s{round}")), "x".repeat(size));
+            let (thought, said, call) =
+                (Id::from(format!("r{round}")), Id::from(format!("t{round}")), Id::from("c"));
+            events.extend([
+                ok(Event::StepStarted { step_name: step_name.clone() }),
+                ok(Event::ReasoningMessageStart {
+                    message_id: thought.clone(),
+                    role: ReasoningRole::Reasoning,
+                }),
+                ok(Event::ReasoningMessageContent { message_id: thought, delta: delta.clone() }),
+                text(&said),
+                ok(Event::TextMessageContent { message_id: said, delta: delta.clone() }),
+                ok(Event::ToolCallStart {
+                    tool_call_id: call.clone(),
+                    tool_call_name: "t".into(),
+                    parent_message_id: None,
+                }),
+                ok(Event::ToolCallArgs { tool_call_id: call.clone(), delta: delta.clone() }),
+                ok(Event::ToolCallEnd { tool_call_id: call.clone() }),
+                ok(Event::ToolCallResult {
+                    message_id: "m".into(),
+                    tool_call_id: call,
+                    content: delta,
+                    role: ToolRole::Tool,
+                    metadata: None,
+                }),
+                ok(Event::StepFinished { step_name }),
+            ]);
+        }
+        events.push(finished());
+        events
+    }
+
+    #[test]
+    fn output_is_bounded_per_answer_and_per_run() {
+        let limits = OutputLimits { max_answer_bytes: 320, max_run_bytes: 1_000 };
+        for (sizes, expected) in [
+            (&[100][..], None),
+            (&[200, 1], Some("an answer of the model exceeds the limit of 320 bytes")),
+            (&[100, 100], None),
+            (&[100, 100, 100], Some("the output of the run exceeds the limit of 1000 bytes")),
+        ] {
+            for audience in [Audience::Trusted, Audience::Visitor] {
+                let source = EventStream::new(run(), stream::iter(answers(sizes)));
+                let events = read(source.with_output_limits(limits).for_audience(audience));
+                let emitted: usize =
+                    events.iter().filter_map(Event::delta).map(|(_, delta)| delta.len()).sum();
+                assert!(emitted <= limits.max_run_bytes, "{emitted} bytes");
+                match (events.last(), expected) {
+                    (Some(Event::RunFinished { .. }), None) => {}
+                    (Some(Event::RunError { message, code, .. }), Some(expected)) => {
+                        assert_eq!((&**code, &**message), ("OUTPUT_TOO_LARGE", expected), "{sizes:?}");
+                    }
+                    (last, _) => panic!("{sizes:?}: {last:?}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn reported_calls_count_towards_the_output() {
+        for last in [finished(), Err(AgentError::new(AgentErrorKind::Timeout, "slow"))] {
+            let (reports, calls) = tool_call_channel();
+            let limits = OutputLimits { max_answer_bytes: 100, max_run_bytes: 100 };
+            for _ in 0..3 {
+                reports.start_call("t", || "{}".to_owned()).finish(|| ("x".repeat(60), false));
+            }
+            let source = EventStream::new(run(), stream::iter([last])).with_output_limits(limits);
+            assert_eq!(code(&read(source.with_reported_calls(Some(calls)))), "OUTPUT_TOO_LARGE");
+        }
+    }
+
+    #[test]
+    fn open_items_are_bounded() {
+        let many = (0..5_000).map(|index| text(&index.to_string()));
+        let events =
+            read(EventStream::new(run(), stream::iter(many.chain([finished()]).collect::<Vec<_>>())));
+        assert_eq!(code(&events), "OUTPUT_TOO_LARGE");
     }
 
     #[test]

@@ -15,8 +15,7 @@ const CONTEXT_TAG_TOKENS: usize = 8;
 
 /// A message whose JSON and token counts are computed once.
 ///
-/// The latest user message of a prompt may carry the turn's context: fragments in a `<context>` block before the user's
-/// text. The context is held separately, so that the fragments' cached JSON is copied instead of escaped again.
+/// A user message may carry its turn's context: fragments in a `<context>` block before the user's text. The context is held separately, so that the fragments' cached JSON is copied instead of escaped again.
 #[derive(Debug)]
 pub struct PromptMessage {
     form: MessageForm,
@@ -84,7 +83,7 @@ impl PromptMessage {
         }
     }
 
-    /// Returns the turn's context in front of the message; empty for all but the latest user message.
+    /// Returns the turn's context in front of the message; only user messages have one.
     pub fn context(&self) -> &[Fragment] {
         match &self.form {
             MessageForm::Plain(_) => &[],
@@ -245,7 +244,7 @@ impl WithContext {
 }
 
 /// Appends the text of the content, parts joined by newlines.
-fn push_text(content: &Content, out: &mut String) {
+pub(super) fn push_text(content: &Content, out: &mut String) {
     match content {
         Content::Text(text) => out.push_str(text),
         Content::Parts(parts) => {

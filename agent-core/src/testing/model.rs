@@ -29,6 +29,8 @@ use crate::prompt::{Dialect, push_message_json};
 /// ```
 pub struct ScriptedModel {
     info: ModelInfo,
+    /// Context window that an error of the script has reported.
+    learnt_window: Mutex<Option<usize>>,
     answers: Mutex<VecDeque<ScriptedAnswer>>,
     repeated_text: Option<String>,
     payloads: Mutex<Vec<Payload>>,
@@ -47,6 +49,7 @@ impl ScriptedModel {
                 supports_media: true,
                 supports_tools: true,
             },
+            learnt_window: Mutex::default(),
             answers: Mutex::new(answers.into_iter().collect()),
             repeated_text: None,
             payloads: Mutex::default(),
@@ -105,7 +108,8 @@ impl ScriptedModel {
 #[async_trait]
 impl Model for ScriptedModel {
     fn info(&self) -> ModelInfo {
-        self.info.clone()
+        let learnt = lock(&self.learnt_window).unwrap_or(usize::MAX);
+        ModelInfo { context_window: self.info.context_window.min(learnt), ..self.info.clone() }
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -140,6 +144,9 @@ impl Model for ScriptedModel {
         lock(&self.payloads).push(payload);
         let mut answer = self.next_answer();
         if let Some(failure) = answer.refusal.take() {
+            if let Some(window) = failure.context_size().window {
+                *lock(&self.learnt_window) = Some(window as usize);
+            }
             return Err(failure);
         }
         let state = (answer.steps, self.open.enter());
@@ -196,7 +203,8 @@ impl ScriptedAnswer {
         Self::new().call(id, name, [arguments.into()]).finish(FinishReason::ToolCalls)
     }
 
-    /// Creates an answer for which the call fails before its first delta.
+    /// Creates an answer for which the call fails before its first delta. The model learns the context window that the
+    /// error reports.
     pub fn from_start_error(failure: AgentError) -> Self {
         Self { refusal: Some(failure), ..Self::default() }
     }

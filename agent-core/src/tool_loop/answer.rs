@@ -1,6 +1,6 @@
 //! Conversion of one model answer from deltas to events, and its text and tool calls for the next round.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{AssistantRole, Event, Id, ReasoningRole};
@@ -72,7 +72,7 @@ impl AnswerAssembler {
         &mut self,
         event: ModelEvent,
         out: &mut VecDeque<Event>,
-        used_ids: &mut Vec<Id>,
+        used_ids: &mut HashSet<Id>,
         limits: &LoopLimits,
     ) -> Result<Option<FinishedAnswer>, AgentError> {
         match event {
@@ -137,7 +137,7 @@ impl AnswerAssembler {
         id: String,
         name: String,
         out: &mut VecDeque<Event>,
-        used_ids: &mut Vec<Id>,
+        used_ids: &mut HashSet<Id>,
         limits: &LoopLimits,
     ) -> Result<(), AgentError> {
         if self.calls.iter().any(|call| call.index == index) {
@@ -152,9 +152,9 @@ impl AnswerAssembler {
                 format!("the model made more than {} tool calls in one response", limits.max_calls_per_round),
             ));
         }
-        let taken = id.is_empty() || used_ids.iter().any(|used| **used == *id);
+        let taken = id.is_empty() || used_ids.contains(&*id);
         let id = Id::from(if taken { format!("call_{}", crate::new_id()) } else { id });
-        used_ids.push(id.clone());
+        used_ids.insert(id.clone());
         self.message_id_used = true;
         out.push_back(Event::ToolCallStart {
             tool_call_id: id.clone(),

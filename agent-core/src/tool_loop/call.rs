@@ -15,7 +15,6 @@ use super::ToolLoop;
 use crate::event::Event;
 use crate::message::ToolCall;
 use crate::model::ModelRequest;
-use crate::tool::ToolChoice;
 use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
 
 /// Limit on unread progress reports; the oldest are dropped, since only the latest matter.
@@ -41,8 +40,8 @@ pub(super) fn run_tool_call(
     board: &Arc<ProgressQueue>,
 ) -> BoxFuture<'static, CallOutcome> {
     // Some models call tools even if the tool choice forbids it.
-    let offered = request.tool_choice != ToolChoice::None
-        && request.tools.iter().any(|spec| spec.name == call.function.name);
+    let offered = request.tool_choice.offered(&request.tools);
+    let offered = offered.iter().any(|spec| spec.name == call.function.name);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
     context.idempotency_key.get_or_insert_default().push_str(&format!("/{place}"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Barrier, oneshot};
 
 use super::*;
-use crate::event::{Audience, EventGrammar};
+use crate::event::{Audience, EventGrammar, OutputLimits};
 use crate::message::ToolCall;
 use crate::model::{ModelEvent, ModelNotice};
 use crate::prompt::{Prompt, PromptMessage};
@@ -443,7 +443,9 @@ fn only_tools_on_offer_are_called() {
     not_listed.request.tools = not_listed.tools.specs().iter().take(1).cloned().collect();
     let mut forbidden = bench(tools(), script());
     forbidden.request.tool_choice = ToolChoice::None;
-    for bench in [not_listed, forbidden] {
+    let mut not_chosen = bench(tools(), script());
+    not_chosen.request.tool_choice = ToolChoice::Tool("open".into());
+    for bench in [not_listed, forbidden, not_chosen] {
         let events = bench.run();
         assert_eq!(results(&events), [("a", "there is no tool named \"secret\"", true)]);
         assert!(bench.tools.calls().is_empty());
@@ -525,6 +527,37 @@ fn calls_are_run_whatever_name_the_end_of_the_answer_has() {
     let events = bench.run();
     assert_eq!(bench.tools.finished(), 1);
     assert_eq!(finish_reason(&events), Some(FinishReason::Stop));
+}
+
+#[test]
+fn an_answer_without_text_and_call_is_a_failure() {
+    let stopped = |answer: ScriptedAnswer| answer.finish(FinishReason::Stop);
+    for empty in [ScriptedAnswer::new(), ScriptedAnswer::new().reasoning("Hm").text("").usage(3, 0)] {
+        let events = bench(FakeTools::new(), [stopped(empty)]).run();
+        assert_eq!(code(&events), "BACKEND_FAILED");
+    }
+    let cut = bench(FakeTools::new(), [ScriptedAnswer::new().finish(FinishReason::Length)]).run();
+    assert_eq!(finish_reason(&cut), Some(FinishReason::Length), "the reason tells the cause");
+    let called = [ScriptedAnswer::from_tool_call("a", "x", "{}"), stopped(ScriptedAnswer::new())];
+    let events = bench(FakeTools::new().answers("x", "yes"), called).run();
+    assert_eq!(finish_reason(&events), Some(FinishReason::Stop), "the run has called a tool");
+}
+
+#[test]
+fn the_output_of_all_rounds_is_bounded() {
+    let round = || ScriptedAnswer::from_tool_call("a", "x", "{}");
+    let answers = || (0..4).map(|_| round()).chain([ScriptedAnswer::from_text("Done.")]);
+    let bounded = |max_run_bytes| {
+        let bench = bench(FakeTools::new().answers("x", "y".repeat(1_000)), answers());
+        let limits = OutputLimits { max_run_bytes, ..OutputLimits::default() };
+        let run = async { read(bench.start().await.expect("it starts").with_output_limits(limits)).await };
+        (run.now_or_never().expect("nothing waits"), bench)
+    };
+    let (events, bench) = bounded(5_000);
+    assert_eq!((text(&events).as_str(), bench.model.unused_answers()), ("Done.", 0));
+    let (events, bench) = bounded(2_500);
+    assert_eq!((code(&events), results(&events).len()), ("OUTPUT_TOO_LARGE", 2));
+    assert_eq!((bench.model.unused_answers(), bench.model.open_streams()), (2, 0), "no further round begins");
 }
 
 #[test]

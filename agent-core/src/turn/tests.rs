@@ -524,3 +524,150 @@ async fn what_the_backend_refuses_is_an_error_of_its_kind() {
     let error = run_turn(&bench.platform, &ada(), asks("a")).await.err().expect("no run");
     assert_eq!(kind(error), AgentErrorKind::RateLimited);
 }
+
+/// A context layer whose text is another one in each turn.
+#[derive(Default)]
+struct CountingLayer(std::sync::atomic::AtomicUsize);
+
+#[async_trait]
+impl ContextLayer for CountingLayer {
+    fn name(&self) -> &'static str {
+        "counting"
+    }
+
+    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
+        let count = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text = format!("## Caller\n\n- The message comes from a signed-in user.\n\nIt is 12:0{count}.");
+        let role =
+            "You are the assistant of a library with opening hours from Tuesday to Saturday. ".repeat(6);
+        Ok(vec![
+            Fragment::new("role", "counting", Stability::Role, Part::new(role)),
+            Fragment::new("time", "counting", Stability::Turn, Part::new(text)),
+        ])
+    }
+}
+
+/// Returns the text that a model reads of a request: system prompt, tools and messages.
+fn rendered(request: &Value) -> String {
+    let mut text = format!("{}\n{}", request["system"].as_str().unwrap_or_default(), request["tools"]);
+    for message in request["messages"].as_array().expect("messages") {
+        text.push_str(&format!(
+            "\n<{}>{}",
+            message["role"].as_str().expect("a role"),
+            message["content"].as_str().expect("a text")
+        ));
+    }
+    text
+}
+
+/// Returns the share of the second request that a prefix cache has after the first request and its answer.
+fn cached_share(first: &Value, answer: &str, second: &Value) -> f64 {
+    let cached = format!("{}\n<assistant>{answer}", rendered(first));
+    let second = rendered(second);
+    let common = cached.bytes().zip(second.bytes()).take_while(|(a, b)| a == b).count();
+    common as f64 / second.len() as f64
+}
+
+#[tokio::test]
+async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
+    let answer = "On Thursdays the library is open from nine to six. ".repeat(20);
+    let mut bench = bench(vec![agent()], [&*answer; 6].map(ScriptedAnswer::from_text)).await;
+    bench.platform = bench.platform.with_layer(CountingLayer::default());
+    for named_thread in [true, false] {
+        let mut messages =
+            vec![Message::user("Can I come on Thursday after work, or is that too late for you?")];
+        let mut sent = Vec::new();
+        for _ in 0..3 {
+            let mut request = TurnRequest::new("a", messages.clone());
+            if named_thread {
+                request.thread_id = "t".into();
+            }
+            read(run_turn(&bench.platform, &ada(), request).await.expect("a run")).await;
+            messages.extend([Message::assistant(answer.clone()), Message::user("And how is it on Friday?")]);
+            sent.push(bench.model.sent_requests().pop().expect("a request"));
+        }
+        for turns in sent.windows(2) {
+            let share = cached_share(&turns[0], &answer, &turns[1]);
+            assert!(share >= 0.9, "{share} with a thread: {named_thread}");
+        }
+        let shown = rendered(&sent[2]);
+        assert_eq!(shown.matches("<context>").count(), 3, "{shown}");
+    }
+}
+
+fn overflow(window: Option<u32>) -> AgentError {
+    AgentError::new(AgentErrorKind::ContextExceeded, "too long")
+        .with_context_size(crate::error::ContextSize { window, prompt: None })
+}
+
+/// Returns a request with a history of this many messages of a hundred words.
+fn long_request(messages: usize) -> TurnRequest {
+    let message = |index: usize| {
+        let text = format!("{index} {}", "word ".repeat(100));
+        if index % 2 == 0 { Message::user(text) } else { Message::assistant(text) }
+    };
+    TurnRequest::new("a", (0..messages).map(message).collect())
+}
+
+#[tokio::test]
+async fn a_prompt_beyond_the_models_window_is_cut_and_sent_once_more() {
+    let answers = [ScriptedAnswer::from_start_error(overflow(Some(3_000))), ScriptedAnswer::from_text("Hi.")];
+    let bench = bench(vec![agent()], answers).await;
+    let events = read(run_turn(&bench.platform, &ada(), long_request(31)).await.expect("a run")).await;
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::RunStarted { .. })).count(), 1);
+    let lengths: Vec<usize> = bench
+        .model
+        .sent_requests()
+        .iter()
+        .map(|request| request["messages"].as_array().expect("messages").len())
+        .collect();
+    assert!(lengths.len() == 2 && lengths[0] == 31 && lengths[1] < 20, "{lengths:?}");
+}
+
+#[tokio::test]
+async fn a_prompt_is_sent_at_most_twice_and_only_if_it_can_be_cut() {
+    for (answers, requests) in [
+        (vec![ScriptedAnswer::from_start_error(overflow(None))], 1),
+        (
+            vec![
+                ScriptedAnswer::from_start_error(overflow(Some(3_000))),
+                ScriptedAnswer::from_start_error(overflow(Some(2_000))),
+            ],
+            2,
+        ),
+    ] {
+        let bench = bench(vec![agent()], answers).await;
+        let error = run_turn(&bench.platform, &ada(), long_request(31)).await.err().expect("an error");
+        let TurnError::Backend(error) = error else { panic!("{error:?}") };
+        assert_eq!(error.kind(), AgentErrorKind::ContextExceeded);
+        assert_eq!(bench.model.payloads().len(), requests);
+    }
+}
+
+#[tokio::test]
+async fn no_tool_is_offered_where_none_may_be_called() {
+    let bench = bench(vec![agent()], [ScriptedAnswer::from_text("Hi.")]).await;
+    let request = TurnRequest { tool_choice: ToolChoice::None, ..asks("a") };
+    let prepared = prepare_turn(&bench.platform, &ada(), request).await.expect("a turn");
+    assert!(prepared.request.turn.tools.is_empty());
+}
+
+#[tokio::test]
+async fn a_remote_runtime_gets_the_chosen_tool_alone() {
+    let TurnFixture { tools, .. } = bench(vec![agent()], []).await;
+    let offered = |choice: &ToolChoice, remote: bool| {
+        let mut capabilities =
+            BackendCapabilities::new(crate::budget::TokenBudget { max_prompt_tokens: 1000 });
+        capabilities.run_token_ttl = remote.then(|| Duration::from_secs(1));
+        let offered = offered_tools(choice, &capabilities, tools.specs());
+        offered.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>()
+    };
+    let all = ["other", "readEpics", "readTodos"];
+    let named = ToolChoice::Tool("readEpics".to_owned());
+    assert_eq!(offered(&named, true), ["readEpics"]);
+    assert_eq!(offered(&named, false), all, "the tool loop offers it alone in the first round");
+    for remote in [true, false] {
+        assert_eq!(offered(&ToolChoice::Auto, remote), all);
+        assert_eq!(offered(&ToolChoice::None, remote), [""; 0]);
+    }
+}

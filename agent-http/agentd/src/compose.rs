@@ -7,14 +7,13 @@ use std::time::Duration;
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::workflow::WorkflowBackend;
 use agent_client::messenger::RuntimeMessenger;
-use agent_client::models::{EmbeddedModels, HostedVendor, OllamaServer};
+use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
 use agent_client::outbound::OutboundClient;
 use agent_client::pulse::PulseClient;
 use agent_client::secret::BoundSecret;
-use agent_core::backend::{EmbeddedBackend, ModelCache};
-use agent_core::budget::BpeCounter;
+use agent_core::backend::EmbeddedBackend;
 use agent_core::clock::SystemClock;
-use agent_core::context::{PageLayer, RoleLayer};
+use agent_core::context::RoleLayer;
 use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
@@ -32,9 +31,13 @@ use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
+use agent_platform::bpe::BpeCounter;
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
-use agent_platform::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer};
+use agent_platform::layers::{
+    CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
+};
 use agent_platform::messenger::Messenger;
+use agent_platform::model_cache::ModelCache;
 use agent_platform::pulse::Pulse;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
@@ -158,9 +161,10 @@ fn platform(
     local: Option<Arc<dyn Model>>,
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
+    let limits = model_limits(&config.server);
     let models = EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound),
-        ollama: ollama(&config.server.ollama, outbound),
+        hosted: hosted(&config.server.hosted, outbound, &limits),
+        ollama: ollama(&config.server.ollama, outbound, &limits),
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
@@ -173,6 +177,7 @@ fn platform(
         own_runtime,
         public_url: public_url.clone(),
         run_token_ttl: config.server.run_timeout,
+        limits,
     };
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
@@ -189,6 +194,7 @@ fn platform(
         .with_layer(CallerLayer::new(parts.clone()))
         .with_layer(PageLayer::new(parts.clone()))
         .with_part_cache(parts)
+        .with_output_limits(config.server.output)
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_backend(embedded)
@@ -207,9 +213,10 @@ pub(crate) fn runtime(
 ) -> Result<RuntimeState, StartError> {
     let server = &config.server;
     let outbound = OutboundClient::new(server.outbound.clone())?;
+    let limits = model_limits(server);
     Ok(RuntimeState {
-        hosted: hosted(&server.hosted, &outbound),
-        ollama: ollama(&server.ollama, &outbound),
+        hosted: hosted(&server.hosted, &outbound, &limits),
+        ollama: ollama(&server.ollama, &outbound, &limits),
         bot_api: config.messenger_api_url.clone().map(|base_url| BotApi {
             outbound: outbound.clone(),
             base_url,
@@ -219,6 +226,7 @@ pub(crate) fn runtime(
         host_guard: config.runtime_secret.is_none().then(|| HostGuard::local(bound, server.origins.clone())),
         discoveries: DiscoveryCache::default(),
         limits: server.tool_loop,
+        output: server.output,
         clock: Arc::new(SystemClock),
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS}), shutdown),
@@ -260,22 +268,33 @@ pub(crate) fn scheduler(
     })
 }
 
-fn hosted(config: &HostedConfig, outbound: &OutboundClient) -> HostedVendor {
+/// Builds the limits that all models of a process share, with the windows that it learns.
+fn model_limits(server: &ServerConfig) -> ModelLimits {
+    ModelLimits {
+        context_window: server.context_window,
+        max_output_tokens: server.max_output_tokens,
+        ..ModelLimits::default()
+    }
+}
+
+fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits) -> HostedVendor {
     HostedVendor {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),
         key: config.api_key.clone().map(|key| BoundSecret::new(&config.base_url, key)),
         default_model: config.model.clone(),
         needs_key: config.needs_key,
+        limits: limits.clone(),
     }
 }
 
-fn ollama(config: &OllamaConfig, outbound: &OutboundClient) -> OllamaServer {
+fn ollama(config: &OllamaConfig, outbound: &OutboundClient, limits: &ModelLimits) -> OllamaServer {
     OllamaServer {
         outbound: outbound.clone(),
         base_url: config.base_url.clone(),
         default_model: config.model.clone(),
         num_ctx: config.num_ctx,
+        limits: limits.clone(),
     }
 }
 

@@ -24,6 +24,7 @@
 mod load;
 mod parse;
 mod resolve;
+mod setting;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_client::outbound::OutboundConfig;
+use agent_core::event::OutputLimits;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
 use agent_http::app::{ResourceQuotas, SessionLimits};
@@ -50,7 +52,7 @@ use url::Url;
 pub use resolve::{Flags, SettingSource};
 
 pub(crate) use resolve::ResolvedSettings;
-pub(crate) use table::SettingKind;
+pub(crate) use setting::SettingKind;
 
 /// Maximum size in bytes of a configuration file, and of a file that contains a secret.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -167,6 +169,12 @@ pub struct ServerConfig {
     pub run_timeout: Duration,
     /// Limits of the tool loop.
     pub tool_loop: LoopLimits,
+    /// Limits on a run's output.
+    pub output: OutputLimits,
+    /// Context window of hosted models, in tokens; `None` for that of known models.
+    pub context_window: Option<usize>,
+    /// Limit on an answer of a model, in tokens.
+    pub max_output_tokens: usize,
     /// Address policy and timeouts of outbound requests.
     pub outbound: OutboundConfig,
     /// Hosted model vendor.

@@ -8,8 +8,8 @@ use agent_core::budget::TokenBudget;
 use agent_core::payload::PayloadBuilder;
 use mcp_url::push_mcp_server_url;
 
-/// Token budget assumed for a model behind another service, whose window is unknown.
-const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_000 };
+/// Token budget assumed for the models of a workflow, which are unknown.
+const DEFAULT_REMOTE_BUDGET: TokenBudget = TokenBudget { max_prompt_tokens: 128_000 - 16_384 };
 
 /// Appends an optional member to a JSON object that already has at least one member.
 fn push_optional_member(body: &mut PayloadBuilder, name: &str, value: Option<&impl serde::Serialize>) {

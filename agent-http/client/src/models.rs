@@ -4,17 +4,22 @@ mod body;
 mod failure;
 #[cfg(test)]
 mod harness;
+mod limits;
 pub mod ollama;
 pub mod openai;
+mod vendor_error;
 
 use std::sync::Arc;
 
 use agent_core::backend::ModelSource;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
-use agent_core::role::EmbeddedAi;
+use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
 use url::Url;
+
+pub(crate) use self::limits::window_key;
+pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
 
 use self::ollama::Ollama;
 use self::openai::OpenAi;
@@ -34,6 +39,8 @@ pub struct HostedVendor {
     pub default_model: String,
     /// True if the base URL is known to require a key.
     pub needs_key: bool,
+    /// Limits on the models' tokens.
+    pub limits: ModelLimits,
 }
 
 /// The Ollama server that the operator has configured, and the defaults for any other Ollama server.
@@ -47,6 +54,8 @@ pub struct OllamaServer {
     pub default_model: Option<String>,
     /// Context window in tokens, prompt and answer together, `OLLAMA_NUM_CTX`.
     pub num_ctx: usize,
+    /// Limits on the models' tokens; their window is not used.
+    pub limits: ModelLimits,
 }
 
 /// Model settings of a role or a request; missing fields default to the operator's.
@@ -60,6 +69,8 @@ pub struct HostedSettings<'a> {
     pub api_key: Option<&'a Secret>,
     /// Level of the model's reasoning, in the server's terms.
     pub reasoning_effort: Option<&'a str>,
+    /// The role's limits on the model's tokens.
+    pub token_limits: TokenLimits,
 }
 
 impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
@@ -69,6 +80,7 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
             base_url: settings.base_url.as_deref(),
             api_key: settings.api_key.as_ref(),
             reasoning_effort: settings.reasoning_effort.as_deref(),
+            token_limits: settings.token_limits,
         }
     }
 }
@@ -98,6 +110,7 @@ impl HostedVendor {
             key.cloned(),
             model.unwrap_or(&self.default_model),
         )?;
+        let model = model.with_limits(self.limits.with_role(settings.token_limits));
         Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
     }
 }
@@ -125,6 +138,8 @@ impl OllamaServer {
             model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
             self.num_ctx,
         )?;
+        let limits = ModelLimits { context_window: Some(self.num_ctx), ..self.limits.clone() };
+        let model = model.with_limits(limits.with_role(settings.token_limits));
         Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
     }
 }

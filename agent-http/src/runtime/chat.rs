@@ -45,7 +45,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
         model: Some(&request.model),
         base_url: request.base_url.as_deref(),
         api_key: request.api_key.as_ref(),
-        reasoning_effort: None,
+        ..HostedSettings::default()
     };
     match request.provider.as_str() {
         "openai" => Ok(Arc::new(runtime.hosted.model(settings)?)),
@@ -91,7 +91,8 @@ async fn start(
     };
     let payload = model.prepare(&request)?;
     let tool_loop = ToolLoop { model, tools, clock: runtime.clock.clone(), limits: runtime.limits };
-    Ok(tool_loop.start(payload, request, context, run).await?)
+    let events = tool_loop.start(payload, request, context, run).await?;
+    Ok(events.with_output_limits(runtime.output))
 }
 
 /// Builds the prompt without reordering or trimming, which the caller has done.

@@ -89,8 +89,10 @@ impl CallbackClient {
             .is_some_and(|value| value.as_bytes().starts_with(PROBLEM_JSON.as_bytes()));
         let problem = is_problem.then(|| ProblemDetails::parse(body)).flatten();
         let text = match problem {
-            Some(ProblemDetails { code: Some(code), detail: Some(detail) }) => format!("{code}: {detail}"),
-            Some(ProblemDetails { code: None, detail: Some(detail) }) => detail,
+            Some(ProblemDetails { code: Some(code), detail: Some(detail), .. }) => {
+                format!("{code}: {detail}")
+            }
+            Some(ProblemDetails { code: None, detail: Some(detail), .. }) => detail,
             _ => String::from_utf8_lossy(&body[..body.len().min(MAX_REASON_BYTES)]).into_owned(),
         };
         let mut text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");

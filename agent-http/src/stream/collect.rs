@@ -129,7 +129,7 @@ impl Collector {
     fn take_budget(&mut self, bytes: usize) -> Result<(), AgentError> {
         self.remaining = self.remaining.checked_sub(bytes).ok_or_else(|| {
             AgentError::new(
-                AgentErrorKind::Failed,
+                AgentErrorKind::OutputTooLarge,
                 "the response is too long for the format json; request a stream",
             )
         })?;

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-
 use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
 use agent_core::prompt::{Fragment, PartCache, Stability};
+use async_trait::async_trait;
 
 /// Context layer for the agent's name, the user's time zone and the presence of a task list.
 ///
@@ -55,12 +54,12 @@ impl ContextLayer for ExecutionLayer {
 
 #[cfg(test)]
 mod tests {
+    use agent_core::testing::{format_fragments, turn_input};
+    use agent_core::tool::ExecutionContext;
     use expect_test::{Expect, expect};
     use serde_json::json;
 
     use super::*;
-    use agent_core::testing::{format_fragments, turn_input};
-    use agent_core::tool::ExecutionContext;
 
     async fn check(context: ExecutionContext, expected: Expect) {
         let layer = ExecutionLayer::new(Arc::new(PartCache::new(1 << 20)));

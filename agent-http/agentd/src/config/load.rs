@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use agent_client::outbound::OutboundConfig;
 use agent_client::relay::RelayOptions;
+use agent_core::event::OutputLimits;
 use agent_core::tool_loop::LoopLimits;
 use agent_http::app::{ResourceQuotas, SessionLimits};
 use agent_http::request::BodyLimits;
@@ -161,6 +162,12 @@ fn server(resolved: &ResolvedSettings, values: &SettingValues) -> ServerConfig {
             tool_timeout: required(values.millis("TOOL_TIMEOUT_MS")),
             ..LoopLimits::default()
         },
+        output: OutputLimits {
+            max_answer_bytes: required_usize(values.number("OUTPUT_LIMIT_BYTES")),
+            max_run_bytes: required_usize(values.number("RUN_OUTPUT_LIMIT_BYTES")),
+        },
+        context_window: values.number("CONTEXT_WINDOW").map(|tokens| required_usize(Some(tokens))),
+        max_output_tokens: required_usize(values.number("MAX_OUTPUT_TOKENS")),
         outbound: OutboundConfig {
             allow: required(values.allow("OUTBOUND_ALLOW")),
             connect_timeout: required(values.millis("CONNECT_TIMEOUT_MS")),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::table::{SETTINGS, Setting, find};
+use super::setting::Setting;
+use super::table::{SETTINGS, find};
 use super::{ConfigError, Env, Service, SettingError, parse, read_file};
 
 /// Parsed command-line flags.

@@ -1,90 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 use super::Service;
-
-/// Definition of a setting.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Setting {
-    /// Name, as in the environment.
-    pub(crate) name: &'static str,
-    /// Services that read it.
-    pub(crate) services: &'static [Service],
-    /// Type and bounds of its value.
-    pub(crate) kind: SettingKind,
-    /// Default values: none, one for all services, or one per service in the order of `services`.
-    pub(crate) default: &'static [&'static str],
-    /// Description in one sentence.
-    #[cfg_attr(not(test), expect(dead_code, reason = "read by the check of docs/configuration.md"))]
-    pub(crate) doc: &'static str,
-}
-
-impl Setting {
-    /// Returns the default for `service`.
-    pub(crate) fn default_for(&self, service: Service) -> Option<&'static str> {
-        let place = self.services.iter().position(|other| *other == service)?;
-        self.default.get(place).or(self.default.first()).copied()
-    }
-}
-
-/// Type of a setting's value, with its bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub(crate) enum SettingKind {
-    /// IP address, or `localhost`.
-    Host,
-    /// Integer within inclusive bounds.
-    Number {
-        /// Minimum.
-        min: u64,
-        /// Maximum.
-        max: u64,
-    },
-    /// Duration in milliseconds, within inclusive bounds.
-    Millis {
-        /// Minimum.
-        min: u64,
-        /// Maximum.
-        max: u64,
-    },
-    /// Duration with a unit, such as `90s`, `30m` or `1h`, within inclusive bounds in seconds.
-    Duration {
-        /// Minimum.
-        min: u64,
-        /// Maximum.
-        max: u64,
-    },
-    /// `http` or `https` URL without user, query and fragment.
-    Url,
-    /// Database: `sqlite://` and a path, or a PostgreSQL connection URL.
-    Database,
-    /// Comma-separated list of exact origins.
-    Origins,
-    /// Comma-separated list of hosts, `host:port` pairs, addresses and CIDRs.
-    Allow,
-    /// Path of a file or directory.
-    Path,
-    /// One line of text.
-    Text,
-    /// One of the listed words.
-    Word(&'static [&'static str]),
-    /// Secret of a minimum length in bytes; never shown.
-    Secret {
-        /// Minimum length in bytes.
-        min_bytes: usize,
-    },
-}
-
-impl SettingKind {
-    /// Returns true if values of this kind are secrets.
-    pub(crate) fn is_secret(self) -> bool {
-        matches!(self, Self::Secret { .. })
-    }
-
-    /// Returns true if `value` must be masked: a secret, or a PostgreSQL URL, which may contain a password.
-    pub(crate) fn should_mask(self, value: &str) -> bool {
-        self.is_secret() || matches!(self, Self::Database) && !value.trim_start().starts_with("sqlite:")
-    }
-}
+use super::setting::{Setting, SettingKind};
 
 const APP: &[Service] = &[Service::App];
 const RUNTIME: &[Service] = &[Service::Runtime];
@@ -227,6 +144,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "The context window of Ollama models in tokens, prompt and answer together. It costs memory on that server, and should not exceed the window for which the models were trained.",
     ),
     setting(
+        "CONTEXT_WINDOW",
+        APP_AND_RUNTIME,
+        SettingKind::Number { min: 512, max: 16 * 1024 * 1024 },
+        &[],
+        "The context window of hosted models in tokens, prompt and answer together, for agents whose role sets none. If not set, it is that of a known model, else 128000. A smaller one that a server reports takes precedence.",
+    ),
+    setting(
+        "MAX_OUTPUT_TOKENS",
+        APP_AND_RUNTIME,
+        SettingKind::Number { min: 1, max: 1024 * 1024 },
+        &["16384"],
+        "The limit on an answer of a hosted or Ollama model in tokens, for agents whose role sets none. It is at most a quarter of the context window.",
+    ),
+    setting(
         "MESSENGER_API_URL",
         RUNTIME,
         SettingKind::Url,
@@ -344,6 +275,20 @@ pub(crate) const SETTINGS: &[Setting] = &[
         SettingKind::Number { min: 1, max: 1000 },
         &["16"],
         "The maximum number of model calls in one run.",
+    ),
+    setting(
+        "OUTPUT_LIMIT_BYTES",
+        APP_AND_RUNTIME,
+        SettingKind::Number { min: 1024, max: 1024 * 1024 * 1024 },
+        &["4194304"],
+        "The limit on text, reasoning and tool arguments of one answer of a model; a longer one ends the run with `OUTPUT_TOO_LARGE`.",
+    ),
+    setting(
+        "RUN_OUTPUT_LIMIT_BYTES",
+        APP_AND_RUNTIME,
+        SettingKind::Number { min: 1024, max: 1024 * 1024 * 1024 },
+        &["16777216"],
+        "The limit on all answers and tool results of one run; beyond it, the run ends with `OUTPUT_TOO_LARGE`.",
     ),
     setting(
         "MCP_LEGACY_QUERY",

@@ -2,9 +2,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_client::models::ModelLimits;
 use expect_test::{Expect, expect};
 
-use super::table::{SETTINGS, Setting};
+use super::setting::Setting;
+use super::table::SETTINGS;
 use super::*;
 
 type Map<'m> = BTreeMap<&'m str, &'m str>;
@@ -79,6 +81,12 @@ fn defaults_are_those_of_the_parts() {
     assert_eq!(format!("{:?}", server.body), format!("{body:?}"));
     assert_eq!(format!("{:?}", server.outbound), format!("{:?}", OutboundConfig::default()));
     assert_eq!(format!("{:?}", server.tool_loop), format!("{:?}", LoopLimits::default()));
+    assert_eq!(server.output, OutputLimits::default());
+    let limits = ModelLimits::default();
+    assert_eq!(
+        (server.context_window, server.max_output_tokens),
+        (limits.context_window, limits.max_output_tokens)
+    );
     assert_eq!(server.json_depth, agent_http::request::MAX_JSON_DEPTH);
 }
 
@@ -118,6 +126,10 @@ fn every_setting_is_read() {
         ("RESPONSE_HEADER_TIMEOUT_MS", "1008"),
         ("TOOL_TIMEOUT_MS", "1009"),
         ("TOOL_ROUNDS", "3"),
+        ("OUTPUT_LIMIT_BYTES", "1025"),
+        ("RUN_OUTPUT_LIMIT_BYTES", "1026"),
+        ("CONTEXT_WINDOW", "513"),
+        ("MAX_OUTPUT_TOKENS", "7"),
         ("MAX_CONNECTIONS", "7"),
         ("DRAIN_MS", "0"),
         ("LAME_DUCK_MS", "1009"),
@@ -163,6 +175,8 @@ fn every_setting_is_read() {
     assert_eq!(millis(server.outbound.connect_timeout), 1007);
     assert_eq!(millis(server.outbound.header_timeout), 1008);
     assert_eq!((millis(server.tool_loop.tool_timeout), server.tool_loop.max_rounds), (1009, 3));
+    assert_eq!((server.output.max_answer_bytes, server.output.max_run_bytes), (1025, 1026));
+    assert_eq!((server.context_window, server.max_output_tokens), (Some(513), 7));
     assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
     assert_eq!(millis(server.serve.lame_duck), 1009);
     assert_eq!(server.log, LogConfig { filter: "debug".to_owned(), json: true });

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
-use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
 use agent_core::event::{Event, EventStream, SourceEvent};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
@@ -17,9 +17,10 @@ use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use url::Url;
 
-use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
+use super::{push_mcp_server_url, push_optional_member};
 use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
+use crate::models::{ModelLimits, window_key};
 use crate::outbound::{
     BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
 };
@@ -40,16 +41,20 @@ pub struct AgentServerBackend {
     pub public_url: Url,
     /// Maximum duration of a run, and so lifetime of its run token for the tool server.
     pub run_token_ttl: Duration,
+    /// Limits on the models' tokens. A runtime applies its own limit on an answer.
+    pub limits: ModelLimits,
 }
 
 #[async_trait]
 impl Backend for AgentServerBackend {
     type Settings = AgentServer;
 
-    fn capabilities(&self, _: &AgentServer) -> Result<BackendCapabilities, AgentError> {
+    fn capabilities(&self, settings: &AgentServer) -> Result<BackendCapabilities, AgentError> {
+        let limits = self.limits.with_role(settings.token_limits);
+        let limits = limits.resolve(model_name(settings), &window_key_of(settings));
         Ok(BackendCapabilities {
             run_token_ttl: Some(self.run_token_ttl),
-            ..BackendCapabilities::new(DEFAULT_REMOTE_BUDGET)
+            ..BackendCapabilities::new(limits.prompt_budget())
         })
     }
 
@@ -59,6 +64,34 @@ impl Backend for AgentServerBackend {
     }
 
     async fn start(
+        &self,
+        settings: &AgentServer,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
+        let estimated = prepared.payload.prompt_tokens();
+        let started = self.send(settings, prepared).await;
+        if let Err(failure) = &started {
+            let limits = self.limits.with_role(settings.token_limits);
+            limits.learn(model_name(settings), &window_key_of(settings), failure, estimated);
+        }
+        started
+    }
+}
+
+/// Returns the name of the model that the runtime calls.
+fn model_name(settings: &AgentServer) -> &str {
+    settings.agent_server_model.as_deref().unwrap_or_default()
+}
+
+/// Returns the model's key in the learnt windows: its address is the runtime's and its server's.
+fn window_key_of(settings: &AgentServer) -> String {
+    let runtime = settings.agent_server_url.as_deref().unwrap_or_default();
+    let server = settings.agent_server_local_url.as_deref().unwrap_or_default();
+    window_key(&format!("{runtime}\n{server}"), model_name(settings))
+}
+
+impl AgentServerBackend {
+    async fn send(
         &self,
         settings: &AgentServer,
         prepared: PreparedRequest,
@@ -78,9 +111,7 @@ impl Backend for AgentServerBackend {
         }
         Ok(EventStream::new(turn.run.clone(), RuntimeEvents::new(response.into_stream())))
     }
-}
 
-impl AgentServerBackend {
     fn payload(&self, turn: &Turn, settings: &AgentServer) -> Result<Payload, AgentError> {
         let mut body = Payload::builder(turn.prompt.json_len(Dialect::AgUi) + 4096);
         body.section(PromptSection::System).raw(r#"{"systemPrompt":"#);
@@ -105,6 +136,7 @@ impl AgentServerBackend {
         body.raw(r#","context":"#);
         push_context(turn, &mut body);
         body.raw("}");
+        body.prompt_tokens(Some(turn.prompt.tokens().total()));
         Ok(body.finish())
     }
 }
@@ -128,7 +160,9 @@ async fn refusal(response: OutboundResponse) -> AgentError {
     let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
         return by_status;
     };
-    let Some(code) = ProblemDetails::parse(&body).and_then(|problem| problem.code) else {
+    let Some(ProblemDetails { code: Some(code), context_window, prompt_tokens, .. }) =
+        ProblemDetails::parse(&body)
+    else {
         return by_status;
     };
     let message = match AgentErrorKind::from_code(&code) {
@@ -142,11 +176,19 @@ async fn refusal(response: OutboundResponse) -> AgentError {
         Some(AgentErrorKind::Blocked) => "the agent runtime's address policy blocks the model's address",
         Some(AgentErrorKind::Timeout) => "the agent runtime's model did not respond in time",
         Some(AgentErrorKind::Unreachable) => "the agent runtime could not reach its model",
+        Some(AgentErrorKind::ContextExceeded) => {
+            "the conversation exceeds the context window of the agent runtime's model"
+        }
         Some(AgentErrorKind::ShuttingDown) => "the agent runtime is shutting down; try again",
-        _ => return by_status,
+        _ => {
+            let code = AgentErrorKind::from_code(&code).map_or("an unknown code", AgentErrorKind::code);
+            return by_status.with_source(format!("the agent runtime returned {code}"));
+        }
     };
     let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
-    AgentError::new(kind, message).with_source(format!("the agent runtime returned {code}"))
+    AgentError::new(kind, message)
+        .with_context_size(ContextSize { window: context_window, prompt: prompt_tokens })
+        .with_source(format!("the agent runtime returned {}", kind.code()))
 }
 
 /// Stream of events decoded from a runtime's response.

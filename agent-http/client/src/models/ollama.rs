@@ -13,14 +13,13 @@ mod window;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
-use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_core::tool::ToolSpec;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::StatusCode;
@@ -30,24 +29,21 @@ use url::Url;
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
 use self::stream::{ChatStream, PromptEstimate};
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
-use super::failure;
-use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, status_failure};
+use super::limits::{ModelLimits, ResolvedLimits, window_key};
+use super::{failure, vendor_error};
+use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of Ollama models.
 const PROVIDER: &str = "ollama";
-/// Divisor of the context window: one part in this many is reserved for the answer.
-const OUTPUT_SHARE_DIVISOR: usize = 4;
-/// Limits of an error response: size and read time.
-const MAX_ERROR_BODY_BYTES: usize = 8 << 10;
-const ERROR_BODY_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// A model on an Ollama server.
 pub struct Ollama {
     endpoint: LazyTarget,
     key: Option<Secret>,
     model: String,
-    num_ctx: usize,
     reasoning_effort: Option<String>,
+    limits: ModelLimits,
+    window_key: String,
 }
 
 impl Ollama {
@@ -66,61 +62,30 @@ impl Ollama {
         num_ctx: usize,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
-        Ok(Self {
-            endpoint: LazyTarget::new(outbound, endpoint, trust),
-            key,
-            model: model.into(),
-            num_ctx,
-            reasoning_effort: None,
-        })
+        let model = model.into();
+        let window_key = window_key(base.as_str(), &model);
+        let endpoint = LazyTarget::new(outbound, endpoint, trust);
+        let limits = ModelLimits { context_window: Some(num_ctx), ..ModelLimits::default() };
+        Ok(Self { endpoint, key, model, reasoning_effort: None, limits, window_key })
     }
 
     /// Sets the level of the model's reasoning, such as `low`, sent as `think` in place of the request's switch.
     pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
         Self { reasoning_effort: effort.map(str::to_owned), ..self }
     }
-}
 
-#[async_trait]
-impl Model for Ollama {
-    fn info(&self) -> ModelInfo {
-        ModelInfo {
-            provider: PROVIDER.into(),
-            model: self.model.clone(),
-            context_window: self.num_ctx,
-            max_output_tokens: self.num_ctx / OUTPUT_SHARE_DIVISOR,
-            supports_media: true,
-            supports_tools: true,
-        }
+    /// Sets the limits on the model's tokens, among them the window that each call requests.
+    pub fn with_limits(self, limits: ModelLimits) -> Self {
+        Self { limits, ..self }
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        if !can_encode(request, Dialect::Ollama) {
-            let message = "the model supports inline images only, not the other content that was sent";
-            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
-        }
-        let tools = offered_tools(request);
-        let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
-        body.raw(r#"{"model":"#).json(&self.model).raw(r#","stream":true"#);
-        match (&self.reasoning_effort, request.thinking) {
-            (Some(effort), _) => {
-                body.raw(r#","think":"#).json(effort);
-            }
-            (None, Some(think)) => {
-                body.raw(r#","think":"#).json(&think);
-            }
-            (None, None) => {}
-        }
-        body.raw(r#","options":{"num_ctx":"#).json(&self.num_ctx).raw("}");
-        push_tools(tools, &mut body);
-        push_messages(request, Dialect::Ollama, &mut body);
-        body.raw("}");
-        body.prompt_tokens((!request.has_media()).then(|| request.estimated_tokens(tools)));
-        Ok(body.finish())
+    fn limits(&self) -> ResolvedLimits {
+        self.limits.resolve(&self.model, &self.window_key)
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let expected = PromptEstimate { tokens: payload.prompt_tokens(), num_ctx: self.num_ctx };
+    async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let num_ctx = self.limits().context_window;
+        let expected = PromptEstimate { tokens: payload.prompt_tokens(), num_ctx };
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
         let request = self.endpoint.target()?.post_json(key, "application/x-ndjson", body)?;
         let response = request.send().await?;
@@ -141,15 +106,54 @@ impl Model for Ollama {
     }
 }
 
-/// Returns the tools offered to the model; see the [module](self) on tool choice.
-fn offered_tools(request: &ModelRequest) -> &[Arc<ToolSpec>] {
-    let tools = &*request.tools;
-    match &request.tool_choice {
-        ToolChoice::None => &[],
-        ToolChoice::Tool(name) => {
-            tools.iter().position(|tool| tool.name == *name).map_or(&[], |at| &tools[at..=at])
+#[async_trait]
+impl Model for Ollama {
+    fn info(&self) -> ModelInfo {
+        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
+        ModelInfo {
+            provider: PROVIDER.into(),
+            model: self.model.clone(),
+            context_window,
+            max_output_tokens,
+            supports_media: true,
+            supports_tools: true,
         }
-        _ => tools,
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        if !can_encode(request, Dialect::Ollama) {
+            let message = "the model supports inline images only, not the other content that was sent";
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+        }
+        let tools = request.tool_choice.offered(&request.tools);
+        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
+        let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
+        body.raw(r#"{"model":"#).json(&self.model).raw(r#","stream":true"#);
+        match (&self.reasoning_effort, request.thinking) {
+            (Some(effort), _) => {
+                body.raw(r#","think":"#).json(effort);
+            }
+            (None, Some(think)) => {
+                body.raw(r#","think":"#).json(&think);
+            }
+            (None, None) => {}
+        }
+        body.raw(r#","options":{"num_ctx":"#).json(&context_window);
+        body.raw(r#","num_predict":"#).json(&max_output_tokens).raw("}");
+        push_tools(tools, &mut body);
+        push_messages(request, Dialect::Ollama, &mut body);
+        body.raw("}");
+        body.prompt_tokens((!request.has_media()).then(|| request.estimated_tokens(tools)));
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let estimated = payload.prompt_tokens();
+        let started = self.send(payload).await;
+        if let Err(failure) = &started {
+            self.limits.learn(&self.model, &self.window_key, failure, estimated);
+        }
+        started
     }
 }
 
@@ -170,19 +174,17 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
 /// Maps an error response to a failure. Ollama reports missing model capabilities only as text; the common messages are
 /// recognized here and replaced with our own.
 async fn error_response(response: OutboundResponse) -> AgentError {
-    let (status, failure) = (response.status, status_failure(response.status, &response.headers));
+    let status = response.status;
     if status == StatusCode::NOT_FOUND {
         return AgentError::new(
             AgentErrorKind::Failed,
             "Ollama does not have the model, or is not at this address",
         );
     }
+    let (failure, body) = vendor_error::refused(response).await;
     if status != StatusCode::BAD_REQUEST {
         return failure;
     }
-    let Ok(body) = response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await else {
-        return failure;
-    };
     let words = String::from_utf8_lossy(&body);
     let known = [
         ("does not support tools", "the Ollama model does not support tools, but the agent has tools"),

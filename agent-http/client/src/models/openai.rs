@@ -12,17 +12,17 @@ use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use serde_json::json;
 use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
-use super::failure;
-use crate::outbound::{LazyTarget, OutboundClient, UrlTrust, status_failure};
+use super::limits::{ModelLimits, ResolvedLimits, window_key};
+use super::{failure, vendor_error};
+use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
-/// Limits assumed of a hosted model, in tokens.
-const CONTEXT_WINDOW: usize = 128_000;
-const MAX_OUTPUT_TOKENS: usize = 16_000;
+/// Hosts of the vendor's own API, of which the newer models reject `max_tokens`. Other servers may not know its
+/// successor `max_completion_tokens`.
+const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
 
 /// A model on a Chat Completions server.
 pub struct OpenAi {
@@ -30,6 +30,8 @@ pub struct OpenAi {
     key: Option<Secret>,
     model: String,
     reasoning_effort: Option<String>,
+    limits: ModelLimits,
+    window_key: String,
 }
 
 impl OpenAi {
@@ -45,57 +47,42 @@ impl OpenAi {
         model: impl Into<String>,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
-        Ok(Self {
-            endpoint: LazyTarget::new(outbound, endpoint, trust),
-            key,
-            model: model.into(),
-            reasoning_effort: None,
-        })
+        let model = model.into();
+        let window_key = window_key(base.as_str(), &model);
+        let endpoint = LazyTarget::new(outbound, endpoint, trust);
+        let limits = ModelLimits::default();
+        Ok(Self { endpoint, key, model, reasoning_effort: None, limits, window_key })
     }
 
     /// Sets the level of the model's reasoning, sent as `reasoning_effort` whatever a request's switch says.
     pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
         Self { reasoning_effort: effort.map(str::to_owned), ..self }
     }
-}
 
-#[async_trait]
-impl Model for OpenAi {
-    fn info(&self) -> ModelInfo {
-        ModelInfo {
-            provider: "openai".into(),
-            model: self.model.clone(),
-            context_window: CONTEXT_WINDOW,
-            max_output_tokens: MAX_OUTPUT_TOKENS,
-            supports_media: true,
-            supports_tools: true,
-        }
+    /// Sets the limits on the model's tokens.
+    pub fn with_limits(self, limits: ModelLimits) -> Self {
+        Self { limits, ..self }
     }
 
-    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        if !can_encode(request, Dialect::ChatCompletions) {
-            let message = "the model supports images, WAV and MP3 audio and inline files only, not the other content that was sent";
-            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
-        }
-        let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
-        body.raw(r#"{"model":"#).json(&self.model);
-        body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
-        let effort = self.reasoning_effort.as_deref();
-        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model, request.thinking?)) {
-            body.raw(r#","reasoning_effort":"#).json(&effort);
-        }
-        push_tools(request, &mut body);
-        push_messages(request, Dialect::ChatCompletions, &mut body);
-        body.raw("}");
-        Ok(body.finish())
+    fn limits(&self) -> ResolvedLimits {
+        self.limits.resolve(&self.model, &self.window_key)
     }
 
-    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+    /// Returns the name of the field that limits the answer.
+    fn output_limit_field(&self) -> &'static str {
+        let host = self.endpoint.url.host_str().unwrap_or_default();
+        let of_vendor = |domain: &&str| {
+            host.strip_suffix(*domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        if VENDOR_HOSTS.iter().any(of_vendor) { "max_completion_tokens" } else { "max_tokens" }
+    }
+
+    async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
         let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
         let response = request.send().await?;
         if !response.status.is_success() {
-            return Err(status_failure(response.status, &response.headers));
+            return Err(vendor_error::refused(response).await.0);
         }
         match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
@@ -111,23 +98,71 @@ impl Model for OpenAi {
     }
 }
 
+#[async_trait]
+impl Model for OpenAi {
+    fn info(&self) -> ModelInfo {
+        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
+        ModelInfo {
+            provider: "openai".into(),
+            model: self.model.clone(),
+            context_window,
+            max_output_tokens,
+            supports_media: true,
+            supports_tools: true,
+        }
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        if !can_encode(request, Dialect::ChatCompletions) {
+            let message = "the model supports images, WAV and MP3 audio and inline files only, not the other content that was sent";
+            return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+        }
+        let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
+        body.raw(r#"{"model":"#).json(&self.model);
+        body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
+        body.raw(",").json(&self.output_limit_field()).raw(":").json(&self.limits().max_output_tokens);
+        let effort = self.reasoning_effort.as_deref();
+        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model, request.thinking?)) {
+            body.raw(r#","reasoning_effort":"#).json(&effort);
+        }
+        push_tools(request, &mut body);
+        push_messages(request, Dialect::ChatCompletions, &mut body);
+        body.raw("}");
+        // A prompt that was assembled elsewhere has not counted the tools.
+        let counted = request.prompt.tokens().tools;
+        let tools = if counted == 0 { request.tool_choice.offered(&request.tools) } else { &[] };
+        body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let estimated = payload.prompt_tokens();
+        let started = self.send(payload).await;
+        if let Err(failure) = &started {
+            self.limits.learn(&self.model, &self.window_key, failure, estimated);
+        }
+        started
+    }
+}
+
 /// Appends `tools` before the messages, because they change less often and providers cache by prefix.
+///
+/// Some servers ignore the name in a choice of one tool, or reject it, and some ignore `none`. So a named tool is offered
+/// alone and required, and without a choice of tools none is offered.
 fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
-    if request.tools.is_empty() {
+    let tools = request.tool_choice.offered(&request.tools);
+    if tools.is_empty() {
         return;
     }
     body.section(PromptSection::Tools);
-    for (i, tool) in request.tools.iter().enumerate() {
+    for (i, tool) in tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
         push_tool_json(tool, Dialect::ChatCompletions, body.buffer());
     }
-    body.raw(r#"],"tool_choice":"#);
-    match &request.tool_choice {
-        ToolChoice::None => body.json(&"none"),
-        ToolChoice::Required => body.json(&"required"),
-        ToolChoice::Tool(name) => body.json(&json!({"type": "function", "function": {"name": name}})),
-        _ => body.json(&"auto"),
-    };
+    body.raw(r#"],"tool_choice":"#).json(match &request.tool_choice {
+        ToolChoice::Required | ToolChoice::Tool(_) => &"required",
+        _ => &"auto",
+    });
 }
 
 #[cfg(test)]

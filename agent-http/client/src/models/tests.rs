@@ -24,6 +24,7 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
         key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
         default_model: "default".into(),
         needs_key: true,
+        limits: ModelLimits::default(),
     }
 }
 
@@ -33,6 +34,7 @@ fn ollama_server(own: Option<&Url>, model: Option<&str>, allow: &str) -> OllamaS
         base_url: own.cloned(),
         default_model: model.map(str::to_owned),
         num_ctx: 8192,
+        limits: ModelLimits::default(),
     }
 }
 

@@ -95,7 +95,7 @@ impl BodyStream {
 
     /// Reads the whole body, at most `max_bytes`, within `timeout`.
     ///
-    /// Fails with `Timeout`, with `Failed` if the body is larger (at once if `Content-Length` says so), and with the
+    /// Fails with `Timeout`, with `OutputTooLarge` if the body is larger (at once if `Content-Length` says so), and with the
     /// stream's own failures.
     pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, AgentError> {
         match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
@@ -154,5 +154,5 @@ impl Drop for BodyStream {
 }
 
 fn too_large(max_bytes: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("the response exceeds {max_bytes} bytes"))
+    AgentError::new(AgentErrorKind::OutputTooLarge, format!("the response exceeds {max_bytes} bytes"))
 }

@@ -9,11 +9,12 @@ use agent_core::conformance::{
 };
 use agent_core::context::{ContextLayer, TurnInput};
 use agent_core::prompt::PartCache;
+use agent_core::request::TurnRequest;
 use agent_core::tool::{Caller, ExecutionContext};
 use serde_json::json;
 
 use super::*;
-use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer};
+use crate::layers::{CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer};
 use crate::pulse::Pulse;
 use crate::seal::Sealer;
 use crate::testing::MemoryPulse;
@@ -142,11 +143,12 @@ async fn layers_over_records_conform() {
 }
 
 #[tokio::test]
-async fn layers_of_the_caller_and_the_council_conform() {
+async fn layers_without_records_conform() {
     type Make = fn(Arc<PartCache>) -> Arc<dyn ContextLayer>;
-    let layers: [Make; 3] = [
+    let layers: [Make; 4] = [
         |cache| Arc::new(CallerLayer::new(cache)),
         |cache| Arc::new(CouncilLayer::new(cache)),
+        |cache| Arc::new(PageLayer::new(cache)),
         |cache| Arc::new(ExecutionLayer::new(cache)),
     ];
     let role = json!({"id": "a", "companyId": "company", "content": {
@@ -156,7 +158,11 @@ async fn layers_of_the_caller_and_the_council_conform() {
             let turn = TurnInput {
                 role: Arc::new(serde_json::from_value(role.clone()).expect("a role")),
                 context: context("company", "ada", "a"),
-                request: Arc::default(),
+                request: Arc::new(TurnRequest {
+                    page_context: Some(json!({"url": "/tasks"})),
+                    blocks_context: vec![json!({"id": 1})],
+                    ..TurnRequest::default()
+                }),
                 now: SystemTime::UNIX_EPOCH,
                 max_prompt_tokens: 100_000,
             };

@@ -23,6 +23,7 @@ fn backend(own: Option<(&Url, Option<&str>)>, allow: &str) -> AgentServerBackend
         own_runtime: own.map(|(url, secret)| (url.clone(), secret.map(Secret::new))),
         public_url: Url::parse("https://app.example.com/base").expect("an address"),
         run_token_ttl: Duration::from_secs(60),
+        limits: ModelLimits::default(),
     }
 }
 
@@ -341,4 +342,31 @@ async fn the_backend_conforms() {
         Some(BackendSubject { backend: Arc::new(backend(None, "127.0.0.1")), settings, open: Some(open) })
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_window_of_a_runtimes_model_is_learnt_from_its_problem() {
+    let problem =
+        r#"{"code":"CONTEXT_LENGTH_EXCEEDED","contextWindow":4096,"promptTokens":5021,"detail":"sk-1"}"#;
+    let answer = chunked_response("502 Bad Gateway", PROBLEM, problem.as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let backend = backend(None, "127.0.0.1");
+    let settings =
+        |model: &str| AgentServer { agent_server_model: Some(model.to_owned()), ..at(server.url.as_str()) };
+    let budget =
+        |model: &str| backend.capabilities(&settings(model)).expect("capabilities").budget.max_prompt_tokens;
+    assert_eq!((budget("m"), budget("gpt-4")), (128_000 - 16_384, 8_192 - 2_048));
+    let turn = Arc::new(backend_turn(BackendChoice::AgentServer(settings("m").into())));
+    let prepared = prepare_turn(&backend, turn).expect("prepared");
+    let failure = start_turn(&backend, prepared).await.err().expect("refused");
+    assert_eq!(failure.kind(), AgentErrorKind::ContextExceeded);
+    let shown = format!("{failure:?}");
+    assert!(shown.contains("CONTEXT_LENGTH_EXCEEDED") && !shown.contains("sk-1"), "{shown}");
+    assert!(budget("m") < 4_096, "{}", budget("m"));
+    assert_eq!(budget("n"), 128_000 - 16_384);
+    let window = std::num::NonZeroU32::new(10_000);
+    let limits = agent_core::role::TokenLimits { context_window: window, ..Default::default() };
+    let with_limits = AgentServer { token_limits: limits, ..settings("n") };
+    let budget = backend.capabilities(&with_limits).expect("capabilities").budget.max_prompt_tokens;
+    assert_eq!(budget, 7_500, "the role's window, with a quarter for the answer");
 }

@@ -52,7 +52,10 @@ pub(super) fn web_page() -> AgentError {
 
 /// An answer above the size limit.
 pub(super) fn too_large(max_bytes: usize) -> AgentError {
-    AgentError::new(AgentErrorKind::Failed, format!("the workflow's response exceeds {max_bytes} bytes"))
+    AgentError::new(
+        AgentErrorKind::OutputTooLarge,
+        format!("the workflow's response exceeds {max_bytes} bytes"),
+    )
 }
 
 /// A model call that was begun and not ended.

@@ -16,6 +16,7 @@ use crate::lines::LineSplitter;
 use crate::models::failure::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
+use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 
 /// Estimated prompt size and requested window, for detecting truncation.
@@ -137,8 +138,8 @@ impl AnswerDecoder {
     }
 
     fn take(&mut self, mut line: ChatLine<'_>) -> Result<(), AgentError> {
-        if line.error.is_some() {
-            return Err(reported_error());
+        if let Some(error) = line.error {
+            return Err(VendorError::from_error(error).into_failure(reported_error()));
         }
         if let Some(said) = line.message.take() {
             self.begun = true;

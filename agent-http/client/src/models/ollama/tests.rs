@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use agent_core::tool::ToolChoice;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
@@ -420,13 +421,13 @@ fn bodies_without_tools() {
     check_body(
         &request(),
         expect![[r#"
-            {"model":"m-1","stream":true,"options":{"num_ctx":4096},
+            {"model":"m-1","stream":true,"options":{"num_ctx":4096,"num_predict":1024},
             "messages":[{"role":"user","content":"hi"}]}"#]],
     );
     check_body(
         &ModelRequest { thinking: Some(false), ..request_of(1, true) },
         expect![[r#"
-            {"model":"m-1","stream":true,"think":false,"options":{"num_ctx":4096},
+            {"model":"m-1","stream":true,"think":false,"options":{"num_ctx":4096,"num_predict":1024},
             "messages":[{"role":"user","content":"word ","images":["QUJD"]}]}"#]],
     );
 }
@@ -459,7 +460,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     check_body(
         &with_tools,
         expect![[r#"
-            {"model":"m-1","stream":true,"think":true,"options":{"num_ctx":4096},"tools":[{"type":"function","function":{"name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object"}}},
+            {"model":"m-1","stream":true,"think":true,"options":{"num_ctx":4096,"num_predict":1024},"tools":[{"type":"function","function":{"name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object"}}},
             {"type":"function","function":{"name":"readTodos","description":"","parameters":{"type":"object"}}}],
             "messages":[{"role":"system","content":"You are \"terse\".\n"},
             {"role":"user","content":"before"},

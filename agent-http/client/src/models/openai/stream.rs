@@ -8,15 +8,13 @@ use agent_core::error::AgentError;
 use agent_core::message::FinishReason;
 use agent_core::model::ModelEvent;
 use futures_util::{Stream, StreamExt};
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
 use super::wire::{Call, Choice, Chunk, Text};
 use crate::lines::SseDecoder;
 use crate::models::failure::{
     empty_answer, malformed_response, reported_error, truncated_answer, unknown_response,
 };
+use crate::models::vendor_error::VendorError;
 use crate::outbound::{BodyStream, OutboundResponse};
 use crate::relay::DeltaTemplate;
 
@@ -172,7 +170,7 @@ impl AnswerDecoder {
 
     fn take(&mut self, chunk: Chunk<'_>) -> Result<(), AgentError> {
         if let Some(error) = chunk.error {
-            return Err(reported_error().with_source(describe_error(error)));
+            return Err(VendorError::from_error(error).into_failure(reported_error()));
         }
         if let (None, Some(model)) = (&self.model, chunk.model) {
             self.model = Some(model.0.into_owned());
@@ -273,47 +271,4 @@ fn finish_reason(word: &str) -> Result<FinishReason, AgentError> {
 
 fn parse_chunk(json: &[u8]) -> Result<Chunk<'_>, AgentError> {
     serde_json::from_slice(json).map_err(|error| malformed_response(&error))
-}
-
-/// Describes a reported error for the log: its type and code if they are plain lower-case words or small numbers. The
-/// message is left out, because servers repeat request content in it, API keys included.
-fn describe_error(error: &RawValue) -> String {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Reported {
-        r#type: Option<Value>,
-        code: Option<Value>,
-    }
-    const MAX_BYTES: usize = 64;
-    let is_plain = |text: &str| {
-        text.len() <= MAX_BYTES && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
-    };
-    let word = |value: Option<Value>| match value {
-        Some(Value::String(text)) if is_plain(&text) => text,
-        Some(Value::Number(number)) if number.as_u64().is_some_and(|number| number < 1000) => {
-            number.to_string()
-        }
-        _ => "-".to_owned(),
-    };
-    let Reported { r#type, code } = serde_json::from_str(error.get()).unwrap_or_default();
-    format!("type {}, code {}", word(r#type), word(code))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
-        let cases = [
-            (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
-            (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
-            (r#"{"type":null,"code":"invalid_api_key"}"#, "type -, code invalid_api_key"),
-            (r#"{"type":["x"],"code":{"x":1}}"#, "type -, code -"),
-            (r#""sk-1234567890""#, "type -, code -"),
-        ];
-        for (error, expected) in cases {
-            assert_eq!(describe_error(serde_json::from_str(error).expect("JSON")), expected, "{error}");
-        }
-    }
 }

@@ -6,7 +6,7 @@ use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Message, ToolCall};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
@@ -419,14 +419,14 @@ fn bodies_without_tools() {
     check_body(
         &request(),
         expect![[r#"
-        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},"max_tokens":16384,
         "messages":[{"role":"user","content":"hi"}]}"#]],
     );
     let empty = Prompt::new(Vec::new(), Vec::new());
     check_body(
         &ModelRequest { prompt: Arc::new(empty), ..request() },
         expect![[r#"
-        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},"max_tokens":16384,
         "messages":[]}"#]],
     );
 }
@@ -462,7 +462,7 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
     check_body(
         &with_tools,
         expect![[r#"
-        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},"tools":[{"type":"function","function":{"name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}}}},
+        {"model":"m-1","stream":true,"stream_options":{"include_usage":true},"max_tokens":16384,"tools":[{"type":"function","function":{"name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}}}},
         {"type":"function","function":{"name":"readTodos","description":"","parameters":{"type":"object"}}}],"tool_choice":"auto",
         "messages":[{"role":"system","content":"You are \"terse\".\n"},
         {"role":"user","content":"before"},
@@ -479,23 +479,77 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
 #[test]
 fn the_tool_choice_is_said_where_there_are_tools() {
     let cases = [
-        (ToolChoice::Auto, json!("auto")),
-        (ToolChoice::None, json!("none")),
-        (ToolChoice::Required, json!("required")),
-        (ToolChoice::Tool("x".into()), json!({"type": "function", "function": {"name": "x"}})),
+        (ToolChoice::Auto, json!({"choice": "auto", "tools": ["x", "y"]})),
+        (ToolChoice::None, json!({"choice": null, "tools": []})),
+        (ToolChoice::Required, json!({"choice": "required", "tools": ["x", "y"]})),
+        (ToolChoice::Tool("y".into()), json!({"choice": "required", "tools": ["y"]})),
+        (ToolChoice::Tool("z".into()), json!({"choice": null, "tools": []})),
     ];
     let base = Url::parse("https://example.com").expect("an address");
     let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1").expect("a model");
-    let choice = |request: &ModelRequest| {
+    let sent = |request: &ModelRequest| {
         let payload = model.prepare(request).expect("prepared");
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
-        body.get("tool_choice").cloned()
+        let tools = body["tools"].as_array().into_iter().flatten();
+        let names: Vec<_> = tools.map(|tool| tool["function"]["name"].clone()).collect();
+        json!({"choice": body["tool_choice"], "tools": names})
     };
     for (tool_choice, expected) in cases {
         let bare = ModelRequest { tool_choice, ..request() };
-        assert_eq!(choice(&bare), None, "servers refuse a choice without tools");
-        assert_eq!(choice(&ModelRequest { tools: Arc::new([tool("x", "", "{}")]), ..bare }), Some(expected));
+        assert_eq!(
+            sent(&bare),
+            json!({"choice": null, "tools": []}),
+            "servers refuse a choice without tools"
+        );
+        let tools = ["x", "y"].map(|name| tool(name, "", "{}"));
+        assert_eq!(sent(&ModelRequest { tools: Arc::new(tools), ..bare }), expected);
     }
+}
+
+#[test]
+fn the_limit_on_the_answer_has_the_name_that_the_server_knows() {
+    for (base, model, expected) in [
+        ("https://api.openai.com/v1", "gpt-5-mini", json!({"max_completion_tokens": 16_384})),
+        ("https://me.openai.azure.com/openai", "gpt-4-turbo", json!({"max_completion_tokens": 4_096})),
+        ("https://notopenai.com/v1", "m-1", json!({"max_tokens": 16_384})),
+        ("http://127.0.0.1:8080/v1", "m-1", json!({"max_tokens": 16_384})),
+    ] {
+        let base = Url::parse(base).expect("an address");
+        let model =
+            OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model).expect("a model");
+        let limit_of = |model: &OpenAi| {
+            let payload = model.prepare(&request()).expect("prepared");
+            let body: serde_json::Map<String, Value> =
+                serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+            Value::Object(body.into_iter().filter(|(name, _)| name.starts_with("max_")).collect())
+        };
+        assert_eq!(limit_of(&model), expected);
+        let limits = ModelLimits { max_output_tokens: 7, ..ModelLimits::default() };
+        let limited = limit_of(&model.with_limits(limits));
+        assert_eq!(limited.as_object().expect("an object").values().collect::<Vec<_>>(), [&json!(7)]);
+    }
+}
+
+const OVERFLOW: &str = r#"{"error":{"code":400,"message":"request (5021 tokens) exceeds the available context size (4096 tokens) sk-1","type":"exceed_context_size_error","n_prompt_tokens":5021,"n_ctx":4096}}"#;
+
+#[tokio::test]
+async fn the_window_is_learnt_from_the_error_of_the_server() {
+    let answer = chunked_response("400 Bad Request", JSON, OVERFLOW.as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let limits = ModelLimits::default();
+    let (one, same) = (model(&server).with_limits(limits.clone()), model(&server).with_limits(limits));
+    assert_eq!(one.info().context_window, 128_000);
+    let payload = one.prepare(&request()).expect("prepared");
+    let failure = one.start(payload).await.err().expect("refused");
+    assert_eq!(failure.kind(), AgentErrorKind::ContextExceeded);
+    assert_eq!((failure.context_size().window, failure.context_size().prompt), (Some(4_096), Some(5_021)));
+    let shown = format!("{failure:?}");
+    assert!(shown.contains("exceed_context_size_error") && !shown.contains("sk-1"), "{shown}");
+    for model in [&one, &same] {
+        assert!(model.info().context_window <= 4_096, "{:?}", model.info());
+    }
+    let another = OpenAi { window_key: window_key("http://other.example/", "m-1"), ..one };
+    assert_eq!(another.info().context_window, 128_000);
 }
 
 #[test]

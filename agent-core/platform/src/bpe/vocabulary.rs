@@ -143,7 +143,7 @@ mod tests {
             file.extend(tokens.iter().flat_map(|(token, _)| *token));
             file.extend(tokens.iter().flat_map(|(_, rank)| rank.to_le_bytes().into_iter().take(RANK_BYTES)));
         }
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/budget/bpe/o200k_base.vocabulary");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bpe/o200k_base.vocabulary");
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(path, &file).expect("the file can be written");
         }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use agent_core::backend::ModelSource;
+use agent_core::error::AgentError;
+use agent_core::model::Model;
+use agent_core::role::EmbeddedAi;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-
-use super::ModelSource;
-use crate::error::AgentError;
-use crate::model::Model;
-use crate::role::EmbeddedAi;
 
 /// Capacity of the cache in bytes of settings and models, some thousands of models. Evicts the least used first.
 const MAX_CACHE_BYTES: u64 = 4 << 20;
@@ -44,8 +43,15 @@ struct ModelWeighter;
 
 impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
     fn weight(&self, settings: &EmbeddedAi, _: &Arc<dyn Model>) -> u64 {
-        let EmbeddedAi { provider, model, base_url, api_key, reasoning_effort, enable_thinking: _ } =
-            settings;
+        let EmbeddedAi {
+            provider,
+            model,
+            base_url,
+            api_key,
+            reasoning_effort,
+            enable_thinking: _,
+            token_limits: _,
+        } = settings;
         let words = [provider, model, base_url, reasoning_effort]
             .into_iter()
             .flatten()
@@ -61,16 +67,17 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use agent_core::error::AgentErrorKind;
+    use agent_core::secret::Secret;
+    use agent_core::testing::ScriptedModel;
+
     use super::*;
-    use crate::error::AgentErrorKind;
-    use crate::secret::Secret;
-    use crate::testing::ScriptedModel;
 
-    /// A model source that counts the models it creates.
-    #[derive(Default)]
-    struct CountingModelSource(AtomicUsize);
+    /// A model source that counts the models it creates. Clones share the count.
+    #[derive(Clone, Default)]
+    struct CountingModelSource(Arc<AtomicUsize>);
 
-    impl ModelSource for Arc<CountingModelSource> {
+    impl ModelSource for CountingModelSource {
         fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             match settings.provider.as_deref() {
@@ -90,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_model_is_made_once_for_its_settings_and_anew_for_others() {
-        let source = Arc::new(CountingModelSource::default());
+        let source = CountingModelSource::default();
         let models = ModelCache::new(source.clone());
         let get = |settings: &EmbeddedAi| models.model(settings).expect("a model");
         let first = get(&settings("openai", "k1"));
@@ -102,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_asked_again() {
-        let source = Arc::new(CountingModelSource::default());
+        let source = CountingModelSource::default();
         let models = ModelCache::new(source.clone());
         for asked in 1..=2 {
             assert!(models.model(&settings("unknown", "k")).is_err());

@@ -2,10 +2,9 @@
 
 use std::sync::LazyLock;
 
+use agent_core::budget::TokenCounter;
 use regex_automata::meta::Regex;
 use regex_automata::{Anchored, Input, PatternID};
-
-use super::TokenCounter;
 
 mod vocabulary;
 

@@ -1,0 +1,264 @@
+//! Token limits of models: settings, the role's, known models, and windows learnt from servers' errors.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_core::budget::TokenBudget;
+use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use agent_core::role::TokenLimits;
+
+/// Context window of a hosted model about which nothing is known, in tokens.
+const DEFAULT_CONTEXT_WINDOW: usize = 128_000;
+/// Default limit on an answer, in tokens; `MAX_OUTPUT_TOKENS`.
+pub const DEFAULT_MAX_OUTPUT_TOKENS: usize = 16_384;
+/// Divisor of the context window: an answer gets at most one part in this many.
+const OUTPUT_SHARE_DIVISOR: usize = 4;
+/// Least context window that is learnt, in tokens, whatever a server reports.
+const MIN_CONTEXT_WINDOW: usize = 256;
+/// Limit on the learnt windows of a process.
+const MAX_LEARNT_WINDOWS: usize = 1024;
+/// Lifetime of a learnt window: a server may be restarted with another one.
+const LEARNT_WINDOW_TTL: Duration = Duration::from_secs(60 * 60);
+
+/// Windows and longest answers of known models, in tokens, by the beginning of their names; the longest one counts. The
+/// window is the prompt's, where a vendor limits prompt and answer separately.
+const KNOWN_MODELS: &[(&str, usize, usize)] = &[
+    ("chatgpt-4o", 128_000, 16_384),
+    ("claude-", 200_000, 32_000),
+    ("claude-3-", 200_000, 4_096),
+    ("claude-3-5-", 200_000, 8_192),
+    ("claude-3-7-", 200_000, 32_000),
+    ("deepseek-", 65_536, 8_192),
+    ("gemini-", 1_048_576, 8_192),
+    ("gpt-3.5-turbo", 16_385, 4_096),
+    ("gpt-4", 8_192, 4_096),
+    ("gpt-4-0125", 128_000, 4_096),
+    ("gpt-4-1106", 128_000, 4_096),
+    ("gpt-4-32k", 32_768, 4_096),
+    ("gpt-4-turbo", 128_000, 4_096),
+    ("gpt-4.1", 1_047_576, 32_768),
+    ("gpt-4o", 128_000, 16_384),
+    ("gpt-5", 272_000, 128_000),
+    ("mistral-large", 128_000, 16_384),
+    ("mistral-small", 32_000, 16_384),
+    ("o1", 200_000, 100_000),
+    ("o1-mini", 128_000, 65_536),
+    ("o1-preview", 128_000, 32_768),
+    ("o3", 200_000, 100_000),
+    ("o4-mini", 200_000, 100_000),
+];
+
+/// Limits on the tokens of models, shared by the models of a process.
+#[derive(Debug, Clone)]
+pub struct ModelLimits {
+    /// Context window in tokens, prompt and answer together, `CONTEXT_WINDOW`. `None` for that of a known model, else
+    /// 128,000.
+    pub context_window: Option<usize>,
+    /// Limit on an answer, in tokens, `MAX_OUTPUT_TOKENS`. An answer never gets more than a quarter of the window.
+    pub max_output_tokens: usize,
+    /// Windows that servers have reported.
+    pub learnt: Arc<LearntWindows>,
+}
+
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self {
+            context_window: None,
+            max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
+            learnt: Arc::new(LearntWindows::default()),
+        }
+    }
+}
+
+/// The limits of one model, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ResolvedLimits {
+    /// Limit on prompt and answer together.
+    pub(crate) context_window: usize,
+    /// Limit on the answer.
+    pub(crate) max_output_tokens: usize,
+}
+
+impl ResolvedLimits {
+    /// Returns the prompt's share of the window.
+    pub(crate) fn prompt_budget(self) -> TokenBudget {
+        TokenBudget { max_prompt_tokens: self.context_window.saturating_sub(self.max_output_tokens) }
+    }
+}
+
+impl ModelLimits {
+    /// Returns the limits with those of a role in place of the settings'.
+    #[must_use]
+    pub(crate) fn with_role(&self, role: TokenLimits) -> Self {
+        let tokens = |limit: std::num::NonZeroU32| limit.get() as usize;
+        Self {
+            context_window: role.context_window.map(tokens).or(self.context_window),
+            max_output_tokens: role.max_output_tokens.map_or(self.max_output_tokens, tokens),
+            learnt: Arc::clone(&self.learnt),
+        }
+    }
+
+    /// Returns the limits of the model that the learnt windows know under `key`.
+    pub(crate) fn resolve(&self, model: &str, key: &str) -> ResolvedLimits {
+        let known = known_model(model);
+        let window = self.context_window.or(known.map(|(window, _)| window));
+        let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(self.learnt.get(key).unwrap_or(usize::MAX));
+        let output = self.max_output_tokens.min(known.map_or(usize::MAX, |(_, output)| output));
+        ResolvedLimits {
+            context_window: window,
+            max_output_tokens: output.min(window / OUTPUT_SHARE_DIVISOR).max(1),
+        }
+    }
+
+    /// Learns the window from the error of a call whose prompt has `estimated` tokens by the platform's count.
+    pub(crate) fn learn(&self, model: &str, key: &str, error: &AgentError, estimated: Option<usize>) {
+        if error.kind() != AgentErrorKind::ContextExceeded {
+            return;
+        }
+        let fits = |window: usize| {
+            let limits = Self { context_window: Some(window), ..self.clone() };
+            limits.resolve(model, "").prompt_budget().max_prompt_tokens
+        };
+        if let Some(window) = learnt_window(error.context_size(), estimated, fits) {
+            tracing::info!(model, window, "the context window of a model was learnt from its server's error");
+            self.learnt.insert(key, window);
+        }
+    }
+}
+
+/// Returns the key of a model in the learnt windows.
+pub(crate) fn window_key(address: &str, model: &str) -> String {
+    format!("{address}\n{model}")
+}
+
+/// Returns window and longest answer of a known model. The name may follow that of a vendor, as in `openai/gpt-4o`.
+fn known_model(name: &str) -> Option<(usize, usize)> {
+    let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+    let known = KNOWN_MODELS.iter().filter(|(beginning, ..)| name.starts_with(beginning));
+    known.max_by_key(|(beginning, ..)| beginning.len()).map(|(_, window, output)| (*window, *output))
+}
+
+/// Computes the window by the platform's count, which may differ from the server's: a prompt that fits the result fits
+/// the server's window, and is shorter than the rejected one. `budget` returns the prompt's share of a window.
+fn learnt_window(
+    size: ContextSize,
+    estimated: Option<usize>,
+    budget: impl Fn(usize) -> usize,
+) -> Option<usize> {
+    let [window, prompt] = [size.window, size.prompt].map(|size| size.map(|size| size as usize));
+    let window = match (window, prompt, estimated) {
+        (Some(window), Some(prompt), Some(estimated)) if prompt > estimated => window * estimated / prompt,
+        (Some(window), ..) => window,
+        (None, _, estimated) => estimated?,
+    };
+    let window = match estimated {
+        Some(estimated) if budget(window) >= estimated => estimated,
+        _ => window,
+    };
+    Some(window.max(MIN_CONTEXT_WINDOW))
+}
+
+/// Context windows learnt from servers' errors, by address and model. When it is full, a new one replaces any other, at
+/// the cost of one more rejected call.
+#[derive(Debug, Default)]
+pub struct LearntWindows(Mutex<HashMap<String, (usize, Instant)>>);
+
+impl LearntWindows {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Instant)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: &str) -> Option<usize> {
+        let (window, learnt_at) = *self.lock().get(key)?;
+        (learnt_at.elapsed() < LEARNT_WINDOW_TTL).then_some(window)
+    }
+
+    fn insert(&self, key: &str, window: usize) {
+        let mut windows = self.lock();
+        if windows.len() >= MAX_LEARNT_WINDOWS && !windows.contains_key(key) {
+            windows.retain(|_, (_, learnt_at)| learnt_at.elapsed() < LEARNT_WINDOW_TTL);
+            let evicted = windows.keys().next().filter(|_| windows.len() >= MAX_LEARNT_WINDOWS).cloned();
+            if let Some(key) = evicted {
+                windows.remove(&key);
+            }
+        }
+        windows.insert(key.to_owned(), (window, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn overflow(window: Option<u32>, prompt: Option<u32>) -> AgentError {
+        AgentError::new(AgentErrorKind::ContextExceeded, "too long")
+            .with_context_size(ContextSize { window, prompt })
+    }
+
+    fn resolved(limits: &ModelLimits, model: &str) -> (usize, usize) {
+        let ResolvedLimits { context_window, max_output_tokens } = limits.resolve(model, "k");
+        (context_window, max_output_tokens)
+    }
+
+    #[test]
+    fn the_window_is_the_roles_else_the_settings_else_the_known_models() {
+        let mut limits = ModelLimits::default();
+        for (model, expected) in [
+            ("gpt-4o-mini", (128_000, 16_384)),
+            ("openai/GPT-4-turbo-2024-04-09", (128_000, 4_096)),
+            ("gpt-4-0613", (8_192, 2_048)),
+            ("gpt-5-mini", (272_000, 16_384)),
+            ("claude-3-5-haiku-latest", (200_000, 8_192)),
+            ("qwen3", (128_000, 16_384)),
+        ] {
+            assert_eq!(resolved(&limits, model), expected, "{model}");
+        }
+        limits.context_window = Some(4_096);
+        limits.max_output_tokens = 500;
+        assert_eq!(resolved(&limits, "gpt-4o"), (4_096, 500));
+        let role = TokenLimits { context_window: NonZeroU32::new(2_000), max_output_tokens: None };
+        assert_eq!(resolved(&limits.with_role(role), "gpt-4o"), (2_000, 500));
+        let role = TokenLimits { context_window: None, max_output_tokens: NonZeroU32::new(9_000) };
+        assert_eq!(resolved(&limits.with_role(role), "gpt-4o"), (4_096, 1_024), "a quarter at most");
+    }
+
+    #[test]
+    fn a_learnt_window_cuts_the_next_prompt() {
+        let cases = [
+            // Window and prompt that the server reports; estimate; least and most of the learnt window.
+            (Some(4_096), Some(9_000), Some(9_000), 4_096, 4_096),
+            (Some(4_096), Some(9_000), Some(12_000), 4_096, 4_096),
+            (Some(4_096), Some(10_000), Some(5_000), 2_048, 2_048),
+            (Some(4_096), None, Some(9_000), 4_096, 4_096),
+            (Some(4_096), None, Some(1_000), 1_000, 1_000),
+            (None, None, Some(9_000), 9_000, 9_000),
+            (Some(1), Some(u32::MAX), Some(9_000), MIN_CONTEXT_WINDOW, MIN_CONTEXT_WINDOW),
+        ];
+        for (window, prompt, estimated, least, most) in cases {
+            let limits = ModelLimits::default();
+            limits.learn("m", "k", &overflow(window, prompt), estimated);
+            let learnt = limits.resolve("m", "k");
+            assert!((least..=most).contains(&learnt.context_window), "{window:?} {prompt:?}: {learnt:?}");
+            let budget = learnt.prompt_budget().max_prompt_tokens;
+            assert!(estimated.is_none_or(|estimated| budget < estimated), "{budget} for {estimated:?}");
+            assert_eq!(limits.resolve("m", "other").context_window, DEFAULT_CONTEXT_WINDOW);
+        }
+        let limits = ModelLimits::default();
+        limits.learn("m", "k", &overflow(None, None), None);
+        limits.learn("m", "k", &AgentError::new(AgentErrorKind::Failed, "no"), Some(9_000));
+        assert_eq!(limits.resolve("m", "k").context_window, DEFAULT_CONTEXT_WINDOW);
+    }
+
+    #[test]
+    fn learnt_windows_are_bounded() {
+        let limits = ModelLimits::default();
+        for index in 0..MAX_LEARNT_WINDOWS + 100 {
+            limits.learn("m", &index.to_string(), &overflow(Some(4_096), None), None);
+            assert_eq!(limits.resolve("m", &index.to_string()).context_window, 4_096);
+        }
+        assert_eq!(limits.learnt.lock().len(), MAX_LEARNT_WINDOWS);
+    }
+}

@@ -1,0 +1,205 @@
+//! Errors that a model's server reports in a body: their type and code for the log, and rejected prompts.
+//!
+//! Servers repeat request content in the text of an error, API keys included. So the text is only searched for known
+//! words and sizes; it reaches neither the log nor an error.
+
+use std::time::Duration;
+
+use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::outbound::{OutboundResponse, status_failure};
+
+/// Limits of an error response: size and read time.
+const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Limit on a word that is logged, in bytes.
+const MAX_WORD_BYTES: usize = 64;
+
+/// Types and codes of a prompt beyond the context window, of llama.cpp and of OpenAI.
+const OVERFLOW_WORDS: [&str; 2] = ["exceed_context_size_error", "context_length_exceeded"];
+/// Parts of the text of such an error where it has no type, in lower case.
+const OVERFLOW_PHRASES: [&str; 7] = [
+    "maximum context length",
+    "exceeds the available context size",
+    "exceeds the context length",
+    "exceeds the model's context",
+    "exceeds the context window",
+    "context length exceeded",
+    "prompt is too long",
+];
+/// Texts in front of the context window, and in front of the size of the prompt.
+const WINDOW_MARKERS: [&str; 3] =
+    ["maximum context length is ", "available context size (", "context length ("];
+const PROMPT_MARKERS: [&str; 4] =
+    ["messages resulted in ", "however, you requested ", "request (", "prompt is too long: "];
+
+/// The parts of a reported error that are used.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct VendorError {
+    /// Type and code, if they are plain words or small numbers.
+    kind: Option<String>,
+    code: Option<String>,
+    /// Sizes, if the error rejects a prompt beyond the context window.
+    overflow: Option<ContextSize>,
+}
+
+impl VendorError {
+    /// Parses the body of an error response. Anything that is not a known shape has no type and code.
+    pub(super) fn from_body(body: &[u8]) -> Self {
+        let value: Value = serde_json::from_slice(body).unwrap_or_default();
+        let value = value.get(0).unwrap_or(&value);
+        Self::from_value(value.get("error").unwrap_or(value))
+    }
+
+    /// Parses the `error` member of a response.
+    pub(super) fn from_error(error: &RawValue) -> Self {
+        Self::from_value(&serde_json::from_str(error.get()).unwrap_or_default())
+    }
+
+    fn from_value(error: &Value) -> Self {
+        let (kind, code) = (plain_word(error.get("type")), plain_word(error.get("code")));
+        let text = error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or_default();
+        let text = text.to_ascii_lowercase();
+        let is_overflow = [&kind, &code].into_iter().flatten().any(|word| OVERFLOW_WORDS.contains(&&**word))
+            || OVERFLOW_PHRASES.iter().any(|phrase| text.contains(phrase));
+        let size = |member: &str, markers: &[&str]| {
+            let given = error.get(member).and_then(Value::as_u64).and_then(|size| size.try_into().ok());
+            given.or_else(|| markers.iter().find_map(|marker| number_after(&text, marker)))
+        };
+        let overflow = is_overflow.then(|| ContextSize {
+            window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
+            prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
+        });
+        Self { kind, code, overflow }
+    }
+
+    /// Describes the error for the log.
+    fn describe(&self) -> String {
+        let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
+        format!("type {}, code {}", word(&self.kind), word(&self.code))
+    }
+
+    /// Adds what the error says to `failure`, which has been made without it.
+    pub(super) fn into_failure(self, failure: AgentError) -> AgentError {
+        let cause = self.describe();
+        match self.overflow {
+            Some(size) if failure.kind() == AgentErrorKind::Failed => {
+                let message = "the conversation exceeds the context window of the model";
+                AgentError::new(AgentErrorKind::ContextExceeded, message)
+                    .with_context_size(size)
+                    .with_source(format!("{cause}: {}", failure.message()))
+            }
+            _ => failure.with_source(cause),
+        }
+    }
+}
+
+/// Maps an unsuccessful response to a failure. Returns the body too, if it could be read.
+pub(super) async fn refused(response: OutboundResponse) -> (AgentError, bytes::Bytes) {
+    let failure = status_failure(response.status, &response.headers);
+    match response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await {
+        Ok(body) => (VendorError::from_body(&body).into_failure(failure), body),
+        Err(_) => (failure, bytes::Bytes::new()),
+    }
+}
+
+/// Returns a type or code if it is a plain lower-case word or a small number.
+fn plain_word(value: Option<&Value>) -> Option<String> {
+    let is_plain = |text: &str| {
+        !text.is_empty()
+            && text.len() <= MAX_WORD_BYTES
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
+    match value? {
+        Value::String(text) if is_plain(text) => Some(text.clone()),
+        Value::Number(number) if number.as_u64().is_some_and(|number| number < 1000) => {
+            Some(number.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Returns the number that follows `marker`; its digits may be grouped by commas.
+fn number_after(text: &str, marker: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(marker)?;
+    let digits: String = rest
+        .chars()
+        .take_while(|character| character.is_ascii_digit() || *character == ',')
+        .filter(char::is_ascii_digit)
+        .collect();
+    digits.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_learns_plain_words_of_an_error_and_nothing_else() {
+        let cases = [
+            (r#"{"message":"overloaded","type":"server_error","code":503}"#, "type server_error, code 503"),
+            (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
+            (r#"{"type":null,"code":"invalid_api_key"}"#, "type -, code invalid_api_key"),
+            (r#"{"type":["x"],"code":{"x":1}}"#, "type -, code -"),
+            (r#""sk-1234567890""#, "type -, code -"),
+        ];
+        for (error, expected) in cases {
+            let error: &RawValue = serde_json::from_str(error).expect("JSON");
+            assert_eq!(VendorError::from_error(error).describe(), expected, "{error}");
+        }
+    }
+
+    #[test]
+    fn prompts_beyond_the_window_are_recognized_with_their_sizes() {
+        let cases = [
+            (
+                r#"{"error":{"code":400,"message":"request (5021 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":5021,"n_ctx":4096}}"#,
+                (Some(4096), Some(5021)),
+            ),
+            (
+                r#"{"error":{"code":400,"message":"the request exceeds the available context size. try increasing the context size or enable context shift","type":"invalid_request_error"}}"#,
+                (None, None),
+            ),
+            (
+                r#"{"error":{"message":"This model's maximum context length is 8,192 tokens. However, your messages resulted in 9001 tokens.","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+                (Some(8192), Some(9001)),
+            ),
+            (
+                r#"{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4744 in the messages, 256 in the completion).","type":"BadRequestError","param":null,"code":400}"#,
+                (Some(4096), Some(5000)),
+            ),
+            (r#"{"error":"the input length exceeds the context length"}"#, (None, None)),
+            (r#"[{"error":{"code":"context_length_exceeded"}}]"#, (None, None)),
+            (
+                r#"{"error":{"type":"exceed_context_size_error","n_ctx":99999999999,"n_prompt_tokens":-1}}"#,
+                (None, None),
+            ),
+        ];
+        for (body, (window, prompt)) in cases {
+            let error = VendorError::from_body(body.as_bytes());
+            assert_eq!(error.overflow, Some(ContextSize { window, prompt }), "{body}");
+        }
+        for body in
+            ["", "no JSON", "{}", r#"{"error":{"message":"bad tool","type":"invalid_request_error"}}"#]
+        {
+            assert_eq!(VendorError::from_body(body.as_bytes()).overflow, None, "{body}");
+        }
+    }
+
+    #[test]
+    fn only_a_rejected_request_is_an_overflow() {
+        let body = br#"{"error":{"code":"context_length_exceeded","message":"sk-1"}}"#;
+        for (kind, expected) in [
+            (AgentErrorKind::Failed, AgentErrorKind::ContextExceeded),
+            (AgentErrorKind::RateLimited, AgentErrorKind::RateLimited),
+            (AgentErrorKind::Timeout, AgentErrorKind::Timeout),
+        ] {
+            let failure = VendorError::from_body(body).into_failure(AgentError::new(kind, "no"));
+            assert_eq!(failure.kind(), expected);
+            let shown = format!("{failure:?}");
+            assert!(shown.contains("code context_length_exceeded") && !shown.contains("sk-1"), "{shown}");
+        }
+    }
+}
