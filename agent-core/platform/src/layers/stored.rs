@@ -71,7 +71,12 @@ fn escape_tags(text: &str) -> Cow<'_, str> {
 /// Shares `total` tokens among texts of these sizes: a text that needs less than an equal share gets what it needs, and
 /// what it leaves is for the others. Texts beyond those for which [`MIN_SHARE_TOKENS`] remain get nothing.
 pub(super) fn share_tokens(sizes: &[usize], total: usize) -> Vec<usize> {
-    let shown = sizes.len().min((total / MIN_SHARE_TOKENS).max(1));
+    let mut least = 0;
+    let has_room = |size: &&usize| {
+        least += MIN_SHARE_TOKENS.min(**size);
+        least <= total
+    };
+    let shown = sizes.iter().take_while(has_room).count().max(1).min(sizes.len());
     let mut by_size: Vec<usize> = (0..shown).collect();
     by_size.sort_by_key(|&i| sizes[i]);
     let mut shares = vec![0; sizes.len()];
@@ -133,6 +138,7 @@ mod tests {
             (&[1_000, 100, 5_000], 1_500, &[700, 100, 700]),
             (&[900, 900, 900], 128, &[64, 64, 0]),
             (&[900], 10, &[10]),
+            (&[40, 40, 40, 40], 130, &[40, 40, 40, 0]),
             (&[], 10, &[]),
         ] {
             assert_eq!(share_tokens(sizes, total), expected, "{sizes:?} of {total}");

@@ -427,9 +427,9 @@ fn names_that_nothing_has_are_refused_with_their_place() {
         refused(file),
         [
             "line 2, column 34: agents[1].content.systemPromt: is not a field of a role",
-            "line 3, column 75: agents[1].children[0].content.modle: is not a field of a role",
+            "line 3, column 86: agents[1].children[0].content.modle: is not a field of a role",
             "line 2, column 49: agents[1].content.tools[0]: is not the name of a tool",
-            "line 3, column 55: agents[1].children[0].content.provider: is not a provider: expected one of auto, local, ollama, openai",
+            "line 3, column 67: agents[1].children[0].content.provider: is not a provider: expected one of auto, local, ollama, openai",
         ]
     );
 }
@@ -442,7 +442,7 @@ fn documents_that_agents_name_are_in_the_file_or_the_store() {
         file.check_references(DEMO, &*records).now_or_never().expect("no wait").expect_err("one is missing");
     assert_eq!(
         missing.to_string(),
-        "line 4, column 57: agents[0].content.documentIds[1]: is not the id of a document of the company"
+        "line 4, column 59: agents[0].content.documentIds[1]: is not the id of a document of the company"
     );
     let other = r#"{"documents": [{"id": "elsewhere", "companyId": "c", "title": "E", "text": "x"}]}"#;
     ready(parsed(other).apply(&roles));
