@@ -133,7 +133,7 @@ fn one_preview(table: &mut Table) {
         &mut || {
             timed(|| {
                 let prepared = prepared();
-                (Preview::new(&prepared, None).to_json(), prepared)
+                (serde_json::to_vec(&Preview::new(&prepared, None)).expect("plain data"), prepared)
             })
         },
     ]);

@@ -7,31 +7,43 @@
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
 
 use crate::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use crate::payload::{Payload, REDACTED};
 use crate::prompt::{
-    Fragment, ManifestPart, Part, PartHash, Prompt, PromptTokens, TrimmedHistory, first_changed_part,
+    Fragment, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
 };
 use crate::request::{Principal, TurnRequest};
 use crate::select::SelectionReport;
 use crate::tool::{ExecutionContext, ToolSpec};
-use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn, prompt_owner};
+use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
 
-/// A turn that would be sent, and its inputs. [`to_json`](Self::to_json) is the response of the preview routes.
-#[derive(Debug, Clone)]
+/// A turn that would be sent, and its inputs: the response of the preview routes.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Preview {
-    prompt: Arc<Prompt>,
-    payload: Payload,
+    /// The whole system prompt: its parts, separated by empty lines.
+    pub final_system_prompt: String,
     /// The system prompt's parts, in order.
     pub system_prompt_parts: Vec<PreviewPart>,
-    /// The context parts before the user's text in the latest message, in order.
+    /// The context part of the blocks around the chat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocks_context: Option<String>,
+    /// The context part of the client's page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page_context: Option<String>,
+    /// The whole context before the user's text in the latest message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub combined_context: Option<String>,
+    /// The context's parts, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub combined_context_parts: Vec<PreviewPart>,
     /// Identity and conversation of the tools; thread and run are `***`, as in the payload.
     pub execution_context: ExecutionContext,
     /// The selected backend, and the result of each of the five rules.
     pub selection: SelectionReport,
+    #[serde(serialize_with = "serialize_payload")]
+    payload: Payload,
     /// SHA-256 of the [payload](Self::payload), in lower-case hexadecimal.
     pub request_sha256: String,
     /// The tools that the agent may use in this turn, sorted by name.
@@ -53,6 +65,11 @@ pub struct PreviewPart {
     /// The text.
     #[serde(serialize_with = "serialize_text")]
     pub content: Arc<Part>,
+}
+
+/// Serializes the payload byte for byte, or as a string if the backend's request is not JSON.
+fn serialize_payload<S: Serializer>(payload: &Payload, serializer: S) -> Result<S::Ok, S::Error> {
+    payload.redacted_json().serialize(serializer)
 }
 
 fn serialize_text<S: Serializer>(part: &Part, serializer: S) -> Result<S::Ok, S::Error> {
@@ -118,8 +135,16 @@ impl Preview {
         let mut system_prompt_parts: Vec<_> =
             manifest.parts.into_iter().zip(fragments).map(with_text).collect();
         let combined_context_parts = system_prompt_parts.split_off(prompt.system_fragments().len());
+        let context_part = |id: &str| {
+            let part = combined_context_parts.iter().find(|part| *part.manifest.id == *id);
+            part.map(|part| part.content.text().to_owned())
+        };
         Self {
+            final_system_prompt: prompt.system_text(),
             system_prompt_parts,
+            blocks_context: context_part(BLOCKS_FRAGMENT_ID),
+            page_context: context_part(PAGE_FRAGMENT_ID),
+            combined_context: (!combined_context_parts.is_empty()).then(|| prompt.turn_text()),
             combined_context_parts,
             execution_context: ExecutionContext {
                 thread_id: REDACTED.into(),
@@ -132,14 +157,8 @@ impl Preview {
             cache,
             budget,
             trimmed: manifest.trimmed,
-            prompt,
             payload,
         }
-    }
-
-    /// Returns the whole system prompt: its parts, separated by empty lines.
-    pub fn final_system_prompt(&self) -> String {
-        self.prompt.system_text()
     }
 
     /// Returns the shown form of the request, with `***` for secrets, run tokens, thread and run: the bytes over which
@@ -147,57 +166,6 @@ impl Preview {
     pub fn payload(&self) -> Vec<u8> {
         self.payload.redacted()
     }
-
-    /// Returns the response of the preview routes, one JSON object. It contains the payload byte for byte, or as a
-    /// string if the backend's request is not JSON.
-    pub fn to_json(&self) -> Vec<u8> {
-        let context_part = |id: &str| {
-            let part = self.combined_context_parts.iter().find(|part| *part.manifest.id == *id);
-            part.map(|part| part.content.text())
-        };
-        let has_context = !self.combined_context_parts.is_empty();
-        let body = PreviewBody {
-            final_system_prompt: self.final_system_prompt(),
-            system_prompt_parts: &self.system_prompt_parts,
-            blocks_context: context_part(BLOCKS_FRAGMENT_ID),
-            page_context: context_part(PAGE_FRAGMENT_ID),
-            combined_context: has_context.then(|| self.prompt.turn_text()),
-            combined_context_parts: &self.combined_context_parts,
-            execution_context: &self.execution_context,
-            selection: &self.selection,
-            payload: self.payload.redacted_json(),
-            request_sha256: &self.request_sha256,
-            tools: &self.tools,
-            cache: &self.cache,
-            budget: &self.budget,
-            trimmed: &self.trimmed,
-        };
-        serde_json::to_vec(&body).expect("plain data serialises into memory")
-    }
-}
-
-/// Response of the preview routes.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PreviewBody<'a> {
-    final_system_prompt: String,
-    system_prompt_parts: &'a [PreviewPart],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocks_context: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    page_context: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    combined_context: Option<String>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    combined_context_parts: &'a [PreviewPart],
-    execution_context: &'a ExecutionContext,
-    selection: &'a SelectionReport,
-    payload: Box<RawValue>,
-    request_sha256: &'a str,
-    tools: &'a [Arc<ToolSpec>],
-    cache: &'a CachePreview,
-    budget: &'a BudgetPreview,
-    trimmed: &'a [TrimmedHistory],
 }
 
 /// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
@@ -211,6 +179,6 @@ pub async fn preview_turn(
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest_prompts.get(&prompt_owner(&prepared.request.turn.context));
+    let latest = platform.latest_prompts.get(&(&prepared.request.turn.context).into());
     Ok(Preview::new(&prepared, latest.as_deref()))
 }

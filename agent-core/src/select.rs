@@ -149,11 +149,8 @@ impl Selection {
             Some(BackendChoice::Custom(container)) => Some(container.name.clone()),
             _ => None,
         };
-        SelectionReport {
-            chosen: self.choice.as_ref().map(BackendChoice::kind),
-            container,
-            rules: self.rules,
-        }
+        let chosen = self.choice.as_ref().map(BackendChoice::kind);
+        SelectionReport { chosen, container, rules: self.rules }
     }
 }
 
@@ -161,36 +158,28 @@ impl Selection {
 pub fn select_backend(role: &RoleBlock) -> Selection {
     let tried = [
         evaluate_role_url(role),
-        evaluate_containers(role, SelectionRule::AgentServer, Some("agentServerUrl"), |found| match found {
-            Container::AgentServer(server) => Some((
-                FieldState::from_option(&server.agent_server_url),
-                BackendChoice::AgentServer(server.clone()),
-            )),
-            _ => None,
-        }),
-        evaluate_containers(
-            role,
-            SelectionRule::WorkflowConnector,
-            Some("webhookUrl"),
-            |found| match found {
-                Container::WorkflowConnector(workflow) => Some((
-                    FieldState::from_option(&workflow.webhook_url),
-                    BackendChoice::Workflow(workflow.clone()),
-                )),
-                _ => None,
-            },
-        ),
-        evaluate_containers(role, SelectionRule::EmbeddedAi, None, |found| match found {
-            Container::EmbeddedAi(embedded) => {
-                Some((FieldState::Present, BackendChoice::Embedded(embedded.clone())))
+        evaluate_rule(role, SelectionRule::AgentServer, Some("agentServerUrl"), |found| match found {
+            Container::AgentServer(server) => {
+                Some((reason_of(&server.agent_server_url), BackendChoice::AgentServer(server.clone())))
             }
             _ => None,
         }),
-        evaluate_containers(role, SelectionRule::SubscriptionConnector, Some("model"), |found| match found {
-            Container::SubscriptionConnector(subscription) => Some((
-                FieldState::from_option(&subscription.model),
-                BackendChoice::Subscription(subscription.clone()),
-            )),
+        evaluate_rule(role, SelectionRule::WorkflowConnector, Some("webhookUrl"), |found| match found {
+            Container::WorkflowConnector(workflow) => {
+                Some((reason_of(&workflow.webhook_url), BackendChoice::Workflow(workflow.clone())))
+            }
+            _ => None,
+        }),
+        evaluate_rule(role, SelectionRule::EmbeddedAi, None, |found| match found {
+            Container::EmbeddedAi(embedded) => {
+                Some((RuleReason::Present, BackendChoice::Embedded(embedded.clone())))
+            }
+            _ => None,
+        }),
+        evaluate_rule(role, SelectionRule::SubscriptionConnector, Some("model"), |found| match found {
+            Container::SubscriptionConnector(subscription) => {
+                Some((reason_of(&subscription.model), BackendChoice::Subscription(subscription.clone())))
+            }
             _ => None,
         }),
     ];
@@ -219,29 +208,12 @@ pub(crate) fn select_with_custom(role: &RoleBlock, is_registered: impl Fn(&str) 
     Selection { choice: selection.choice.or_else(custom), ..selection }
 }
 
-/// State of the field that a rule requires.
-#[derive(Clone, Copy, PartialEq)]
-enum FieldState {
-    Present,
-    Blank,
-    Missing,
-}
-
-impl FieldState {
-    fn from_option(value: &Option<String>) -> Self {
-        match value {
-            None => Self::Missing,
-            Some(text) if text.trim().is_empty() => Self::Blank,
-            Some(_) => Self::Present,
-        }
-    }
-
-    fn reason(self) -> RuleReason {
-        match self {
-            Self::Present => RuleReason::Present,
-            Self::Blank => RuleReason::FieldBlank,
-            Self::Missing => RuleReason::FieldMissing,
-        }
+/// Returns the result for a field that a rule requires.
+fn reason_of(value: &Option<String>) -> RuleReason {
+    match value {
+        None => RuleReason::FieldMissing,
+        Some(text) if text.trim().is_empty() => RuleReason::FieldBlank,
+        Some(_) => RuleReason::Present,
     }
 }
 
@@ -249,36 +221,36 @@ type RuleEvaluation = (RuleOutcome, Option<BackendChoice>);
 
 fn evaluate_role_url(role: &RoleBlock) -> RuleEvaluation {
     let server = &role.content.agent_server;
-    let state = FieldState::from_option(&server.agent_server_url);
-    rule_evaluation(SelectionRule::AgentServerUrl, Some("agentServerUrl"), state, || {
+    let reason = reason_of(&server.agent_server_url);
+    rule_evaluation(SelectionRule::AgentServerUrl, Some("agentServerUrl"), reason, || {
         BackendChoice::AgentServer(server.clone().into())
     })
 }
 
 /// Evaluates a rule for containers of one name: the first container with the required field counts, else the first one.
-fn evaluate_containers(
+fn evaluate_rule(
     role: &RoleBlock,
     rule: SelectionRule,
     field: Option<&'static str>,
-    view: impl Fn(&Container) -> Option<(FieldState, BackendChoice)>,
+    view: impl Fn(&Container) -> Option<(RuleReason, BackendChoice)>,
 ) -> RuleEvaluation {
-    let mut found: Vec<(FieldState, BackendChoice)> = role.children.iter().filter_map(view).collect();
-    let best = found.iter().position(|(state, _)| *state == FieldState::Present).unwrap_or(0);
+    let mut found: Vec<(RuleReason, BackendChoice)> = role.children.iter().filter_map(view).collect();
+    let best = found.iter().position(|(reason, _)| *reason == RuleReason::Present).unwrap_or(0);
     if found.is_empty() {
         return (RuleOutcome { rule, matched: false, reason: RuleReason::NoContainer, field: None }, None);
     }
-    let (state, choice) = found.swap_remove(best);
-    rule_evaluation(rule, field, state, || choice)
+    let (reason, choice) = found.swap_remove(best);
+    rule_evaluation(rule, field, reason, || choice)
 }
 
 fn rule_evaluation(
     rule: SelectionRule,
     field: Option<&'static str>,
-    state: FieldState,
+    reason: RuleReason,
     choice: impl FnOnce() -> BackendChoice,
 ) -> RuleEvaluation {
-    let matched = state == FieldState::Present;
-    (RuleOutcome { rule, matched, reason: state.reason(), field }, matched.then(choice))
+    let matched = reason == RuleReason::Present;
+    (RuleOutcome { rule, matched, reason, field }, matched.then(choice))
 }
 
 #[cfg(test)]

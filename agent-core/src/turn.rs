@@ -19,10 +19,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{Audience, EventStream, OutputLimits, RunIds};
-use crate::prompt::Fragment;
-use crate::prompt::{
-    AssemblyInput, ContextKey, LatestPrompts, PartCache, PromptOwner, SentContexts, assemble,
-};
+use crate::prompt::{AssemblyInput, ContextKey, Fragment, LatestPrompts, PartCache, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -30,8 +27,7 @@ use crate::select::{
     BackendChoice, BackendKind, CustomContainer, Selection, SelectionReport, select_with_custom,
 };
 use crate::store_error::StoreError;
-use crate::tool::ToolChoice;
-use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
+use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 
 /// Stores, layers, tools and backends with which turns run. Shared by all turns, and does not change their behavior
@@ -256,7 +252,7 @@ async fn start(
     let events = events?.with_output_limits(platform.output_limits);
     platform.sent_contexts.record(keys, turn.prompt.turn_fragments());
     if let Some(prefix) = prefix {
-        platform.latest_prompts.insert(prompt_owner(&turn.context), prefix);
+        platform.latest_prompts.insert((&turn.context).into(), prefix);
     }
     let audience = match principal.caller {
         Caller::Widget => Audience::Visitor,
@@ -264,14 +260,6 @@ async fn start(
     };
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
     Ok(events.with_custom_event("agent.prompt", summary).for_audience(audience))
-}
-
-pub(crate) fn prompt_owner(context: &ExecutionContext) -> PromptOwner {
-    PromptOwner {
-        company_id: context.company_id.clone(),
-        agent_id: context.agent_id.clone(),
-        user_id: context.user_id.clone(),
-    }
 }
 
 /// Prepares a turn, and sends nothing.

@@ -1,20 +1,19 @@
 //! Part hashes of the latest prompts, for finding the part at which a later prompt differs.
 
-use crate::ids::{AgentId, CompanyId, UserId};
 use std::sync::Arc;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::manifest::PartHash;
+use crate::ids::{AgentId, CompanyId, UserId};
+use crate::tool::ExecutionContext;
 
 /// Capacity in bytes: the prompts of about a thousand users with a few dozen parts each. Least used entries are
 /// evicted.
 const MAX_LATEST_PROMPTS_BYTES: u64 = 8 << 20;
-/// Assumed size of a part, in bytes.
-const TYPICAL_PART_BYTES: u64 = 160;
-/// Assumed number of parts in a prompt.
-const TYPICAL_PARTS_PER_PROMPT: u64 = 24;
+/// Expected number of prompts.
+const TYPICAL_PROMPTS: usize = 2_000;
 
 /// In-process cache of the part hashes of each user's latest prompt to each agent. It holds hashes, never texts.
 pub(crate) struct LatestPrompts(Cache<PromptOwner, Arc<[PartHash]>, PrefixWeighter>);
@@ -22,17 +21,29 @@ pub(crate) struct LatestPrompts(Cache<PromptOwner, Arc<[PartHash]>, PrefixWeight
 /// Key of a prompt's owner: the company, the agent and the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct PromptOwner {
-    pub(crate) company_id: CompanyId,
-    pub(crate) agent_id: AgentId,
-    pub(crate) user_id: UserId,
+    company_id: CompanyId,
+    agent_id: AgentId,
+    user_id: UserId,
+}
+
+impl From<&ExecutionContext> for PromptOwner {
+    fn from(context: &ExecutionContext) -> Self {
+        let ExecutionContext { company_id, agent_id, user_id, .. } = context;
+        let (company_id, agent_id, user_id) = (company_id.clone(), agent_id.clone(), user_id.clone());
+        Self { company_id, agent_id, user_id }
+    }
+}
+
+impl PromptOwner {
+    /// Returns the size of the identifiers, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.company_id.len() + self.agent_id.len() + self.user_id.len()
+    }
 }
 
 impl Default for LatestPrompts {
     fn default() -> Self {
-        let usual =
-            usize::try_from(MAX_LATEST_PROMPTS_BYTES / (TYPICAL_PARTS_PER_PROMPT * TYPICAL_PART_BYTES))
-                .unwrap_or(usize::MAX);
-        Self(Cache::with_weighter(usual, MAX_LATEST_PROMPTS_BYTES, PrefixWeighter))
+        Self(Cache::with_weighter(TYPICAL_PROMPTS, MAX_LATEST_PROMPTS_BYTES, PrefixWeighter))
     }
 }
 
@@ -53,9 +64,8 @@ struct PrefixWeighter;
 
 impl Weighter<PromptOwner, Arc<[PartHash]>> for PrefixWeighter {
     fn weight(&self, whose: &PromptOwner, parts: &Arc<[PartHash]>) -> u64 {
-        let names = whose.company_id.len() + whose.agent_id.len() + whose.user_id.len();
         let parts = parts.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
-        (256 + names + parts.sum::<usize>()) as u64
+        (256 + whose.bytes() + parts.sum::<usize>()) as u64
     }
 }
 

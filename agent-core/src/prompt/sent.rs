@@ -20,8 +20,8 @@ use crate::tool::{Caller, ExecutionContext};
 
 /// Capacity in bytes: some ten thousand messages. Least used entries are evicted.
 const MAX_SENT_CONTEXTS_BYTES: u64 = 8 << 20;
-/// Assumed size of an entry, in bytes.
-const TYPICAL_CONTEXT_BYTES: u64 = 1 << 10;
+/// Expected number of entries.
+const TYPICAL_CONTEXTS: usize = 8_000;
 /// Limit on the context of a message that is kept, in bytes: a longer one would fill the context window in few turns.
 const MAX_KEPT_CONTEXT_BYTES: usize = 4 << 10;
 
@@ -39,8 +39,7 @@ pub(crate) struct ContextKey {
 
 impl Default for SentContexts {
     fn default() -> Self {
-        let usual = usize::try_from(MAX_SENT_CONTEXTS_BYTES / TYPICAL_CONTEXT_BYTES).unwrap_or(usize::MAX);
-        Self(Cache::with_weighter(usual, MAX_SENT_CONTEXTS_BYTES, ContextWeighter))
+        Self(Cache::with_weighter(TYPICAL_CONTEXTS, MAX_SENT_CONTEXTS_BYTES, ContextWeighter))
     }
 }
 
@@ -87,11 +86,7 @@ impl SentContexts {
 
 /// Returns the keys of a message, the most specific first.
 fn context_keys(context: &ExecutionContext, texts_hash: u64) -> Vec<ContextKey> {
-    let owner = PromptOwner {
-        company_id: context.company_id.clone(),
-        agent_id: context.agent_id.clone(),
-        user_id: context.user_id.clone(),
-    };
+    let owner = PromptOwner::from(context);
     let any_thread = (context.caller != Caller::Widget).then_some(None);
     let threads = [Some(Some(context.thread_id.clone())), any_thread];
     let key = |thread_id| ContextKey { owner: owner.clone(), thread_id, texts_hash };
@@ -103,10 +98,9 @@ struct ContextWeighter;
 
 impl Weighter<ContextKey, Arc<[Fragment]>> for ContextWeighter {
     fn weight(&self, key: &ContextKey, context: &Arc<[Fragment]>) -> u64 {
-        let owner = key.owner.company_id.len() + key.owner.agent_id.len() + key.owner.user_id.len();
         let thread = key.thread_id.as_ref().map_or(0, |thread| thread.len());
         let texts = context.iter().map(|fragment| size_of::<Fragment>() + 3 * fragment.part.text().len());
-        (256 + owner + thread + texts.sum::<usize>()) as u64
+        (256 + key.owner.bytes() + thread + texts.sum::<usize>()) as u64
     }
 }
 

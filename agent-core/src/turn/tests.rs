@@ -382,7 +382,7 @@ async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
     bench.platform = bench.platform.with_layer(MutableTextLayer(text.clone()));
     let changed = async || {
         let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
-        assert_eq!(preview.final_system_prompt(), *text.lock().expect("unpoisoned"));
+        assert_eq!(preview.final_system_prompt, *text.lock().expect("unpoisoned"));
         preview.cache.first_changed_part
     };
     let run = async |principal: Principal| run_turn(&bench.platform, &principal, asks("a")).await.map(drop);
@@ -404,10 +404,10 @@ async fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
     let says = |text| MutableTextLayer(Arc::new(std::sync::Mutex::new(text)));
     bench.platform = bench.platform.with_layer(says("\"Grüße\"\n")).with_layer(says("and so on"));
     let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
-    let written = String::from_utf8(preview.to_json()).expect("UTF-8");
+    let written = serde_json::to_string(&preview).expect("JSON");
     let answer: Value = serde_json::from_str(&written).expect("JSON");
     let text = "\"Grüße\"\n\n\nand so on";
-    assert_eq!((&*preview.final_system_prompt(), &answer["finalSystemPrompt"]), (text, &json!(text)));
+    assert_eq!((&*preview.final_system_prompt, &answer["finalSystemPrompt"]), (text, &json!(text)));
     assert_eq!(answer["systemPromptParts"][1]["content"], "and so on");
     assert_eq!(answer["systemPromptParts"][1]["stability"], "role");
     let payload = String::from_utf8(preview.payload()).expect("UTF-8");

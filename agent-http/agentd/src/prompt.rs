@@ -76,7 +76,7 @@ async fn show_from(
         Err(error) => return Err(error.into()),
     };
     if json {
-        out.write_all(&preview.to_json())?;
+        serde_json::to_writer(&mut *out, &preview).map_err(std::io::Error::from)?;
         return Ok(writeln!(out)?);
     }
     Ok(report::write(&preview, styles, out)?)

@@ -65,7 +65,7 @@ async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>
     }
     chat::assign_ids(&mut turn);
     let preview = preview_turn(&app.platform, &principal, turn).await?;
-    Ok(answer::json_bytes(StatusCode::OK, preview.to_json()))
+    answer::json(StatusCode::OK, &preview)
 }
 
 pub(super) fn describe_debug(_: &mut Schemas) -> Operation {
