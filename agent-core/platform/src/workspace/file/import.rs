@@ -3,13 +3,16 @@
 use serde_json::Value;
 
 use super::WorkspaceFile;
-use crate::records::{Key, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
+use crate::records::{Key, Record, StoreError, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
 use crate::workspace::assignment_key;
 use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{TodoList, collection};
 use agent_core::message::SharedJson;
 use agent_core::role::RoleBlock;
+
+/// Maximum number of attempts when other writers change the same records.
+const MAX_IMPORT_ATTEMPTS: usize = 32;
 
 /// Result of an import. An agent with its secrets counts as one item, and so does a todo list with its todos.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,7 +61,7 @@ impl WorkspaceFile {
             }
             match roles.records().commit(writes).await {
                 Ok(_) => return Ok(imported),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(StoreError::Conflict { .. }) if attempt < MAX_IMPORT_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
