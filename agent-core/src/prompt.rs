@@ -42,7 +42,7 @@ pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
 
-pub(crate) use last::{LatestPrompts, PromptOwner};
+pub(crate) use last::LatestPrompts;
 pub(crate) use sent::{ContextKey, SentContexts};
 
 use dialect::ToolResultNames;

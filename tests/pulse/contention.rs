@@ -13,8 +13,7 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = SqliteStore::open(folder.path().join("app.db"), SqliteOptions::default()).expect("it opens");
     let stores = Stores::from_records(Arc::new(store), &server::app_config(&[]));
-    let workspace = workspace("http://127.0.0.1:9/v1");
-    let mut workspace = workspace;
+    let mut workspace = workspace("http://127.0.0.1:9/v1");
     // The key is no secret here, and the store has none to seal it with.
     workspace["agents"][0]["children"] = json!([]);
     stores.import("the test", &workspace.to_string()).await.expect("imported");
@@ -25,9 +24,11 @@ async fn run_at_once(payload: impl Fn(u64) -> Value) -> (TempDir, Stores) {
     let scheduler = server::scheduler(jobs, &callback, &concurrency).await;
     let _app = app(&stores, &scheduler.url(""), port, &[]).await;
     let due = (jiff::Timestamp::now() + jiff::SignedDuration::from_secs(2)).to_string();
+    let http = client();
     for n in 0..JOBS {
         let job = json!({"payload": payload(n), "executeAt": due, "maxAttempts": 1});
-        request_scheduler(&scheduler, "POST", "/jobs", Some(&job)).await;
+        let request = http.post(scheduler.url("/jobs")).bearer_auth(PULSE_SECRET).json(&job);
+        assert_eq!(request.send().await.expect("the scheduler answers").status(), 201);
     }
     let health = || request_scheduler(&scheduler, "GET", "/health", None);
     let ended = |health: &Value| {

@@ -16,9 +16,9 @@ use crate::support::process::{AppProcess, SchedulerProcess};
 /// Environment variables that override the number of rounds and the seed of their order.
 const ROUNDS_ENV: &str = "PULSE_KILL_ROUNDS";
 const SEED_ENV: &str = "PULSE_KILL_SEED";
-const DEFAULT_ROUNDS: u32 = 10;
+const DEFAULT_ROUNDS: u32 = 8;
 const CLIENTS: u64 = 2;
-/// Pause of a client before it repeats a failed request, and between two jobs.
+/// Pause of a client before it repeats a failed request, or looks whether it may create another job.
 const CLIENT_PAUSE: Duration = Duration::from_millis(5);
 /// Time limit per round for the last deliveries: each retry waits twice as long as the one before.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -45,10 +45,19 @@ impl Random {
     }
 }
 
-/// Clients that create jobs without pause, and the values whose jobs were acknowledged.
+/// Instructions to the clients.
+#[derive(Clone)]
+struct ClientOrder {
+    scheduler: String,
+    /// Values of jobs that may be created are below this, so that few jobs meet a service that is starting: each of
+    /// their retries waits twice as long as the one before.
+    limit: u64,
+    is_over: bool,
+}
+
+/// Clients that create jobs, and the values whose jobs were acknowledged.
 struct Clients {
-    /// The scheduler's address; `None` to stop.
-    order: watch::Sender<Option<String>>,
+    order: watch::Sender<ClientOrder>,
     acknowledged: watch::Receiver<usize>,
     values: Arc<Mutex<HashSet<u64>>>,
     tasks: JoinSet<()>,
@@ -56,25 +65,32 @@ struct Clients {
 
 impl Clients {
     fn start(scheduler: &SchedulerProcess) -> Self {
-        let (order, url) = watch::channel(Some(scheduler.address.to_string()));
+        let first_order = ClientOrder { scheduler: scheduler.address.to_string(), limit: 0, is_over: false };
+        let (order, told) = watch::channel(first_order);
         let (counter, acknowledged) = watch::channel(0);
         let (counter, values) = (Arc::new(counter), Arc::<Mutex<HashSet<u64>>>::default());
         let mut tasks = JoinSet::new();
         for first in 0..CLIENTS {
-            let (url, counter, values) = (url.clone(), counter.clone(), values.clone());
+            let (told, counter, values) = (told.clone(), counter.clone(), values.clone());
             tasks.spawn(async move {
                 let client = client();
                 for n in (first..).step_by(CLIENTS as usize) {
                     let job = json!({"payload": record_metric(n), "delayMs": n % 50, "maxAttempts": 100,
                         "idempotencyKey": format!("key-{n}")});
                     loop {
-                        let Some(address) = url.borrow().clone() else { return };
-                        let request = client.post(format!("http://{address}/jobs")).bearer_auth(PULSE_SECRET);
-                        let sent = request.json(&job).send().await;
-                        tokio::time::sleep(CLIENT_PAUSE).await;
-                        if sent.is_ok_and(|response| response.status().is_success()) {
-                            break;
+                        let ClientOrder { scheduler, limit, is_over } = told.borrow().clone();
+                        if is_over {
+                            return;
                         }
+                        if n < limit {
+                            let request =
+                                client.post(format!("http://{scheduler}/jobs")).bearer_auth(PULSE_SECRET);
+                            let sent = request.json(&job).send().await;
+                            if sent.is_ok_and(|response| response.status().is_success()) {
+                                break;
+                            }
+                        }
+                        tokio::time::sleep(CLIENT_PAUSE).await;
                     }
                     values.lock().expect("unpoisoned").insert(n);
                     counter.send_modify(|count| *count += 1);
@@ -84,16 +100,17 @@ impl Clients {
         Self { order, acknowledged, values, tasks }
     }
 
-    /// Waits until this many further jobs are acknowledged.
+    /// Lets the clients create further jobs, and waits until this many are acknowledged. A few more follow.
     async fn wait_for(&mut self, jobs: usize) {
         let goal = *self.acknowledged.borrow() + jobs;
+        self.order.send_modify(|order| order.limit = goal as u64 + 2 * CLIENTS);
         let waiting = self.acknowledged.wait_for(|count| *count >= goal);
         tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("in time").expect("the clients go on");
     }
 
     /// Stops the clients and returns the acknowledged values.
     async fn stop(mut self) -> HashSet<u64> {
-        self.order.send_replace(None);
+        self.order.send_modify(|order| order.is_over = true);
         while let Some(client) = self.tasks.join_next().await {
             client.expect("a client does not panic");
         }
@@ -133,7 +150,7 @@ async fn no_effect_is_lost_or_doubled_by_kills_of_application_and_scheduler() {
         if victims % 3 == 0 {
             scheduler.kill().await;
             scheduler = start_scheduler().await;
-            clients.order.send_replace(Some(scheduler.address.to_string()));
+            clients.order.send_modify(|order| order.scheduler = scheduler.address.to_string());
         }
     }
     clients.wait_for(1).await;

@@ -152,6 +152,8 @@ impl AppProcess {
             ("PORT", &*port),
             ("SESSION_SECRET", SESSION_SECRET),
             ("PULSE_SECRET", PULSE_SECRET),
+            // Callbacks need a scheduler that is configured, not one that answers.
+            ("PULSE_URL", "http://127.0.0.1:9"),
             ("DATABASE_URL", database),
             ("LOG", "error"),
         ]);

@@ -53,9 +53,11 @@ pub struct Journals {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
     process: ProcessLease,
-    /// By company and run; `None` while the occurrence is being claimed.
-    active: Mutex<HashMap<(CompanyId, RunId), Option<Arc<RunJournal>>>>,
+    active: Mutex<ActiveRuns>,
 }
+
+/// Journals by company and run; `None` while the occurrence is being claimed.
+type ActiveRuns = HashMap<(CompanyId, RunId), Option<Arc<RunJournal>>>;
 
 impl Journals {
     /// Creates the journals of a process over the store of its records.

@@ -1,7 +1,5 @@
 //! Conformance suites for [`Records`] and [`Inventory`].
 
-mod commits;
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -11,10 +9,11 @@ use serde_json::value::RawValue;
 
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES,
-    MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Precondition, Record, RecordCounter, Records, RecordsExt,
-    StoreError, Write,
+    MAX_PAGE_RECORDS, MAX_VALUE_BYTES, Order, Precondition, Record, Records, RecordsExt, StoreError, Write,
 };
 use agent_core::message::SharedJson;
+
+mod writes;
 
 type SharedRecords = Arc<dyn Records>;
 
@@ -35,18 +34,18 @@ pub async fn records(make: impl AsyncFn() -> SharedRecords) {
     lists_are_in_the_order_of_bytes(&*make().await).await;
     prefixes_are_literal(&*make().await).await;
     pages_join(&*make().await).await;
-    a_count_is_of_one_collection(&*make().await).await;
+    writes::a_count_is_of_one_collection(&*make().await).await;
     pages_are_bounded(&*make().await).await;
     a_list_is_read_while_others_write(&*make().await).await;
     appended_records_are_in_order(&*make().await).await;
     one_of_many_creates(&*make().await).await;
     no_update_is_lost(&*make().await).await;
-    commits::writes_happen_together_or_not_at_all(&*make().await).await;
-    commits::writes_happen_in_their_order(&*make().await).await;
-    commits::checks_change_nothing(&*make().await).await;
-    commits::increments_do_not_conflict(&*make().await).await;
+    writes_happen_together_or_not_at_all(&*make().await).await;
+    writes_happen_in_their_order(&*make().await).await;
+    writes::checks_change_nothing(&*make().await).await;
+    writes::increments_do_not_conflict(&*make().await).await;
     many_are_read_at_once(&*make().await).await;
-    commits::nobody_sees_half_a_commit(&*make().await).await;
+    nobody_sees_half_a_commit(&*make().await).await;
 }
 
 fn key(id: &str) -> Key {
@@ -59,22 +58,6 @@ fn things() -> Collection {
 
 fn json(text: &str) -> SharedJson {
     RawValue::from_string(text.to_owned()).expect("the suite's values are JSON").into()
-}
-
-async fn a_count_is_of_one_collection(store: &dyn Records) {
-    let count = async |collection: &Collection| done("count", store.count(collection).await);
-    assert_eq!(count(&things()).await, 0, "an empty collection has no records");
-    fill(store, &["a", "b", "c"]).await;
-    put(store, &key("a"), "2").await;
-    let elsewhere = [Collection::new("other", "things"), Collection::new("company", "others")];
-    for collection in elsewhere {
-        let collection = collection.expect("the suite's collections are valid");
-        assert_eq!(count(&collection).await, 0, "records of other collections do not count");
-        put(store, &collection.key("a").expect("the suite's keys are valid"), "1").await;
-        assert_eq!(count(&collection).await, 1, "a collection's own records count");
-    }
-    done("delete", store.delete(&key("b"), Precondition::Any).await);
-    assert_eq!(count(&things()).await, 2, "a record counts once, and no more after its deletion");
 }
 
 async fn put(store: &dyn Records, key: &Key, text: &str) -> u64 {
@@ -362,6 +345,66 @@ async fn no_update_is_lost(store: &dyn Records) {
     assert_eq!(record.value, 16, "of 16 updates side by side none is lost");
 }
 
+fn put_of(id: &str, text: &str, precondition: Precondition) -> Write {
+    Write::Put { key: key(id), value: json(text), precondition }
+}
+
+async fn writes_happen_together_or_not_at_all(store: &dyn Records) {
+    let there = put(store, &key("there"), "1").await;
+    let elsewhere = Key::new("other", "things", "a").expect("a valid key");
+    let batch = |last: Write| {
+        vec![
+            put_of("new", "2", Precondition::Absent),
+            put_of("there", "2", Precondition::Version(there)),
+            Write::Put { key: elsewhere.clone(), value: json("2"), precondition: Precondition::Any },
+            last,
+        ]
+    };
+    let too_large = format!("\"{}\"", "x".repeat(MAX_VALUE_BYTES));
+    for (case, last) in [
+        ("an absence that does not hold", put_of("there", "3", Precondition::Absent)),
+        (
+            "a version that does not hold",
+            Write::Delete { key: key("there"), precondition: Precondition::Version(there) },
+        ),
+        ("a value that is too large", put_of("large", &too_large, Precondition::Any)),
+    ] {
+        let refused = store.commit(batch(last)).await;
+        assert!(
+            matches!(refused, Err(StoreError::Conflict { .. } | StoreError::TooLarge { .. })),
+            "{case}: {refused:?}"
+        );
+        assert!(get(store, &key("new")).await.is_none(), "{case}: of a refused commit nothing is new");
+        assert!(get(store, &elsewhere).await.is_none(), "{case}: of a refused commit nothing is elsewhere");
+        let record = get(store, &key("there")).await.expect("what was there stays");
+        assert_eq!((record.version, record.value.get()), (there, "1"), "{case}: what was there stays");
+    }
+    let gone = Write::Delete { key: key("gone"), precondition: Precondition::Any };
+    let done = done("commit", store.commit(batch(gone)).await);
+    let [Some(new), Some(again), Some(other), None] = done[..] else {
+        panic!("a commit gives a version for each put, and none for what was not there: {done:?}")
+    };
+    assert!(again > there, "versions grow: {again} came after {there}");
+    for (key, version) in [(key("new"), new), (key("there"), again), (elsewhere, other)] {
+        let record = get(store, &key).await.expect("what was committed is there");
+        assert_eq!((record.version, record.value.get()), (version, "2"), "what was committed is there");
+    }
+    let nothing = store.commit(Vec::new()).await;
+    assert!(matches!(nothing.as_deref(), Ok([])), "a commit of nothing does nothing: {nothing:?}");
+}
+
+async fn writes_happen_in_their_order(store: &dyn Records) {
+    let writes = vec![
+        put_of("a", "1", Precondition::Absent),
+        Write::Delete { key: key("a"), precondition: Precondition::Any },
+        put_of("a", "2", Precondition::Absent),
+    ];
+    let done = done("writing one record three times", store.commit(writes).await);
+    let [Some(first), Some(removed), Some(last)] = done[..] else { panic!("three versions, not {done:?}") };
+    assert!(first == removed && last > first, "each write sees the one before it: {done:?}");
+    assert_eq!(get(store, &key("a")).await.expect("there").value.get(), "2", "the last write counts");
+}
+
 async fn many_are_read_at_once(store: &dyn Records) {
     fill(store, &["b", "a"]).await;
     let keys =
@@ -373,6 +416,30 @@ async fn many_are_read_at_once(store: &dyn Records) {
 }
 
 /// Two records are changed together repeatedly while they are read together.
+async fn nobody_sees_half_a_commit(store: &dyn Records) {
+    let pair = |n: u32| {
+        vec![
+            put_of("left", &n.to_string(), Precondition::Any),
+            put_of("right", &n.to_string(), Precondition::Any),
+        ]
+    };
+    done("commit", store.commit(pair(0)).await);
+    let writes = async {
+        for n in 1..50 {
+            done("commit", store.commit(pair(n)).await);
+        }
+    };
+    let reads = async {
+        for _ in 0..50 {
+            let found = done("get_many", store.get_many(&[key("left"), key("right")]).await);
+            let values: Vec<_> =
+                found.into_iter().flatten().map(|record| record.value.get().to_owned()).collect();
+            assert_eq!(values[0], values[1], "a reader sees all of a commit or nothing");
+        }
+    };
+    futures_util::join!(writes, reads);
+}
+
 /// Runs the conformance suite of [`Inventory`] against stores from `make`, which must return an empty one at every
 /// call.
 ///

@@ -249,6 +249,7 @@ fn an_interrupted_call_is_repeated_only_where_that_is_harmless() {
         assert!(matches!(unknown, ToolError::OutcomeUnknown(_)), "{unknown}");
         assert_eq!(second.calls.calls().len(), 0);
         drop(run);
+        clock.advance(crate::occurrence::PROCESS_LEASE);
         let harmless = JournaledTools::new(first.calls.clone(), first.journals.clone(), |_| true);
         let _run = first.run(kind);
         let again = harmless.call(&context(Some("1/0")), "send", json!({}), &NoProgress).now_or_never();

@@ -78,8 +78,7 @@ pub(super) fn from_connect_error(error: ConnectError) -> AgentError {
 
 /// Returns false if the request of a failed exchange was certainly not sent: there was no connection.
 pub fn was_sent(failure: &AgentError) -> bool {
-    let is_connect_error = |source| find_source::<ConnectError>(source).is_some();
-    failure.kind() != AgentErrorKind::Blocked && !failure.source().is_some_and(is_connect_error)
+    failure.kind() != AgentErrorKind::Blocked && find_source::<ConnectError>(failure).is_none()
 }
 
 /// Maps an error from sending a request, before its response head.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::WorkspaceFile;
-use crate::records::{Key, Precondition, Record, StoreError, UPDATE_ATTEMPTS, Write, to_json};
+use crate::records::{Key, Precondition, Record, StoreError, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
 use crate::workspace::assignment_key;
 use crate::workspace::document_versions::archive_write;
@@ -11,6 +11,9 @@ use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{Document, TodoList, collection};
 use agent_core::message::SharedJson;
 use agent_core::role::RoleBlock;
+
+/// Maximum number of attempts when other writers change the same records.
+const MAX_IMPORT_ATTEMPTS: usize = 32;
 
 /// Result of an import. An agent with its secrets counts as one item, and so does a todo list with its todos.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,7 +58,7 @@ impl WorkspaceFile {
             }
             match roles.records().commit(writes).await {
                 Ok(_) => return Ok(imported),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(StoreError::Conflict { .. }) if attempt < MAX_IMPORT_ATTEMPTS => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
