@@ -321,7 +321,7 @@ async fn jobs_and_assignments_are_the_companys_own() {
         assert!(run.contains(&format!("mark-{company} done")), "{run}");
         let turn = json!({"kind": "agent", "userId": "ada", "companyId": company, "agentId": "support",
             "message": "x"});
-        assert_eq!(twins.deliver(&turn, "same turn").await.status(), 200);
+        assert_eq!(twins.deliver(&turn, "same-turn").await.status(), 200);
     }
     for company in COMPANIES {
         let context = agent_core::tool::ExecutionContext {

@@ -11,12 +11,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// Names of the built-in tools, sorted.
-pub(crate) const TOOL_NAMES: [&str; 22] = [
+pub(crate) const TOOL_NAMES: [&str; 23] = [
     "appendDoc",
     "cancelScheduledTool",
     "createDoc",
     "createTodo",
     "deleteTodo",
+    "forget",
     "getDoc",
     "getEpicDetails",
     "listDocs",

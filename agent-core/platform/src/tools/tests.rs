@@ -90,7 +90,7 @@ fn demo() -> Value {
             {"id": "a", "companyId": "c", "content": {"documentIds": ["d1", "gone"], "ragDocumentIds": ["d2", "d1"],
                 "memoryFolder": "notes", "tools": ["readEpics", "getEpicDetails"],
                 "widgetTools": ["listDocs", "getDoc", "searchDocs", "createDoc", "appendDoc", "readMetrics", "recordMetric",
-                    "remember", "recall", "readTodos", "readEpics", "sendNotification", "readNotifications"]}},
+                    "remember", "recall", "forget", "readTodos", "readEpics", "sendNotification", "readNotifications"]}},
             {"id": "b", "companyId": "c"}
         ],
         "documents": [

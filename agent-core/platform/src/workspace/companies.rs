@@ -95,9 +95,8 @@ mod tests {
         let records = MemoryRecords::default();
         let plant = |company: &str, list: &str, id: &str| {
             let key = Key::new(company, list, id).expect("a key");
-            let empty = json!({});
-            let put = records.put_as(&key, &empty, Precondition::Absent);
-            put.now_or_never().expect("no wait").expect("put");
+            let put = records.put_as(&key, &json!({}), Precondition::Absent).now_or_never();
+            put.expect("no wait").expect("put");
         };
         for (company, user) in [("c1", "ada"), ("c2", "bob")] {
             plant(company, "roles", "support");
@@ -133,9 +132,8 @@ mod tests {
         let records = MemoryRecords::default();
         for n in 0..=MAX_COMPANIES_SEARCHED {
             let key = Key::new(format!("c{n:06}"), "roles", "a").expect("a key");
-            let empty = json!({});
-            let put = records.put_as(&key, &empty, Precondition::Absent);
-            put.now_or_never().expect("no wait").expect("put");
+            let put = records.put_as(&key, &json!({}), Precondition::Absent).now_or_never();
+            put.expect("no wait").expect("put");
         }
         let unknown = AgentId::from("unknown");
         let found = find_agent_company(&records, &unknown, None);

@@ -64,8 +64,9 @@ const MIGRATIONS: &[&str] = &["
     ALTER TABLE jobs ADD COLUMN progress TEXT;
 ", "
     -- Agents' ids are unique within their company only; the platform's map of an id to its company is gone.
+    UPDATE counter SET last_version = last_version + 1
+        WHERE EXISTS (SELECT 1 FROM records WHERE company = '' AND collection = 'agents');
     DELETE FROM records WHERE company = '' AND collection = 'agents';
-    UPDATE counter SET last_version = last_version + 1;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

@@ -6,11 +6,12 @@
 //! new sheets replace an agent's oldest ones.
 
 mod pages;
+mod pending;
 mod sheets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque, hash_map};
+use std::collections::{HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +24,7 @@ use tokio::time;
 
 pub use pages::{AuditError, CallPage};
 
+use pending::PendingEntries;
 use sheets::SheetWriter;
 
 /// Collection of sheets, with one sub-collection per agent.
@@ -48,6 +50,8 @@ struct Limits {
     max_sheets_per_agent: usize,
     /// Maximum entries waiting to be written.
     max_pending_entries: usize,
+    /// Maximum entries of one company waiting to be written.
+    max_pending_per_company: usize,
     /// Agents whose current sheet is cached.
     max_cached_agents: usize,
 }
@@ -56,6 +60,7 @@ const LIMITS: Limits = Limits {
     max_calls_per_sheet: 100,
     max_sheets_per_agent: 200,
     max_pending_entries: 10_000,
+    max_pending_per_company: 2_500,
     max_cached_agents: 256,
 };
 
@@ -105,21 +110,15 @@ pub struct AuditLog(Arc<Inner>);
 
 struct Inner {
     records: Arc<dyn Records>,
-    notes: Mutex<PendingEntries>,
+    pending: Mutex<PendingEntries>,
     entry_added: Notify,
     /// The sheets being filled. Locked during a write, so that one batch is written at a time.
-    max_cached_agents: tokio::sync::Mutex<HashMap<AgentKey, SheetWriter>>,
+    writers: tokio::sync::Mutex<HashMap<AgentKey, SheetWriter>>,
     limits: Limits,
 }
 
 /// Key of an agent: company id and agent id.
 type AgentKey = (CompanyId, AgentId);
-
-#[derive(Default)]
-struct PendingEntries {
-    max_pending_entries: VecDeque<(AgentKey, CallRecord)>,
-    dropped: usize,
-}
 
 impl AuditLog {
     /// Creates a log in `records`. A background task writes it while the log exists; call [`Self::flush`] at shutdown.
@@ -134,9 +133,9 @@ impl AuditLog {
     fn bounded(records: Arc<dyn Records>, limits: Limits) -> Self {
         let inner = Arc::new(Inner {
             records,
-            notes: Mutex::default(),
+            pending: Mutex::new(PendingEntries::new(limits)),
             entry_added: Notify::new(),
-            max_cached_agents: tokio::sync::Mutex::default(),
+            writers: tokio::sync::Mutex::default(),
             limits,
         });
         tokio::spawn(run_writer(Arc::downgrade(&inner)));
@@ -220,30 +219,23 @@ impl Drop for CallEntry {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, PendingEntries> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push_entry(&self, agent: AgentKey, call: CallRecord) {
-        let mut notes = self.lock();
-        if notes.max_pending_entries.len() >= self.limits.max_pending_entries {
-            notes.max_pending_entries.pop_front();
-            notes.dropped += 1;
-        }
-        notes.max_pending_entries.push_back((agent, call));
-        drop(notes);
+        self.lock().push_newest(agent, call);
         self.entry_added.notify_one();
     }
 
     /// Takes the oldest entries, grouped by agent.
     fn take_batch(&self) -> HashMap<AgentKey, Vec<CallRecord>> {
-        let mut notes = self.lock();
-        let dropped = std::mem::take(&mut notes.dropped);
+        let mut pending = self.lock();
+        let dropped = pending.take_dropped();
         if dropped > 0 {
             tracing::warn!(dropped, "the oldest tool calls were dropped from the audit log");
         }
-        let count = notes.max_pending_entries.len().min(2 * self.limits.max_calls_per_sheet);
         let mut batch: HashMap<AgentKey, Vec<CallRecord>> = HashMap::new();
-        for (agent, call) in notes.max_pending_entries.drain(..count) {
+        for (agent, call) in pending.take(2 * self.limits.max_calls_per_sheet) {
             batch.entry(agent).or_default().push(call);
         }
         batch
@@ -251,14 +243,10 @@ impl Inner {
 
     /// Puts entries back to the front of the queue, as many as there is room for.
     fn requeue(&self, batch: impl IntoIterator<Item = (AgentKey, Vec<CallRecord>)>) {
-        let mut notes = self.lock();
+        let mut pending = self.lock();
         for (agent, calls) in batch {
             for call in calls.into_iter().rev() {
-                if notes.max_pending_entries.len() < self.limits.max_pending_entries {
-                    notes.max_pending_entries.push_front((agent.clone(), call));
-                } else {
-                    notes.dropped += 1;
-                }
+                pending.push_oldest(agent.clone(), call);
             }
         }
     }
@@ -275,7 +263,7 @@ impl Inner {
 
     /// Writes the oldest entries; returns true if there may be more.
     async fn write_batch(&self) -> Result<bool, StoreError> {
-        let mut open = self.max_cached_agents.lock().await;
+        let mut open = self.writers.lock().await;
         let batch = self.take_batch();
         if batch.is_empty() {
             return Ok(false);

@@ -2,9 +2,10 @@
 
 use futures_util::future::join_all;
 
-use super::{done, get, ids, key, put, put_of};
+use super::{done, fill, get, ids, key, put, put_of, things};
 use crate::records::{
-    ListQuery, MAX_PAGE_RECORDS, Precondition, RecordCounter, Records, RecordsExt, StoreError, Write,
+    Collection, ListQuery, MAX_PAGE_RECORDS, Precondition, RecordCounter, Records, RecordsExt, StoreError,
+    Write,
 };
 
 pub(super) async fn checks_change_nothing(store: &dyn Records) {

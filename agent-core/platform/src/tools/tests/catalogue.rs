@@ -164,7 +164,7 @@ fn hints_are_what_the_protocol_means() {
     ];
     assert_eq!(reading, expected);
     let destroying = by_hint(|spec| spec.annotations.expect("hints").destructive_hint);
-    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "updatePlan", "updateTodo"]);
+    assert_eq!(destroying, ["cancelScheduledTool", "deleteTodo", "forget", "updatePlan", "updateTodo"]);
     assert_eq!(by_hint(|spec| spec.annotations.expect("hints").open_world_hint), ["sendMessengerMessage"]);
     let names: Vec<_> = specs().iter().map(|spec| spec.name.clone()).collect();
     assert_eq!(names, crate::roles::TOOL_NAMES, "roles may name these tools");

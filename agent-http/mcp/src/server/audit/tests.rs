@@ -20,6 +20,7 @@ const SMALL: Limits = Limits {
     max_calls_per_sheet: 3,
     max_sheets_per_agent: 4,
     max_pending_entries: 100,
+    max_pending_per_company: 100,
     max_cached_agents: 2,
 };
 
@@ -220,8 +221,8 @@ async fn the_oldest_calls_are_dropped_where_the_store_does_not_answer_for_long()
         }
     }
     let (waiting, dropped) = {
-        let notes = log.0.lock();
-        (notes.max_pending_entries.len(), notes.dropped)
+        let mut pending = log.0.lock();
+        (pending.len(), pending.take_dropped())
     };
     assert_eq!(waiting, 5);
     assert!(dropped > 0, "those since it was last said");
@@ -249,5 +250,30 @@ async fn what_no_store_takes_stands_in_nobodys_way() {
     log.start_entry(&context("c", "a"), "t1", "here").record_outcome(AuditOutcome::Ok);
     log.flush().await;
     assert_eq!(tools(&log, "c", "a").await, ["here"]);
-    assert!(log.0.lock().max_pending_entries.is_empty());
+    assert!(log.0.lock().len() == 0);
+}
+
+#[tokio::test]
+async fn a_company_that_fills_the_queue_drops_its_own_entries() {
+    let limits = Limits { max_pending_entries: 6, max_pending_per_company: 4, ..SMALL };
+    let mut pending = PendingEntries::new(limits);
+    let call = |tool: &str| CallRecord {
+        at: String::new(),
+        user_id: "ada".into(),
+        credential_id: "t1".into(),
+        run_id: None,
+        tool: tool.to_owned(),
+        duration_ms: 0,
+        outcome: AuditOutcome::Ok,
+    };
+    let mut push = |company: &str, tool: &str| pending.push_newest((company.into(), "a".into()), call(tool));
+    push("quiet", "q1");
+    for n in 1..=9 {
+        push("loud", &format!("l{n}"));
+    }
+    push("quiet", "q2");
+    push("other", "o1");
+    let tools: Vec<_> = pending.take(10).into_iter().map(|(_, call)| call.tool).collect();
+    assert_eq!(tools, ["q1", "l7", "l8", "l9", "q2", "o1"]);
+    assert_eq!(pending.take_dropped(), 6);
 }
