@@ -1,61 +1,182 @@
-//! Unmodified third-party clients, run in Node, against the application.
+//! Unmodified third-party clients, run in Node and Python, against the application; the recipes of `docs/clients.md`.
 
+use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::control::ControlledVendor;
-use crate::support::server::{self, session_token};
+use crate::support::packages::{INSPECTOR, node_path, npm_folder, python_path, recipes, run_program};
+use crate::support::server::{self, Server, session_token};
 
-/// Time limit for the Node tests, far above their duration, so that a hanging client does not hang the suite.
-const CLIENT_TESTS_TIMEOUT: Duration = Duration::from_secs(240);
+/// Origin of the page in which the widgets run.
+const PAGE_ORIGIN: &str = "http://shop.example";
+
+/// The application with the agents of the clients, and the vendor behind it.
+struct ClientApp {
+    app: Server,
+    vendor: ControlledVendor,
+    session: String,
+}
+
+impl ClientApp {
+    async fn start() -> Self {
+        let vendor = ControlledVendor::start().await;
+        let app = server::app(&workspace(&vendor.base_url()), &[]).await;
+        Self { app, vendor, session: session_token("u1", "c1") }
+    }
+
+    /// Creates a token of an agent and returns its text.
+    async fn create_token(&self, agent: &str, token: &Value) -> String {
+        let request = self.app.request("POST", &format!("/api/agents/{agent}/tokens"));
+        let response = request.bearer_auth(&self.session).json(token).send().await.expect("an answer");
+        let created: Value = response.json().await.expect("JSON");
+        created["token"].as_str().unwrap_or_else(|| panic!("no token in {created}")).to_owned()
+    }
+
+    async fn create_widget_token(&self, agent: &str) -> String {
+        self.create_token(agent, &json!({"kind": "widget", "origins": [PAGE_ORIGIN]})).await
+    }
+
+    /// Sets the variables that the recipes read.
+    async fn set_variables(&self, program: &mut Command) {
+        let mcp_token = self.create_token("guide", &json!({"kind": "mcp", "todoListId": "garden"})).await;
+        program
+            .env("AGENTD_URL", self.app.url(""))
+            .env("AGENTD_TOKEN", &self.session)
+            .env("MCP_TOKEN", mcp_token);
+    }
+
+    /// Runs a Python script with the recipes in its path, and returns what it prints.
+    async fn run_python(&self, environment: &str, script: &Path) -> String {
+        let pycache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pycache");
+        let mut python = Command::new(python_path(environment));
+        python.arg(script).env("PYTHONPATH", recipes()).env("PYTHONPYCACHEPREFIX", pycache);
+        self.set_variables(&mut python).await;
+        run_program(&mut python).await
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_clients_that_people_use_work() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients");
-    assert!(
-        folder.join("node_modules").is_dir(),
-        "the clients are not installed; run `npm ci --prefix tests/clients` first"
-    );
-    let vendor = ControlledVendor::start().await;
-    let app = server::app(&workspace(&vendor.base_url()), &[]).await;
-    let tests = Command::new("node")
-        .args(["--test", "--test-reporter=tap"])
-        .current_dir(folder)
-        .env("BASE_URL", app.url(""))
-        .env("TOKEN", session_token("u1", "c1"))
-        .env("VENDOR_CONTROL_URL", vendor.control_url())
+    let clients = ClientApp::start().await;
+    let mut tests = Command::new(node_path());
+    tests
+        .args(["--import", "./recipes.js", "--test", "--test-reporter=tap"])
+        .current_dir(npm_folder("clients"))
+        .env("BASE_URL", clients.app.url(""))
+        .env("TOKEN", &clients.session)
+        .env("VENDOR_CONTROL_URL", clients.vendor.control_url())
         .env("TODO_LIST", "l1")
-        .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(CLIENT_TESTS_TIMEOUT, tests).await.expect("the clients come to an end");
-    let output = output.expect("node can be run; install Node 20 or newer");
-    let report = String::from_utf8_lossy(&output.stdout);
-    let words = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{report}\n{words}");
+        .env("WIDGET_TOKEN_GUIDE", clients.create_widget_token("guide").await)
+        .env("WIDGET_TOKEN_ERROR", clients.create_widget_token("error").await)
+        .env("COPILOTKIT_TELEMETRY_DISABLED", "true");
+    clients.set_variables(&mut tests).await;
+    let report = run_program(&mut tests).await;
     let count = |name: &str| {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
     };
-    assert!(count("# pass ") >= 28, "tests are missing: {report}");
+    assert!(count("# pass ") >= 42, "tests are missing: {report}");
     assert_eq!(count("# skipped "), 0, "{report}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_mcp_sdk_for_python_lists_and_calls() {
+    let clients = ClientApp::start().await;
+    let printed = clients.run_python("mcp", &recipes().join("mcp_client.py")).await;
+    assert_eq!(printed, "['createTodo', 'readTodos']\nRepot the basil\n");
+}
+
+/// Runs an agent in Python with a fake model, which calls `readTodos` and then answers.
+async fn check_python_agent(environment: &str, script: &str) {
+    let clients = ClientApp::start().await;
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python");
+    let printed = clients.run_python(environment, &scripts.join(script)).await;
+    let run: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    assert_eq!(run["tools"], json!(["createTodo", "readTodos"]));
+    assert_eq!(run["result"]["todos"][0]["title"], "Water the basil");
+    assert_eq!(run["answer"], "Water the basil.");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pydantic_ai_uses_the_tools() {
+    check_python_agent("mcp", "pydantic_recipe.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn langchain_uses_the_tools() {
+    check_python_agent("langchain", "langchain_recipe.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_inspector_runs_as_the_page_says() {
+    let clients = ClientApp::start().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    install_npx(folder.path());
+    let mut shell = Command::new("sh");
+    let path = std::env::var("PATH").unwrap_or_default();
+    shell
+        .args(["-e".as_ref(), recipes().join("mcp-inspector.sh").as_os_str()])
+        .env("PATH", format!("{}:{path}", folder.path().display()))
+        .env("HOME", folder.path());
+    clients.set_variables(&mut shell).await;
+    let printed = run_program(&mut shell).await;
+    let mut answers = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
+    let listed = answers.next().expect("a list").expect("JSON");
+    assert_eq!(listed["tools"][0]["name"], "createTodo", "{listed}");
+    let called = answers.next().expect("a result").expect("JSON");
+    assert_eq!(called["structuredContent"]["todo"]["title"], "Repot the basil", "{called}");
+}
+
+/// Creates a program `npx` that runs the installed inspector, whose package is its first argument.
+fn install_npx(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let inspector = npm_folder("conformance").join(INSPECTOR);
+    let script =
+        format!("#!/bin/sh\nshift\nexec '{}' '{}' \"$@\"\n", node_path().display(), inspector.display());
+    let npx = folder.join("npx");
+    fs::write(&npx, script).expect("it is written");
+    fs::set_permissions(&npx, fs::Permissions::from_mode(0o755)).expect("it may be run");
+}
+
+#[test]
+fn the_page_quotes_the_recipes() {
+    let page = include_str!("../docs/clients.md");
+    let mut quoted: Vec<(&str, &str)> =
+        page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
+    // Commands that prepare something; all other blocks are recipes.
+    quoted.retain(|(language, _)| *language != "console");
+    let mut files = 0;
+    for file in fs::read_dir(recipes()).expect("the folder is there") {
+        let path = file.expect("a file").path();
+        let recipe = fs::read_to_string(&path).expect("text");
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        let place = quoted.iter().position(|(_, block)| *block == recipe);
+        quoted.remove(place.unwrap_or_else(|| panic!("docs/clients.md does not quote {name}:\n{recipe}")));
+        assert!(page.contains(&format!("(../examples/clients/{name})")), "docs/clients.md links {name}");
+        files += 1;
+    }
+    assert!(files >= 9, "recipes are missing");
+    assert_eq!(quoted, [], "docs/clients.md shows code that is no file of examples/clients");
+}
+
 fn workspace(base_url: &str) -> Value {
-    let agents = ["text", "tools", "error", "slow"].map(|id| {
+    let models =
+        [("text", "text"), ("tools", "tools"), ("error", "error"), ("slow", "slow"), ("guide", "tools")];
+    let agents = models.map(|(id, model)| {
         json!({
             "id": id, "name": id, "ownerId": "u1", "companyId": "c1",
-            "content": {"systemPrompt": "Be brief.", "mcpPreset": ["readTodos"]},
+            "content": {"systemPrompt": "Be brief.", "mcpPreset": ["createTodo", "readTodos"],
+                "widgetTools": ["readTodos"]},
             "children": [{"name": "EmbeddedAI", "content":
-                {"provider": "openai", "model": id, "baseUrl": base_url, "apiKey": "key"}}]
+                {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "key"}}]
         })
     });
-    json!({
-        "users": [{"id": "u1", "companyId": "c1"}],
-        "agents": agents,
-        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine",
-            "todos": [{"id": "t1", "title": "Water the basil", "done": false}]}]
-    })
+    let lists = ["l1", "garden"].map(|id| {
+        json!({"id": id, "ownerId": "u1", "companyId": "c1", "name": "Mine",
+            "todos": [{"id": "t1", "title": "Water the basil", "done": false}]})
+    });
+    json!({"users": [{"id": "u1", "companyId": "c1"}], "agents": agents, "todoLists": lists})
 }

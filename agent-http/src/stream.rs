@@ -1,10 +1,11 @@
-//! Event streams as HTTP responses in four formats.
+//! Event streams as HTTP responses in five formats.
 //!
 //! | [`Framing`] | body |
 //! |---|---|
 //! | `Ndjson` | one AG-UI event per line |
 //! | `Sse` | the same events as `data:` frames, numbered from 0 by `id:` |
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
+//! | `N8n` | the text as the lines of n8n's chat widget |
 //! | `Json` | one object after the end of the run: its text, tool calls and usage |
 //!
 //! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
@@ -27,6 +28,7 @@ mod body;
 mod collect;
 mod encode;
 mod json;
+mod n8n;
 mod negotiate;
 mod ui_message;
 mod watch;
@@ -83,6 +85,7 @@ pub async fn into_response(
         Framing::Ndjson => Encoder::ndjson(writer),
         Framing::Sse => Encoder::sse(writer),
         Framing::UiMessage => Encoder::ui_message(),
+        Framing::N8n => Encoder::N8n,
         Framing::Json => {
             let collected = collect(events, limits.max_collected_bytes).await?;
             return Ok(build_response(framing, StreamBody::complete(collected.to_json())));

@@ -54,8 +54,13 @@ struct Case {
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let framing =
-        prop::sample::select(vec![Framing::Ndjson, Framing::Sse, Framing::UiMessage, Framing::Json]);
+    let framing = prop::sample::select(vec![
+        Framing::Ndjson,
+        Framing::Sse,
+        Framing::UiMessage,
+        Framing::N8n,
+        Framing::Json,
+    ]);
     (answers::answers(), framing, options(), 0..3_usize)
         .prop_map(|(answer, framing, options, extra_polls)| Case { answer, framing, options, extra_polls })
 }

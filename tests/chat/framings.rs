@@ -38,6 +38,7 @@ async fn the_query_or_the_accept_header_chooses() {
         ("?format=sse", None, SSE),
         ("?format=sse", Some("text/html"), SSE),
         ("?format=ui-message", Some(JSON), SSE),
+        ("?format=n8n", Some("text/plain"), "text/plain; charset=utf-8"),
         ("?format=json", None, JSON),
     ];
     let vendor = Vendor::start().await;
@@ -196,6 +197,7 @@ async fn each_event_comes_as_soon_as_it_is_there() {
         ("ndjson", r#""delta":"first"}"#),
         ("sse", r#""delta":"first"}"#),
         ("ui-message", r#""delta":"first"}"#),
+        ("n8n", r#""content":"first""#),
     ] {
         let mut response = ask(&app, &format!("?format={format}"), None).await;
         let mut body = String::new();

@@ -1,125 +1,130 @@
-// The AI SDK's chat, of which `useChat` is a thin cover, over its UI message stream.
+// The AI SDK's chat, of which `useChat` is a thin cover, over its UI message stream, in the current version and the one
+// before.
 
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { AbstractChat, DefaultChatTransport } from 'ai';
+import { describe, test } from 'node:test';
+import * as current from 'ai';
+import * as previous from 'ai-6';
 import { agents, assertDropped, assertOpen, assertProblem, authorization, chatUrl, mark, text } from './setting.js';
 
-/** A chat whose state is a plain object instead of a user interface's. */
-class Chat extends AbstractChat {
-  constructor(options) {
-    super({
-      ...options,
-      state: {
-        status: 'ready',
-        error: undefined,
-        messages: [],
-        pushMessage(message) {
-          this.messages.push(message);
-        },
-        popMessage() {
-          this.messages.pop();
-        },
-        replaceMessage(place, message) {
-          this.messages[place] = message;
-        },
-        snapshot: structuredClone,
-      },
-    });
-  }
-}
-
-function chat(agentId, { headers = authorization, parameters = { format: 'ui-message' }, ...options } = {}) {
-  const seen = { data: [], finish: undefined };
-  seen.chat = new Chat({
-    transport: new DefaultChatTransport({ api: chatUrl(agentId, parameters), headers }),
-    onData: (part) => seen.data.push(part),
-    onFinish: (finish) => (seen.finish = finish),
-    ...options,
-  });
-  return seen;
-}
+/** State of a chat as a plain object instead of a user interface's. */
+const state = () => ({
+  status: 'ready',
+  error: undefined,
+  messages: [],
+  pushMessage(message) {
+    this.messages.push(message);
+  },
+  popMessage() {
+    this.messages.pop();
+  },
+  replaceMessage(place, message) {
+    this.messages[place] = message;
+  },
+  snapshot: structuredClone,
+});
 
 const ask = ({ chat }, text = 'Hello') => chat.sendMessage({ text });
 const parts = ({ chat }, type) => chat.lastMessage.parts.filter((part) => part.type === type);
 const texts = (seen) => parts(seen, 'text').map((part) => part.text);
 
-test('text', async () => {
-  const seen = chat(agents.text);
-  await ask(seen);
-  assert.equal(seen.chat.error, undefined);
-  assert.equal(seen.chat.status, 'ready');
-  assert.equal(seen.chat.lastMessage.role, 'assistant');
-  assert.deepEqual(texts(seen), [text]);
-  assert.ok(parts(seen, 'text').every(({ state }) => state === 'done'));
-  assert.equal(seen.finish.finishReason, 'stop');
-  const { threadId, runId, usage } = seen.chat.lastMessage.metadata;
-  assert.deepEqual([typeof threadId, runId], ['string', seen.chat.lastMessage.id]);
-  assert.deepEqual([usage[0].inputTokens, usage[0].outputTokens], [7, 4]);
-});
-
-test('what was sent to the model is announced as data, and stays out of the history', async () => {
-  const seen = chat(agents.text);
-  await ask(seen);
-  assert.deepEqual(seen.data.map(({ type }) => type).filter((type) => type === 'data-agent-prompt').length, 1);
-  assert.deepEqual(parts(seen, 'data-agent-prompt'), []);
-});
-
-test('a tool is called and has answered', async () => {
-  const called = [];
-  const seen = chat(agents.tools, { onToolCall: ({ toolCall }) => void called.push(toolCall) });
-  await ask(seen);
-  assert.equal(seen.chat.error, undefined);
-  const calls = parts(seen, 'tool-readTodos');
-  assert.deepEqual(calls.map(({ state, input }) => [state, input]), [['output-available', {}]]);
-  assert.notEqual(calls[0].output, undefined);
-  assert.deepEqual(called.map(({ toolName }) => toolName), ['readTodos']);
-  assert.deepEqual(texts(seen), ['Let me look.', 'I have looked.']);
-});
-
-test('a chat goes on with the history that its client holds', async () => {
-  const seen = chat(agents.tools);
-  await ask(seen);
-  await ask(seen);
-  assert.equal(seen.chat.error, undefined);
-  assert.deepEqual(seen.chat.messages.map(({ role }) => role), ['user', 'assistant', 'user', 'assistant']);
-  assert.deepEqual(texts(seen), ['I have looked.']);
-});
-
-test('an error inside the stream', async () => {
-  const seen = chat(agents.error);
-  await ask(seen);
-  assert.equal(seen.chat.status, 'error');
-  assert.ok(seen.chat.error.message.length > 0);
-  assert.ok(!seen.chat.error.message.includes('vendor-detail'));
-  assert.deepEqual(texts(seen), ['Half an']);
-});
-
-test('an error instead of a stream', async () => {
-  const cases = [
-    [agents.text, { headers: {} }, 401, 'UNAUTHENTICATED'],
-    ['nobody', {}, 404, 'NOT_FOUND'],
-    [agents.text, { parameters: { format: 'xml' } }, 400, 'INVALID_REQUEST'],
-  ];
-  for (const [agentId, options, status, code] of cases) {
-    const seen = chat(agentId, options);
-    await ask(seen);
-    assert.equal(seen.chat.status, 'error');
-    assertProblem(seen.chat.error.message, status, code);
+for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({ 7: current, 6: previous })) {
+  class Chat extends AbstractChat {
+    constructor(options) {
+      super({ ...options, state: state() });
+    }
   }
-});
 
-test('a client that stops stops the model', { timeout: 20_000 }, async () => {
-  const message = mark();
-  const seen = chat(agents.slow);
-  const asked = ask(seen, message);
-  while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {
-    assert.equal(seen.chat.error, undefined);
-    await new Promise(setImmediate);
+  function chat(agentId, { headers = authorization, parameters = { format: 'ui-message' }, ...options } = {}) {
+    const seen = { data: [], finish: undefined };
+    seen.chat = new Chat({
+      transport: new DefaultChatTransport({ api: chatUrl(agentId, parameters), headers }),
+      onData: (part) => seen.data.push(part),
+      onFinish: (finish) => (seen.finish = finish),
+      ...options,
+    });
+    return seen;
   }
-  await assertOpen(message);
-  await seen.chat.stop();
-  await asked;
-  assert.equal(seen.finish.isAbort, true);
-  await assertDropped(message);
-});
+
+  describe(`ai ${version}`, () => {
+    test('text', async () => {
+      const seen = chat(agents.text);
+      await ask(seen);
+      assert.equal(seen.chat.error, undefined);
+      assert.equal(seen.chat.status, 'ready');
+      assert.equal(seen.chat.lastMessage.role, 'assistant');
+      assert.deepEqual(texts(seen), [text]);
+      assert.ok(parts(seen, 'text').every(({ state }) => state === 'done'));
+      assert.equal(seen.finish.finishReason, 'stop');
+      const { threadId, runId, usage } = seen.chat.lastMessage.metadata;
+      assert.deepEqual([typeof threadId, runId], ['string', seen.chat.lastMessage.id]);
+      assert.deepEqual([usage[0].inputTokens, usage[0].outputTokens], [7, 4]);
+    });
+
+    test('what was sent to the model is announced as data, and stays out of the history', async () => {
+      const seen = chat(agents.text);
+      await ask(seen);
+      assert.deepEqual(seen.data.map(({ type }) => type).filter((type) => type === 'data-agent-prompt').length, 1);
+      assert.deepEqual(parts(seen, 'data-agent-prompt'), []);
+    });
+
+    test('a tool is called and has answered', async () => {
+      const called = [];
+      const seen = chat(agents.tools, { onToolCall: ({ toolCall }) => void called.push(toolCall) });
+      await ask(seen);
+      assert.equal(seen.chat.error, undefined);
+      const calls = parts(seen, 'tool-readTodos');
+      assert.deepEqual(calls.map(({ state, input }) => [state, input]), [['output-available', {}]]);
+      assert.notEqual(calls[0].output, undefined);
+      assert.deepEqual(called.map(({ toolName }) => toolName), ['readTodos']);
+      assert.deepEqual(texts(seen), ['Let me look.', 'I have looked.']);
+    });
+
+    test('a chat goes on with the history that its client holds', async () => {
+      const seen = chat(agents.tools);
+      await ask(seen);
+      await ask(seen);
+      assert.equal(seen.chat.error, undefined);
+      assert.deepEqual(seen.chat.messages.map(({ role }) => role), ['user', 'assistant', 'user', 'assistant']);
+      assert.deepEqual(texts(seen), ['I have looked.']);
+    });
+
+    test('an error inside the stream', async () => {
+      const seen = chat(agents.error);
+      await ask(seen);
+      assert.equal(seen.chat.status, 'error');
+      assert.ok(seen.chat.error.message.length > 0);
+      assert.ok(!seen.chat.error.message.includes('vendor-detail'));
+      assert.deepEqual(texts(seen), ['Half an']);
+    });
+
+    test('an error instead of a stream', async () => {
+      const cases = [
+        [agents.text, { headers: {} }, 401, 'UNAUTHENTICATED'],
+        ['nobody', {}, 404, 'NOT_FOUND'],
+        [agents.text, { parameters: { format: 'xml' } }, 400, 'INVALID_REQUEST'],
+      ];
+      for (const [agentId, options, status, code] of cases) {
+        const seen = chat(agentId, options);
+        await ask(seen);
+        assert.equal(seen.chat.status, 'error');
+        assertProblem(seen.chat.error.message, status, code);
+      }
+    });
+
+    test('a client that stops stops the model', { timeout: 20_000 }, async () => {
+      const message = mark();
+      const seen = chat(agents.slow);
+      const asked = ask(seen, message);
+      while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {
+        assert.equal(seen.chat.error, undefined);
+        await new Promise(setImmediate);
+      }
+      await assertOpen(message);
+      await seen.chat.stop();
+      await asked;
+      assert.equal(seen.finish.isAbort, true);
+      await assertDropped(message);
+    });
+  });
+}

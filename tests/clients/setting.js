@@ -4,6 +4,11 @@
 //   TOKEN               a session token whose company owns the agents
 //   VENDOR_CONTROL_URL  the fake vendor's control address, see below
 //   TODO_LIST           the id of a todo list of the token's user
+//   AGENTD_URL, AGENTD_TOKEN
+//                       the same address and token, by the names that the recipes in examples/clients read. Their
+//                       agent is `guide`, which answers as `tools` does, and their todo list `garden`
+//   WIDGET_TOKEN_GUIDE, WIDGET_TOKEN_ERROR
+//                       widget tokens of the agents `guide` and `error` for the origin http://shop.example
 //   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW
 //                       the agents' ids; by default `text`, `tools`, `error`, `slow`
 //
@@ -42,6 +47,9 @@ export const agents = {
 };
 export const authorization = { Authorization: `Bearer ${token}` };
 export const text = 'Hello from the model.';
+
+export const agentdUrl = required('AGENTD_URL');
+export const widgetTokens = { guide: required('WIDGET_TOKEN_GUIDE'), error: required('WIDGET_TOKEN_ERROR') };
 
 const base = required('BASE_URL');
 const control = required('VENDOR_CONTROL_URL');

@@ -8,8 +8,8 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::conformance::{node_path, suite_dir};
 use super::world::{McpTestConfig, McpTestServer};
+use crate::support::packages::{INSPECTOR, node_path, npm_folder};
 
 /// Time limit for a client, far above its duration, so that a hanging client does not hang the tests.
 const MCP_CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -17,12 +17,15 @@ const MCP_CLIENT_TIMEOUT: Duration = Duration::from_secs(120);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_inspector_lists_and_calls() {
     let world = McpTestServer::start(McpTestConfig::default()).await;
+    // The inspector stores its state in the home directory.
+    let home = tempfile::tempdir().expect("a folder");
     let inspect = async |more: &[&str]| -> Value {
         let inspector = Command::new(node_path())
-            .arg("node_modules/@modelcontextprotocol/inspector/cli/build/cli.js")
+            .arg(INSPECTOR)
             .args(["--cli", &world.url("?token=ada"), "--transport", "http"])
             .args(more)
-            .current_dir(suite_dir())
+            .env("HOME", home.path())
+            .current_dir(npm_folder("conformance"))
             .kill_on_drop(true)
             .output();
         let output = timeout(MCP_CLIENT_TIMEOUT, inspector)
@@ -50,7 +53,7 @@ async fn mcp_remote_lists_and_calls() {
         .args(["node_modules/mcp-remote/dist/proxy.js", &world.url("?token=ada")])
         .args(["--allow-http", "--transport", "http-only"])
         .env("MCP_REMOTE_CONFIG_DIR", &home)
-        .current_dir(suite_dir())
+        .current_dir(npm_folder("conformance"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

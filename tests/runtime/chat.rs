@@ -251,6 +251,7 @@ async fn the_framings_are_the_application_s() {
         ("", "application/x-ndjson"),
         ("?format=sse", "text/event-stream"),
         ("?format=ui-message", "text/event-stream"),
+        ("?format=n8n", "text/plain; charset=utf-8"),
         ("?format=json", "application/json"),
     ] {
         let asked = runtime.request("POST", &format!("/chat{query}")).json(&body).send().await;

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 #[allow(dead_code)]
 pub mod cluster;
 pub mod control;
+pub mod packages;
 pub mod process;
 pub mod schemathesis;
 pub mod server;

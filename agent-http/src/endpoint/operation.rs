@@ -96,13 +96,13 @@ impl Operation {
 
     /// Adds the event stream responses of a run.
     pub(crate) fn run_responses(self) -> Self {
-        let format = json!({"type": "string", "enum": ["ndjson", "sse", "ui-message", "json"]});
+        let format = json!({"type": "string", "enum": ["ndjson", "sse", "ui-message", "n8n", "json"]});
         let lines = json!({"schema": {"type": "string"}});
         let output = json!({"schema": {"type": "object", "required": ["threadId", "runId", "output"], "properties": {
             "threadId": {"type": "string"}, "runId": {"type": "string"}, "output": {"type": "string"},
             "toolCalls": {"type": "array"}, "usage": {"type": "array"}, "finishReason": {"type": "string"}}}});
-        let content =
-            json!({"application/x-ndjson": lines, "text/event-stream": lines, "application/json": output});
+        let content = json!({"application/x-ndjson": lines, "text/event-stream": lines, "text/plain": lines,
+            "application/json": output});
         self.parameter(
             "query",
             "format",

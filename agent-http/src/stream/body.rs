@@ -75,8 +75,11 @@ impl Body for StreamBody {
                     if buffer.capacity() == 0 {
                         buffer.reserve_exact(batch.buffer_capacity());
                     }
+                    let encoded_bytes = buffer.len();
                     encoder.encode(&event, buffer);
-                    match batch.after_event(event.delta().is_some()) {
+                    // Some formats leave out events; an empty frame would end the body.
+                    let is_delta = event.delta().is_some() && buffer.len() > encoded_bytes;
+                    match batch.after_event(is_delta) {
                         FrameStep::Continue => {}
                         FrameStep::Flush => break,
                         FrameStep::Yield => {

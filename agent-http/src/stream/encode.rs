@@ -4,6 +4,7 @@ use agent_client::relay::EventWriter;
 use agent_core::event::Event;
 
 use super::json::write_json;
+use super::n8n;
 use super::ui_message::UiMessageEncoder;
 
 /// Encoder of one run's events in one format.
@@ -15,6 +16,8 @@ pub(super) enum Encoder {
     Sse { next: u64, events: EventWriter },
     /// The AI SDK's chunks. Boxed, as the other variants have almost no state.
     UiMessage(Box<UiMessageEncoder>),
+    /// The lines of n8n's chat widget.
+    N8n,
 }
 
 impl Encoder {
@@ -46,6 +49,7 @@ impl Encoder {
                 out.extend_from_slice(b"\n\n");
             }
             Self::UiMessage(chunks) => chunks.encode(event, out),
+            Self::N8n => n8n::write_line(event, out),
         }
     }
 

@@ -17,6 +17,8 @@ pub enum Framing {
     Sse,
     /// The AI SDK's UI message stream, version 1. Selected by `format` only.
     UiMessage,
+    /// The text as the lines that n8n's chat widget reads. Selected by `format` only.
+    N8n,
     /// One object after the end of the run.
     Json,
 }
@@ -27,6 +29,8 @@ impl Framing {
         match self {
             Self::Ndjson => "application/x-ndjson",
             Self::Sse | Self::UiMessage => "text/event-stream",
+            // The media type that the widget asks for.
+            Self::N8n => "text/plain; charset=utf-8",
             Self::Json => "application/json",
         }
     }
@@ -37,6 +41,7 @@ impl Framing {
             "ndjson" => Some(Self::Ndjson),
             "sse" => Some(Self::Sse),
             "ui-message" => Some(Self::UiMessage),
+            "n8n" => Some(Self::N8n),
             "json" => Some(Self::Json),
             _ => None,
         }
@@ -53,7 +58,7 @@ pub enum NegotiationError {
     )]
     NotAcceptable,
     /// `format` is unknown: 400 `INVALID_REQUEST`.
-    #[error("unknown format; supported are ndjson, sse, ui-message and json")]
+    #[error("unknown format; supported are ndjson, sse, ui-message, n8n and json")]
     UnknownFormat,
 }
 
@@ -240,6 +245,7 @@ mod tests {
             ("ndjson", Ok(Framing::Ndjson)),
             ("sse", Ok(Framing::Sse)),
             ("ui-message", Ok(Framing::UiMessage)),
+            ("n8n", Ok(Framing::N8n)),
             ("json", Ok(Framing::Json)),
             ("", Err(NegotiationError::UnknownFormat)),
             ("SSE", Err(NegotiationError::UnknownFormat)),

@@ -319,6 +319,60 @@ async fn a_cancelled_run_is_an_aborted_ui_message() {
 }
 
 #[tokio::test]
+async fn lines_look_like_n8ns() {
+    let mut events =
+        vec![started(), Event::Custom { name: "agent.prompt".into(), value: json!({}) }, step("a")];
+    events.extend(thought("think", "Hm"));
+    events.extend([text("m"), piece("m", "Let\n"), piece("m", "me \"look\""), text_over("m")]);
+    events.extend([call("c", "x"), arguments("c", "{}"), call_over("c"), result("c", "21", false)]);
+    events.extend([step_over("a"), text("n"), piece("n", "21"), text_over("n"), finished(None, None)]);
+    check(
+        Framing::N8n,
+        events,
+        expect![[r#"
+        {"type":"begin","metadata":{"nodeId":"m"}}
+        {"type":"item","content":"Let\n","metadata":{"nodeId":"m"}}
+        {"type":"item","content":"me \"look\"","metadata":{"nodeId":"m"}}
+        {"type":"end","metadata":{"nodeId":"m"}}
+        {"type":"begin","metadata":{"nodeId":"n"}}
+        {"type":"item","content":"21","metadata":{"nodeId":"n"}}
+        {"type":"end","metadata":{"nodeId":"n"}}
+    "#]],
+    )
+    .await;
+    check(
+        Framing::N8n,
+        failed(),
+        expect![[r#"
+        {"type":"begin","metadata":{"nodeId":"m"}}
+        {"type":"item","content":"So","metadata":{"nodeId":"m"}}
+        {"type":"error","content":"the vendor is away"}
+    "#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_event_that_a_format_leaves_out_does_not_end_the_body() {
+    let mut events =
+        vec![started(), call("c", "x"), arguments("c", ""), arguments("c", "{}"), call_over("c")];
+    events.extend(thought("think", "Hm"));
+    events.extend([text("m"), piece("m", "Hi"), text_over("m"), finished(None, None)]);
+    for framing in [Framing::Ndjson, Framing::Sse, Framing::UiMessage, Framing::N8n] {
+        let ready = answer(framing, events.clone()).await.into_body();
+        assert!(ready.contains("Hi"), "{framing:?}: {ready}");
+        let paced = stream::iter(events.clone()).then(|event| async {
+            tokio::task::yield_now().await;
+            Ok(event.into())
+        });
+        let paced = EventStream::new(run(), Box::pin(paced));
+        let response = into_response(framing, paced, &StreamLimits::default()).await.expect("it succeeds");
+        let body = response.into_body().collect().await.expect("the body is infallible").to_bytes();
+        assert_eq!(String::from_utf8_lossy(&body), ready, "{framing:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_text_that_goes_on_after_its_step_is_opened_anew() {
     let events = vec![
         started(),
@@ -446,6 +500,7 @@ async fn headers_say_what_the_body_is() {
         (Framing::Ndjson, "application/x-ndjson", Some("no"), None),
         (Framing::Sse, "text/event-stream", Some("no"), None),
         (Framing::UiMessage, "text/event-stream", Some("no"), Some("v1")),
+        (Framing::N8n, "text/plain; charset=utf-8", Some("no"), None),
         (Framing::Json, "application/json", None, None),
     ];
     for (framing, content_type, buffering, version) in cases {
