@@ -491,7 +491,7 @@ async fn one_object_is_bounded() {
     let limits = StreamLimits { max_collected_bytes: 10, ..StreamLimits::default() };
     let events = vec![text("m"), piece("m", "12345"), piece("m", "123456")];
     let failure = into_response(Framing::Json, source(events), &limits).await.expect_err("it is too long");
-    assert_eq!(failure.kind(), AgentErrorKind::Failed);
+    assert_eq!(failure.kind(), AgentErrorKind::OutputTooLarge);
 }
 
 #[tokio::test]

@@ -66,17 +66,19 @@ fn seen(server: &LoopbackServer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn the_operators_key_goes_to_the_operators_origin_alone() {
+async fn the_operators_key_goes_to_the_operators_url_alone() {
     // Settings' base URL, settings' key; request seen by the operator's server, and by another server.
     type Case<'a> = (&'a str, Option<&'a str>, Option<&'a str>, Option<&'a str>);
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 14] = [
         ("-", None, Some("/v1/chat/completions Bearer sk-op"), None),
         ("-", Some(""), Some("/v1/chat/completions Bearer sk-op"), None),
         ("-", Some("sk-role"), Some("/v1/chat/completions Bearer sk-role"), None),
         ("", None, Some("/v1/chat/completions Bearer sk-op"), None),
         (" ", Some("sk-role"), Some("/v1/chat/completions Bearer sk-role"), None),
         ("http://OWN/v1/", None, Some("/v1/chat/completions Bearer sk-op"), None),
-        (" http://OWN/v2 ", None, Some("/v2/chat/completions Bearer sk-op"), None),
+        (" http://OWN/v1/eu ", None, Some("/v1/eu/chat/completions Bearer sk-op"), None),
+        // Another path of the same origin may be another party's.
+        ("http://OWN/v2", None, Some("/v2/chat/completions -"), None),
         ("HTTP://OWN", Some("sk-role"), Some("/chat/completions Bearer sk-role"), None),
         ("http://OTHER/v1", None, None, Some("/v1/chat/completions -")),
         ("http://OTHER/v1", Some(""), None, Some("/v1/chat/completions -")),
@@ -174,7 +176,8 @@ fn what_is_missing_or_unreadable_is_named() {
     let keyless = vendor(&own, None, "");
     let missing = Some((AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured".to_owned()));
     assert_eq!(refused(&keyless, None, None), missing);
-    assert_eq!(refused(&keyless, Some("https://api.example.com/v2"), None), missing);
+    assert_eq!(refused(&keyless, Some("https://api.example.com/v1/eu"), None), missing);
+    assert_eq!(refused(&keyless, Some("https://api.example.com/v2"), None), None);
     assert_eq!(refused(&keyless, None, Some(&Secret::new(""))), missing);
     assert_eq!(refused(&keyless, None, Some(&key)), None);
     assert_eq!(refused(&keyless, Some("https://other.example.com"), None), None);

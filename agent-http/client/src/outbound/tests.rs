@@ -462,8 +462,8 @@ async fn reads_no_more_than_the_limit() {
         ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n0\r\ntrailer: x\r\n\r\n", 9, Ok("four")),
         ("content-length: 0\r\n\r\n", 0, Ok("")),
         // Refused by its `Content-Length`: no body is sent.
-        ("content-length: 5\r\n\r\n", 4, Err(AgentErrorKind::Failed)),
-        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(AgentErrorKind::Failed)),
+        ("content-length: 5\r\n\r\n", 4, Err(AgentErrorKind::OutputTooLarge)),
+        ("transfer-encoding: chunked\r\n\r\n4\r\nfour\r\n1\r\n!\r\n", 4, Err(AgentErrorKind::OutputTooLarge)),
         ("content-length: 5\r\n\r\nfour", 5, Err(AgentErrorKind::Timeout)),
     ];
     for (answer, limit, expected) in cases {

@@ -194,7 +194,8 @@ async fn the_runtimes_secret_goes_to_the_operators_runtime_alone() {
             let text = text.replace("OWN", own.url.authority()).replace("OTHER", other.url.authority());
             text.replace("PORT", &port)
         };
-        let backend = backend(Some((&own.url, has_secret.then_some("s3cret"))), "127.0.0.1, localhost");
+        let runtime = own.url.join("/").expect("a URL");
+        let backend = backend(Some((&runtime, has_secret.then_some("s3cret"))), "127.0.0.1, localhost");
         let events = run(&backend, at(&fill(address))).await.expect("a run");
         assert!(matches!(events.last(), Some(Event::RunFinished { .. })), "{address}: {events:?}");
         assert_eq!(seen(&own), own_sees.map(fill).as_slice(), "{address}");

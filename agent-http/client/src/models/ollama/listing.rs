@@ -149,12 +149,12 @@ mod tests {
             ("200 OK", "{\"models\":null}"),
             ("200 OK", "{\"models\":[{}]}"),
             ("200 OK", ""),
-            ("200 OK", &long),
             ("404 Not Found", "{\"models\":[]}"),
         ];
         for (status, body) in cases {
             assert_eq!(listed(status, body).await, Err(AgentErrorKind::Failed));
         }
+        assert_eq!(listed("200 OK", &long).await, Err(AgentErrorKind::OutputTooLarge));
         let silent = chunked_response("200 OK", "application/json", b"{\"models\":[", 64, false);
         for (answer, then) in [(silent, AfterResponse::Hold), (Vec::new(), AfterResponse::Hold)] {
             let server = LoopbackServer::respond_with(answer, then).await;

@@ -289,7 +289,7 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
     let cases = [
         (chunked_response("200 OK", NDJSON, long.as_bytes(), 64 << 10, true), "fails Failed"),
         (chunked_response("200 OK", NDJSON, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
-        (piece(&" ".repeat(5 << 20)), "refused Failed"),
+        (piece(&" ".repeat(5 << 20)), "refused OutputTooLarge"),
     ];
     for (answer, expected) in cases {
         let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
