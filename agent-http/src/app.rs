@@ -10,6 +10,7 @@ mod credential;
 mod cron;
 mod debug;
 mod documents;
+mod due;
 mod endpoints;
 mod mcp;
 mod ownership;

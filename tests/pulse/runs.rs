@@ -10,6 +10,7 @@ use agent_core::tool::{
 use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::serve;
 use agent_http::shutdown::Shutdown;
+use agent_platform::local_pulse::LocalPulse;
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
@@ -108,6 +109,7 @@ async fn app_with(stores: &Stores, pulse_url: &str, tool: FollowUpTool) -> Socke
     let outbound = OutboundClient::new(OutboundConfig::default()).expect("a client");
     app.pulse = SchedulerLink::new(SchedulerLinkConfig {
         client: Some(Arc::new(PulseClient::new(outbound, url.clone(), secret.clone()))),
+        local: Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(agent_core::clock::SystemClock))),
         url: Some(url),
         secret: Some(secret),
         secret_previous: None,

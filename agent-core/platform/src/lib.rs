@@ -11,6 +11,7 @@ pub mod ids;
 pub mod json;
 pub mod jwt;
 pub mod layers;
+pub mod local_pulse;
 pub mod memory;
 pub mod messenger;
 pub mod occurrence;

@@ -31,6 +31,7 @@ use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::layers::{CallerLayer, CouncilLayer, DocumentsLayer, MemoryLayer};
+use agent_platform::local_pulse::LocalPulse;
 use agent_platform::messenger::Messenger;
 use agent_platform::pulse::Pulse;
 use agent_platform::token::Tokens;
@@ -60,7 +61,10 @@ pub fn application(
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let pulse = pulse_client(&config.pulse, &outbound);
-    let reach = ToolServices { messenger: messenger(config, &outbound), pulse: pulse.clone() };
+    let local_jobs = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock)));
+    // Without a scheduler, jobs are stored here if `GET /api/cron` can run them.
+    let fallback = config.pulse.cron_secret.is_some().then(|| local_jobs.clone() as Arc<dyn Pulse>);
+    let reach = ToolServices { messenger: messenger(config, &outbound), pulse: pulse.clone().or(fallback) };
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
@@ -71,6 +75,7 @@ pub fn application(
             secret: config.pulse.secret.clone(),
             secret_previous: config.pulse.secret_previous.clone(),
             client: pulse,
+            local: local_jobs,
             public_url: public_url.clone(),
             cron_secret: config.pulse.cron_secret.clone(),
             deadline: config.pulse.deadline,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::ownership::{AGENTS_TAG, check_owner, load_in_company, load_owned};
+use super::pulse::sync::withdraw_jobs;
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
 use super::{App, assignments, tokens};
 use crate::endpoint::{Operation, Params, Schemas};
@@ -120,6 +121,8 @@ impl Resource for Agents {
         let now = now.ok_or_else(|| {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
+        let role = &now.value;
+        withdraw_jobs(&self.app, &role.company_id, &role.id, Some(role)).await?;
         Ok(now.into())
     }
 
@@ -138,10 +141,12 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens and deletes its assignments.
+    /// Revokes the agent's tokens, deletes its assignments and cancels its jobs.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
-        tokens::revoke_all(&self.app, &self.principal.company_id, &id.into()).await?;
-        assignments::delete_all(&self.app, &self.principal.company_id, &id.into()).await
+        let company_id = &self.principal.company_id;
+        tokens::revoke_all(&self.app, company_id, &id.into()).await?;
+        assignments::delete_all(&self.app, company_id, &id.into()).await?;
+        withdraw_jobs(&self.app, company_id, &id.into(), None).await
     }
 
     /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
