@@ -143,9 +143,15 @@ pub(crate) fn pending_calls(
     let here = |job: &&AssignedJob| target.holds(job);
     let known = before.and_then(|told| Some((told, told.job.as_ref().filter(here)?)));
     let suspensions = before.map_or(0, |told| told.suspensions);
+    // A one-off job that has run elsewhere is not run again here.
+    let is_over = before.zip(after).is_some_and(|(told, (new, version))| {
+        let has_run = |job: &AssignedJob| !target.holds(job) && job.occurrence.is_none();
+        told.version == version && new.schedule.execute_at.is_some() && told.job.as_ref().is_some_and(has_run)
+    });
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
     match (known, wanted) {
         (None, None) => Vec::new(),
+        (None, Some(_)) if is_over => Vec::new(),
         (Some((told, _)), None) => vec![SchedulerCall::CancelAll { scope: told.assignment.scope() }],
         (None, Some((new, version))) => {
             vec![SchedulerCall::Schedule(Box::new(new.request(version, suspensions)))]

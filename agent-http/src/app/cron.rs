@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use agent_jobs::job::{Delivery, JobFilter, JobOrder, JobState, JobView};
 use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
+use agent_platform::local_pulse::is_local_job;
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
@@ -180,7 +181,7 @@ async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, Sto
 
 fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
     let told = link.told?;
-    let job = told.job.filter(|job| job.execute_at <= now)?;
+    let job = told.job.filter(|job| job.execute_at <= now && !is_local_job(&job.job_id))?;
     Some(Delivery {
         payload: told.assignment.payload().into(),
         job_id: job.job_id,
@@ -202,4 +203,54 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
             schemas.schema_for::<CronStatus>(),
         )
         .problems(&[Code::InvalidRequest])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use agent_jobs::job::{Job, JobKind, JobPayload, NewJob};
+    use agent_jobs::schedule::Schedule;
+    use agent_platform::testing::MemoryPulse;
+
+    use super::super::due::CompanyRotation;
+    use super::*;
+
+    const JOBS: i64 = 2_500;
+
+    /// Creates jobs of one company that are due in the future, and then one of another that is due now.
+    async fn scheduler(now: Timestamp) -> MemoryPulse {
+        let pulse = MemoryPulse::default();
+        let payload = |company: &str| JobPayload {
+            kind: JobKind::Tool,
+            user_id: "u".into(),
+            company_id: company.into(),
+            agent_id: "a".into(),
+            tool_id: Some("createTodo".to_owned()),
+            assignment_id: None,
+            arguments: None,
+            message: None,
+            todo_list_id: None,
+            timezone: None,
+        };
+        let later = Schedule::after(now, Duration::from_secs(3600));
+        let job = |company, schedule| Job::new(NewJob::new(payload(company), schedule), now);
+        let jobs = (0..JOBS).map(|_| job("first", later.clone()));
+        let jobs = jobs.chain([job("last", Schedule::At(now))]).collect();
+        pulse.jobs().insert(jobs).await.expect("stored");
+        pulse
+    }
+
+    #[tokio::test]
+    async fn a_due_job_is_found_behind_thousands_of_others() {
+        let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
+        let pulse = scheduler(now).await;
+        let due = due_from_scheduler(&pulse, now, Instant::now() + Duration::from_secs(60)).await;
+        let due = due.expect("the scheduler answers");
+        assert_eq!(due.count, 1);
+        let chosen = CompanyRotation::default().choose(due, 1);
+        assert_eq!(chosen[0].payload.company_id.as_str(), "last");
+        let none = due_from_scheduler(&pulse, now, Instant::now()).await.expect("it is cut short");
+        assert_eq!(none.count, 0, "the time is kept");
+    }
 }

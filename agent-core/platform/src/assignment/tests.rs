@@ -83,6 +83,41 @@ fn what_the_scheduler_is_told() {
     }
 }
 
+/// What an agent may not do is treated as disabled, and comes back under another key than that of the cancelled job.
+#[test]
+fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
+    let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
+    let version = save(&records, &assignment(json!({})));
+    let sync = |can_run| {
+        let target = SyncTarget { can_run, ..HERE };
+        let company = CompanyId::from("c");
+        let synced = sync_assignment(&records, &pulse, (&company, "s"), target, Timestamp::UNIX_EPOCH);
+        ready(synced).expect("synchronized");
+        pulse.taken()
+    };
+    let key = format!("assignment:s:{version}");
+    assert_eq!(sync(true), [format!("schedule {key}")]);
+    assert_eq!(sync(false), ["cancel all of s"]);
+    assert!(sync(false).is_empty());
+    assert_eq!(sync(true), [format!("schedule {key}:1")]);
+}
+
+/// A one-off job that has run under one scheduler is not run again under the next.
+#[test]
+fn what_has_run_elsewhere_is_over() {
+    let once = || assignment(json!({"schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}}));
+    let local = |occurrence| {
+        let job = AssignedJob { job_id: "local-j".into(), occurrence, execute_at: Timestamp::UNIX_EPOCH };
+        SyncedState { assignment: once(), version: 2, suspensions: 0, job: Some(job) }
+    };
+    let cases: [(_, u64, &[&str]); 3] =
+        [(None, 2, &[]), (Some(1), 2, &["schedule assignment:s:2"]), (None, 3, &["schedule assignment:s:3"])];
+    for (occurrence, version, expected) in cases {
+        let calls = pending_calls(Some(&local(occurrence)), Some((&once(), version)), HERE);
+        assert_eq!(shown(&calls), expected, "{occurrence:?} at version {version}");
+    }
+}
+
 #[test]
 fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
     let new = assignment(json!({"userId": "v"}));

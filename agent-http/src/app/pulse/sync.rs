@@ -1,6 +1,7 @@
 //! Synchronization of assignments with the scheduler, and cancellation of jobs that an agent may no longer run.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
 
 use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId};
@@ -12,7 +13,12 @@ use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Record, RecordsExt, StoreError};
 use agent_platform::workspace::{Assignment, assignment_key, list_assignments};
 
+use tokio::time::timeout;
+
 use super::super::App;
+
+/// Time limit of cancelling the jobs that an agent may no longer run, which a change of the agent waits for.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
 pub(in crate::app) async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) {
@@ -80,8 +86,14 @@ pub(in crate::app) async fn withdraw_jobs(
     role: Option<&RoleBlock>,
 ) -> Result<(), StoreError> {
     let Ok(pulse) = app.pulse.client() else { return Ok(()) };
-    if let Err(error) = cancel_withdrawn(pulse, company_id, agent, role).await {
-        tracing::warn!(%error, %agent, "jobs of tools that the agent has lost could not be cancelled");
+    match timeout(WITHDRAW_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, %agent, "jobs of tools that the agent has lost could not be cancelled");
+        }
+        Err(_) => {
+            tracing::warn!(%agent, "jobs of tools that the agent has lost were not cancelled in time");
+        }
     }
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     loop {
