@@ -11,6 +11,7 @@ mod cron;
 mod debug;
 mod document_versions;
 mod documents;
+mod due;
 mod endpoints;
 mod mcp;
 mod memories;

@@ -68,6 +68,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Scheduler>> {
         Endpoint::post("/jobs", PulseSecret, jobs::post, jobs::describe_post),
         Endpoint::get("/jobs", PulseSecret, jobs::list, jobs::describe_list),
         Endpoint::delete("/jobs", PulseSecret, jobs::cancel_all, jobs::describe_cancel_all),
+        Endpoint::get("/jobs/count", PulseSecret, jobs::count, jobs::describe_count),
         Endpoint::get("/jobs/{id}", PulseSecret, jobs::get, jobs::describe_get),
         Endpoint::delete("/jobs/{id}", PulseSecret, jobs::cancel, jobs::describe_cancel),
         Endpoint::post("/jobs/{id}/reschedule", PulseSecret, jobs::reschedule, jobs::describe_reschedule),

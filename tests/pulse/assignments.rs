@@ -63,6 +63,53 @@ async fn an_assignment_goes_with_its_agent() {
     expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
 }
 
+/// What an agent may no longer do is cancelled, whoever has scheduled it, and not what it still may.
+#[tokio::test]
+async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
+    let bench = open(NOWHERE, &[]).await;
+    expect_json(ask(&bench.app, OWNER, "PUT", PATH, Some(&every_day("One"))).await, 201).await;
+    let turn = "/api/agents/a1/assignments/turn";
+    let morning = json!({"kind": "agent", "message": "Good morning",
+        "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    expect_json(ask(&bench.app, OWNER, "PUT", turn, Some(&morning)).await, 201).await;
+    let of_colleague = json!({"payload": {"kind": "tool", "userId": "u2", "companyId": "c1", "agentId": "a1",
+        "toolId": "createTodo"}, "delayMs": 3_600_000});
+    request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&of_colleague)).await;
+    let mut of_other = of_colleague.clone();
+    of_other["payload"]["agentId"] = "silent".into();
+    request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&of_other)).await;
+    let open =
+        async || request_scheduler(&bench.scheduler, "GET", "/jobs?companyId=c1&state=open", None).await;
+    assert_eq!(open_jobs(&open().await).len(), 4);
+
+    let sync = async |path| {
+        let found = expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
+        found["sync"].clone()
+    };
+    let role = |tools: Value| json!({"name": "Gardener", "content": {"mcpPreset": [], "tools": tools}});
+    let put = async |tools| {
+        expect_json(ask(&bench.app, OWNER, "PUT", "/api/agents/a1", Some(&role(tools))).await, 200).await
+    };
+    put(json!(["readTodos"])).await;
+    assert_eq!(sync(PATH).await, json!({"inStep": false, "problem": "the agent may not use the tool"}));
+    assert_eq!(sync(turn).await["inStep"], true, "a turn needs no tool");
+    let left = open().await;
+    let kinds: Vec<_> =
+        open_jobs(&left).iter().map(|job| (&job["payload"]["agentId"], &job["payload"]["kind"])).collect();
+    let (a1, silent, agent, tool) = (&json!("a1"), &json!("silent"), &json!("agent"), &json!("tool"));
+    assert_eq!(kinds, [(silent, tool), (a1, agent)]);
+
+    put(json!(["createTodo"])).await;
+    let again = sync(PATH).await;
+    assert_eq!(again["inStep"], true);
+    assert!(open_jobs(&open().await).iter().any(|job| job["jobId"] == again["jobId"]));
+
+    assert_eq!(ask(&bench.app, OWNER, "DELETE", "/api/agents/a1", None).await.status(), 204);
+    let left = open().await;
+    let agents: Vec<_> = open_jobs(&left).iter().map(|job| &job["payload"]["agentId"]).collect();
+    assert_eq!(agents, [silent]);
+}
+
 #[tokio::test]
 async fn what_cannot_be_saved_is_refused() {
     let (app, _) = app_without_scheduler(NOWHERE, &[]).await;

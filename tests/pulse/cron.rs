@@ -1,7 +1,14 @@
 //! Cron fallback: runs due occurrences, and none that the scheduler has delivered or will deliver.
 
+use agent_core::clock::SystemClock;
+use agent_jobs::job::JobFilter;
+use agent_jobs::schedule::ScheduleSpec;
+use agent_platform::local_pulse::LocalPulse;
+use agent_platform::pulse::{JobRequest, Pulse};
+
 use super::*;
 use crate::support::expect_problem;
+use crate::support::vendor::{Vendor, answer};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
@@ -34,6 +41,67 @@ async fn it_is_for_whoever_has_its_secret() {
     assert_eq!(status, json!({"status": "ok", "canonicalScheduler": "pulse"}));
     let nothing = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await;
     assert_eq!((&nothing["run"]["source"], &nothing["run"]["due"]), (&json!("memory"), &json!(0)));
+}
+
+/// Without a scheduler, the application stores the jobs itself, and this route runs them.
+#[tokio::test]
+async fn where_no_scheduler_is_configured_it_works_alone() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["Water the basil"])]);
+    let stores = server::stores(&workspace(&vendor.base_url())).await;
+    let app = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let schedule = json!({"enabled": true, "executeAt": "2026-01-01T00:00:00Z"});
+    let tool = json!({"toolId": "createTodo", "arguments": {"title": "Due"}, "todoListId": "l1", "schedule": schedule});
+    let turn = json!({"kind": "agent", "message": "What is to be done?", "schedule": schedule});
+    for (id, assignment) in [("s1", &tool), ("s2", &turn)] {
+        let path = format!("/api/agents/a1/assignments/{id}");
+        let made = expect_json(ask(&app, OWNER, "PUT", &path, Some(assignment)).await, 201).await;
+        assert_eq!(made["sync"]["inStep"], true, "{made}");
+    }
+    // As `scheduleTool` does.
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let payload = serde_json::from_value(create_todo("Scheduled")).expect("a payload");
+    let due = ScheduleSpec { execute_at: Some("2026-01-01T00:00:00Z".to_owned()), ..ScheduleSpec::default() };
+    local.schedule_job(&JobRequest::new(payload, due)).await.expect("a job");
+    let first = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    let expected =
+        json!({"source": "local", "due": 3, "done": 3, "doneBefore": 0, "busy": 0, "failed": 0, "left": 0});
+    assert_eq!(first, expected);
+    let again = expect_json(cron(&app, CRON_SECRET, "?run=true").await, 200).await["run"].clone();
+    assert_eq!(again["due"], 0);
+    let mut titles = todo_titles(&stores).await;
+    titles.sort();
+    assert_eq!(titles, ["Due", "Scheduled"]);
+    let told = notification_texts(&stores).await;
+    assert_eq!(told, [("Gardener".to_owned(), "Water the basil".to_owned())]);
+}
+
+/// Jobs of an application that gets a scheduler move there.
+#[tokio::test]
+async fn local_jobs_are_handed_over_to_a_scheduler() {
+    let stores = server::stores(&workspace(NOWHERE)).await;
+    let alone = server::app_with_stores(stores.clone(), &[("CRON_SECRET", CRON_SECRET)]).await;
+    let daily = json!({"toolId": "createTodo", "schedule": {"enabled": true, "cron": "0 9 * * *"}});
+    let path = "/api/agents/a1/assignments/s1";
+    let made = expect_json(ask(&alone, OWNER, "PUT", path, Some(&daily)).await, 201).await;
+    let local = LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock));
+    let payload = serde_json::from_value(create_todo("Later")).expect("a payload");
+    let later = ScheduleSpec { every_ms: Some(3_600_000), ..ScheduleSpec::default() };
+    local.schedule_job(&JobRequest::new(payload, later)).await.expect("a job");
+    alone.stop();
+    alone.stopped().await;
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let scheduler = server::scheduler(jobs, &format!("http://127.0.0.1:{}/callback", free_port()), &[]).await;
+    let app = app(&stores, &scheduler.url(""), 0, &[]).await;
+    let open = || request_scheduler(&scheduler, "GET", "/jobs?companyId=c1&state=open&order=asc", None);
+    let found = poll_until(open, |jobs| jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2)).await;
+    let ids: Vec<_> = found["jobs"].as_array().expect("jobs").iter().map(|job| &job["jobId"]).collect();
+    let sync = || async { expect_json(ask(&app, OWNER, "GET", path, None).await, 200).await["sync"].clone() };
+    let sync =
+        poll_until(sync, |sync| sync["inStep"] == true && sync["jobId"] != made["sync"]["jobId"]).await;
+    assert!(ids.contains(&&sync["jobId"]), "{sync} {ids:?}");
+    let left = JobFilter { open: true, ..JobFilter::default() };
+    assert_eq!(stores.jobs.count(&left).await.expect("a count"), 0, "none is left to run twice");
 }
 
 #[tokio::test]

@@ -17,7 +17,11 @@ async fn without_a_scheduler_all_but_the_status_says_so() {
     for (method, path) in [
         ("GET", "/api/pulse/jobs"),
         ("DELETE", "/api/pulse/jobs/j1"),
+        ("POST", "/api/pulse/jobs"),
         ("POST", "/api/pulse/jobs/j1/reschedule"),
+        ("POST", "/api/pulse/jobs/j1/pause"),
+        ("POST", "/api/pulse/jobs/j1/resume"),
+        ("POST", "/api/pulse/jobs/j1/redrive"),
         ("POST", "/api/pulse/callback"),
     ] {
         let answer = ask(&app, OWNER, method, path, None).await;
@@ -57,11 +61,95 @@ async fn jobs_are_their_owners_alone() {
     let never = json!({"cron": "0 0 31 2 *"});
     expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&never)).await, 400, "INVALID_REQUEST")
         .await;
+    let pause = format!("{path}/pause");
+    expect_problem(ask(&bench.app, COLLEAGUE, "POST", &pause, None).await, 404, "NOT_FOUND").await;
+    for (operation, state) in [("pause", "paused"), ("resume", "scheduled")] {
+        let operation = format!("{path}/{operation}");
+        let changed = expect_json(ask(&bench.app, OWNER, "POST", &operation, None).await, 200).await;
+        assert_eq!((&changed["jobId"], &changed["state"]), (&made["jobId"], &json!(state)));
+    }
+    let redrive = format!("{path}/redrive");
+    expect_problem(ask(&bench.app, OWNER, "POST", &redrive, None).await, 409, "CONFLICT").await;
     for _ in 0..2 {
         let cancelled = expect_json(ask(&bench.app, OWNER, "DELETE", &path, None).await, 200).await;
         assert_eq!(cancelled["delivering"], false);
     }
     expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
+}
+
+#[tokio::test]
+async fn a_user_schedules_turns_and_tools_for_themselves() {
+    let bench = open(NOWHERE, &[]).await;
+    let post = async |who, body: &Value| ask(&bench.app, who, "POST", "/api/pulse/jobs", Some(body)).await;
+    let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "Good morning"},
+        "delayMs": 3_600_000, "idempotencyKey": "k"});
+    // A colleague may talk to the agent, and has keys of their own.
+    let mut ids = Vec::new();
+    for who in [OWNER, COLLEAGUE, OWNER] {
+        let made = expect_json(post(who, &turn).await, 201).await;
+        ids.push(made["jobId"].as_str().expect("an id").to_owned());
+    }
+    assert!(ids[0] != ids[1] && ids[0] == ids[2], "{ids:?}");
+    let tool = json!({"payload": create_todo("Far"), "everyMs": 3_600_000, "maxAttempts": 3});
+    let last = expect_json(post(OWNER, &tool).await, 201).await["jobId"].clone();
+    let list = async |query: &str| {
+        let path = format!("/api/pulse/jobs{query}");
+        let listed = expect_json(ask(&bench.app, OWNER, "GET", &path, None).await, 200).await;
+        let jobs = listed["jobs"].as_array().expect("jobs").clone();
+        jobs.iter().map(|job| job["jobId"].as_str().expect("an id").to_owned()).collect::<Vec<_>>()
+    };
+    let last = last.as_str().expect("an id");
+    assert_eq!(list("").await, [last, &ids[0]], "the newest first");
+    assert_eq!(list("?order=asc&state=open&agentId=a1").await, [&*ids[0], last]);
+    expect_problem(
+        ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?order=up", None).await,
+        400,
+        "INVALID_REQUEST",
+    )
+    .await;
+    let with = |change: Value| {
+        let mut job = turn.clone();
+        for (name, value) in change.as_object().expect("an object") {
+            job["payload"][name] = value.clone();
+        }
+        job
+    };
+    for (job, status, code) in [
+        (with(json!({"userId": "u2"})), 403, "FORBIDDEN"),
+        (with(json!({"companyId": "c2"})), 403, "FORBIDDEN"),
+        (with(json!({"agentId": "z1"})), 404, "NOT_FOUND"),
+        (with(json!({"message": " "})), 400, "INVALID_REQUEST"),
+        (with(json!({"kind": "tool", "toolId": "deleteTodo"})), 400, "INVALID_REQUEST"),
+        (with(json!({"assignmentId": "s1"})), 400, "INVALID_REQUEST"),
+        (json!({"payload": create_todo("x"), "cron": "0 0 31 2 *"}), 400, "INVALID_REQUEST"),
+        (json!({"payload": create_todo("x"), "delayMs": 1, "idempotencyKey": ""}), 400, "INVALID_REQUEST"),
+    ] {
+        expect_problem(post(OWNER, &job).await, status, code).await;
+    }
+}
+
+/// Finished jobs do not count, however many there are, and the open ones all do.
+#[tokio::test]
+async fn the_number_of_open_jobs_is_exact() {
+    let bench = open(NOWHERE, &[]).await;
+    let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
+    let schedule = async || request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
+    for _ in 0..3 {
+        schedule().await;
+    }
+    request_scheduler(&bench.scheduler, "DELETE", "/jobs?companyId=c1&userId=u1&toolId=createTodo", None)
+        .await;
+    let last = schedule().await;
+    let pause = format!("/jobs/{}/pause", last["jobId"].as_str().expect("an id"));
+    request_scheduler(&bench.scheduler, "POST", &pause, None).await;
+    for _ in 0..101 {
+        schedule().await;
+    }
+    let status = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
+    assert_eq!(status["jobCount"], 102);
+    let turn = json!({"payload": {"kind": "agent", "agentId": "a1", "message": "x"}, "delayMs": 3_600_000});
+    let refused = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&turn)).await;
+    expect_problem(refused, 409, "CONFLICT").await;
 }
 
 /// A URL drops a segment `..`, so that the path of one job would become that of a cancellation of many.
@@ -110,7 +198,7 @@ async fn what_answers_in_the_schedulers_place_is_not_repeated() {
         ("200 OK", &whole.to_string(), 200, ""),
     ] {
         let vendor = Vendor::start().await;
-        let path = "/jobs?companyId=c1&userId=u1&limit=50";
+        let path = "/jobs?companyId=c1&userId=u1&order=desc&limit=50";
         vendor.on(path, [json_response(status, "", answered)]);
         let app = app(&stores, &format!("http://{}", vendor.address), 0, &[]).await;
         let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs", None).await;

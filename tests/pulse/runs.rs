@@ -12,6 +12,7 @@ use agent_http::app::{self, SchedulerLink, SchedulerLinkConfig};
 use agent_http::serve;
 use agent_http::shutdown::Shutdown;
 use agent_platform::journal::{JournaledTools, Journals};
+use agent_platform::local_pulse::LocalPulse;
 use agentd::compose;
 use agentd::config::{AppConfig, Flags};
 use async_trait::async_trait;
@@ -112,6 +113,7 @@ async fn app_with(stores: &Stores, pulse_url: &str, deadline: Duration, tool: im
     let tools = Arc::new(LocalToolRegistry::new().with_tool(tool));
     app.pulse = SchedulerLink::new(SchedulerLinkConfig {
         client: Some(Arc::new(PulseClient::new(outbound, url.clone(), secret.clone()))),
+        local: Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(agent_core::clock::SystemClock))),
         url: Some(url),
         secret: Some(secret),
         secret_previous: None,

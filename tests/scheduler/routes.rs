@@ -236,14 +236,18 @@ async fn lists_are_filtered_and_come_in_pages() {
     }
     bench.ask("POST", &format!("/jobs/{}/pause", ids[0]), None).await;
     for (query, found) in [
-        ("", vec![0, 1, 2, 3]),
-        ("?userId=u1&companyId=c1", vec![0, 1]),
-        ("?companyId=c1&toolId=createTodo", vec![0, 2]),
-        ("?assignmentId=s1", vec![1, 3]),
+        ("", vec![3, 2, 1, 0]),
+        ("?order=desc", vec![3, 2, 1, 0]),
+        ("?order=asc", vec![0, 1, 2, 3]),
+        ("?userId=u1&companyId=c1", vec![1, 0]),
+        ("?companyId=c1&toolId=createTodo", vec![2, 0]),
+        ("?assignmentId=s1", vec![3, 1]),
+        ("?agentId=a1&state=open&order=asc", vec![0, 1, 2, 3]),
+        ("?agentId=a2", vec![]),
         ("?state=paused", vec![0]),
         ("?state=completed", vec![]),
         ("?userId=nobody", vec![]),
-        ("?limit=200&unknown=x", vec![0, 1, 2, 3]),
+        ("?limit=200&unknown=x", vec![3, 2, 1, 0]),
     ] {
         let list = json_of(bench.ask("GET", &format!("/jobs{query}"), None).await).await;
         let listed: Vec<&str> = list["jobs"]
@@ -255,18 +259,27 @@ async fn lists_are_filtered_and_come_in_pages() {
         let expected: Vec<&str> = found.into_iter().map(|index: usize| ids[index].as_str()).collect();
         assert_eq!(listed, expected, "{query}");
         assert!(list.get("nextCursor").is_none(), "{query}");
+        let count = json_of(bench.ask("GET", &format!("/jobs/count{query}"), None).await).await;
+        assert_eq!(count, json!({"count": expected.len()}), "{query}");
     }
     let first = json_of(bench.ask("GET", "/jobs?limit=3", None).await).await;
     let cursor = first["nextCursor"].as_str().expect("there is more");
     let second = json_of(bench.ask("GET", &format!("/jobs?limit=3&cursor={cursor}"), None).await).await;
     assert_eq!(
         (first["jobs"].as_array().map(Vec::len), &second["jobs"][0]["jobId"]),
-        (Some(3), &json!(ids[3]))
+        (Some(3), &json!(ids[0]))
     );
     assert!(second.get("nextCursor").is_none());
-    for query in
-        ["limit=0", "limit=201", "limit=x", "state=lost", "userId=", "companyId=a&companyId=b", "cursor="]
-    {
+    for query in [
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "order=up",
+        "state=lost",
+        "userId=",
+        "companyId=a&companyId=b",
+        "cursor=",
+    ] {
         expect_problem(bench.ask("GET", &format!("/jobs?{query}"), None).await, 400, "INVALID_REQUEST").await;
     }
 }
@@ -324,6 +337,12 @@ async fn many_are_cancelled_at_once_and_never_by_a_forgotten_parameter() {
     assert_eq!(bench.get(&ids[2]).await["state"], "scheduled");
     let none = "/jobs?userId=u1&companyId=c2&assignmentId=s1";
     assert_eq!(json_of(bench.ask("DELETE", none, None).await).await["cancelled"], 0);
+    let of_agent = |company: &str| format!("/jobs?companyId={company}&agentId=a1");
+    expect_problem(bench.ask("DELETE", "/jobs?agentId=a1", None).await, 400, "INVALID_REQUEST").await;
+    for (company, cancelled) in [("c2", 0), ("c1", 1)] {
+        let answer = bench.ask("DELETE", &of_agent(company), None).await;
+        assert_eq!(json_of(answer).await, json!({ "cancelled": cancelled }));
+    }
 }
 
 #[tokio::test]
@@ -335,6 +354,7 @@ async fn only_who_has_the_secret_is_served() {
         ("GET", "/jobs"),
         ("DELETE", "/jobs"),
         ("GET", "/jobs/x"),
+        ("GET", "/jobs/count"),
         ("DELETE", "/jobs/x"),
         ("POST", "/jobs/x/reschedule"),
         ("POST", "/jobs/x/pause"),

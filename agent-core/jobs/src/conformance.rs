@@ -23,8 +23,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::job::{
-    AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobKind, JobPayload, JobScope, JobState,
-    JobStore, NewJob, Phase, Step, StepError, StepOutcome, StepResult,
+    AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobKind, JobOrder, JobPayload, JobScope,
+    JobState, JobStore, NewJob, Phase, Step, StepError, StepOutcome, StepResult,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
@@ -115,7 +115,7 @@ async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Re
     match expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await) {
         StepOutcome::Applied(result) => Ok(*result),
         StepOutcome::Rejected(error) => Err(error),
-        StepOutcome::NotFound => panic!("the job is there"),
+        StepOutcome::NotFound | StepOutcome::Unreadable => panic!("the job is there"),
     }
 }
 
@@ -213,7 +213,8 @@ async fn nobody_reaches_out_of_a_scope(store: &dyn JobStore) {
         assert_eq!(found, None, "a job is absent for {scope:?}");
         let stepped = expect_ok("step", store.apply_step(&scope, &job.id, Step::Cancel, at(1)).await);
         assert_eq!(stepped, StepOutcome::NotFound, "no step can be taken by {scope:?}");
-        let page = expect_ok("list", store.list(&filter_of(scope.clone()), None, 10).await);
+        let page =
+            expect_ok("list", store.list(&filter_of(scope.clone()), JobOrder::default(), None, 10).await);
         assert!(page.jobs.iter().all(|found| found.id != job.id), "a job is in no list of {scope:?}");
     }
     let theirs = JobFilter { tool: Some("remind".to_owned()), ..filter_of(company_scope("other")) };

@@ -61,8 +61,8 @@ pub use retry::backoff;
 pub use signal::WakeSignal;
 pub use step::{AttemptOutcome, Step, StepError, StepOutcome, StepResult};
 pub use store::{
-    ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobPage, JobScope, JobStore,
-    MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
+    CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobOrder, JobPage,
+    JobScope, JobStore, MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
 };
 pub use view::{Delivery, JobView, occurrence_key};
 

@@ -1,4 +1,4 @@
-//! Tool assignments: tools that an agent runs on a schedule, and their synchronization with the scheduler.
+//! Assignments: tool calls and turns that an agent runs on a schedule, and their synchronization with the scheduler.
 //!
 //! An [`Assignment`] is the stored configuration; the [`AssignmentSync`] beside it records the state last sent to the
 //! scheduler. `pending_calls`, a pure function, derives the outstanding scheduler calls from the two;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use agent_jobs::job::{JobPayload, JobScope};
 
+use crate::local_pulse::is_local_job;
 use crate::pulse::{JobRequest, Pulse, PulseError, ScheduledJob};
 use crate::records::{Key, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json};
 use crate::workspace::{Assignment, assignment_key};
@@ -53,9 +54,40 @@ pub struct SyncedState {
     pub assignment: Assignment,
     /// Record version of the assignment when it was sent.
     pub version: u64,
+    /// Number of times that the job was cancelled because the agent might no longer do the work.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub suspensions: u64,
     /// Job of the assignment; absent if it is disabled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<AssignedJob>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+/// Circumstances that decide, beside the assignment itself, if it has a job and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncTarget {
+    /// True if the agent may do the work; see [`Assignment::can_run`]. An assignment without permission is treated as
+    /// a disabled one until the permission returns.
+    pub can_run: bool,
+    /// True if the application stores the jobs itself, because no scheduler is configured.
+    pub is_local: bool,
+}
+
+impl SyncTarget {
+    /// Returns the assignment as the scheduler should know it.
+    fn effective(self, assignment: &Assignment) -> Assignment {
+        let mut effective = assignment.clone();
+        effective.schedule.enabled &= self.can_run;
+        effective
+    }
+
+    /// Returns true if a job of the assignment is where it should be.
+    fn holds(self, job: &AssignedJob) -> bool {
+        is_local_job(&job.job_id) == self.is_local
+    }
 }
 
 /// Locally recorded state of an assignment's job.
@@ -105,15 +137,27 @@ pub(crate) enum SchedulerCall {
 pub(crate) fn pending_calls(
     before: Option<&SyncedState>,
     after: Option<(&Assignment, u64)>,
+    target: SyncTarget,
 ) -> Vec<SchedulerCall> {
-    let known = before.and_then(|told| Some((told, told.job.as_ref()?)));
+    // A job elsewhere is unknown to this scheduler. The application cancels those that it has stored itself.
+    let here = |job: &&AssignedJob| target.holds(job);
+    let known = before.and_then(|told| Some((told, told.job.as_ref().filter(here)?)));
+    let suspensions = before.map_or(0, |told| told.suspensions);
+    // A one-off job that has run elsewhere is not run again here.
+    let is_over = before.zip(after).is_some_and(|(told, (new, version))| {
+        let has_run = |job: &AssignedJob| !target.holds(job) && job.occurrence.is_none();
+        told.version == version && new.schedule.execute_at.is_some() && told.job.as_ref().is_some_and(has_run)
+    });
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
     match (known, wanted) {
         (None, None) => Vec::new(),
+        (None, Some(_)) if is_over => Vec::new(),
         (Some((told, _)), None) => vec![SchedulerCall::CancelAll { scope: told.assignment.scope() }],
-        (None, Some((new, version))) => vec![SchedulerCall::Schedule(Box::new(new.request(version)))],
+        (None, Some((new, version))) => {
+            vec![SchedulerCall::Schedule(Box::new(new.request(version, suspensions)))]
+        }
         (Some((told, job)), Some((new, version))) => {
-            let (old, request) = (&told.assignment, Box::new(new.request(version)));
+            let (old, request) = (&told.assignment, Box::new(new.request(version, suspensions)));
             let job_id = job.job_id.clone();
             let same_work = without_zone(old.payload()) == without_zone(new.payload());
             if old.payload() == new.payload() && old.schedule == new.schedule {
@@ -156,6 +200,7 @@ pub async fn sync_assignment(
     records: &dyn Records,
     pulse: &dyn Pulse,
     (company_id, id): (&CompanyId, &str),
+    target: SyncTarget,
     now: Timestamp,
 ) -> Result<(), SyncError> {
     let keys = [assignment_key(company_id, id)?, sync_key(company_id, id)?];
@@ -165,7 +210,7 @@ pub async fn sync_assignment(
         let link = found.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
         let (saved, link) = (saved.transpose()?, link.transpose()?);
         let told = link.as_ref().and_then(|link| link.value.told.clone());
-        if is_in_sync(saved.as_ref(), link.as_ref()) {
+        if is_in_sync(saved.as_ref(), link.as_ref(), target) {
             return Ok(());
         }
         if link.as_ref().and_then(|link| link.value.busy_until).is_some_and(|until| until > now) {
@@ -178,7 +223,11 @@ pub async fn sync_assignment(
             put => put?,
         };
         let held = Precondition::Version(version);
-        let job = match execute_calls(pulse, id, told.as_ref(), saved.as_ref()).await {
+        let wanted = saved.as_ref().map(|saved| (target.effective(&saved.value), saved.version));
+        let calls =
+            pending_calls(told.as_ref(), wanted.as_ref().map(|(new, version)| (new, *version)), target);
+        let known = told.as_ref().and_then(|told| told.job.clone()).filter(|job| target.holds(job));
+        let job = match execute_calls(pulse, id, known, calls).await {
             Ok(job) => job,
             Err(error) => {
                 // Releases the lease, so that the next caller need not wait. If this write fails too, the lease
@@ -187,10 +236,13 @@ pub async fn sync_assignment(
                 return Err(error.into());
             }
         };
-        let write = match saved {
+        let write = match wanted {
             None => Write::Delete { key: keys[1].clone(), precondition: held },
-            Some(Record { value: assignment, version, .. }) => {
-                let told = Some(SyncedState { assignment, version, job });
+            Some((assignment, version)) => {
+                let was_suspended =
+                    saved.is_some_and(|saved| saved.value.schedule.enabled) && !target.can_run;
+                let suspensions = told.map_or(0, |told| told.suspensions) + u64::from(was_suspended);
+                let told = Some(SyncedState { assignment, version, suspensions, job });
                 let value = to_json(&AssignmentSync { told, busy_until: None })?;
                 Write::Put { key: keys[1].clone(), value, precondition: held }
             }
@@ -203,11 +255,19 @@ pub async fn sync_assignment(
     Err(SyncError::Busy)
 }
 
-/// Returns true if the scheduler knows the stored version.
-pub fn is_in_sync(saved: Option<&Record<Assignment>>, link: Option<&Record<AssignmentSync>>) -> bool {
+/// Returns true if the scheduler knows the stored version, as the target has it.
+pub fn is_in_sync(
+    saved: Option<&Record<Assignment>>,
+    link: Option<&Record<AssignmentSync>>,
+    target: SyncTarget,
+) -> bool {
     let told = link.and_then(|link| link.value.told.as_ref());
     match (saved, told) {
-        (Some(saved), Some(told)) => saved.version == told.version,
+        (Some(saved), Some(told)) => {
+            saved.version == told.version
+                && told.assignment.schedule.enabled == (saved.value.schedule.enabled && target.can_run)
+                && told.job.as_ref().is_none_or(|job| target.holds(job))
+        }
         (None, _) => link.is_none(),
         (Some(_), None) => false,
     }
@@ -216,11 +276,10 @@ pub fn is_in_sync(saved: Option<&Record<Assignment>>, link: Option<&Record<Assig
 async fn execute_calls(
     pulse: &dyn Pulse,
     id: &str,
-    told: Option<&SyncedState>,
-    saved: Option<&Record<Assignment>>,
+    mut job: Option<AssignedJob>,
+    calls: Vec<SchedulerCall>,
 ) -> Result<Option<AssignedJob>, PulseError> {
-    let mut job = told.and_then(|told| told.job.clone());
-    for operation in pending_calls(told, saved.map(|saved| (&saved.value, saved.version))) {
+    for operation in calls {
         match operation {
             SchedulerCall::Schedule(request) => {
                 job = Some(assigned_job(pulse.schedule_job(&request).await?, Some(1)))

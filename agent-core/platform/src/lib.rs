@@ -14,6 +14,7 @@ pub mod journal;
 pub mod json;
 pub mod jwt;
 pub mod layers;
+pub mod local_pulse;
 pub mod memory;
 pub mod messenger;
 pub mod model_cache;

@@ -11,11 +11,21 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use agent_jobs::job::{JobFilter, JobPayload, JobScope, JobView};
+use agent_jobs::job::{JobFilter, JobOrder, JobPayload, JobScope, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec, write_time};
 
-/// Maximum number of jobs per user that are not final, enforced for jobs created by tools.
-pub(crate) const MAX_OPEN_JOBS: usize = 100;
+/// Maximum number of jobs per user that are not final, enforced for jobs created by tools and by requests.
+pub const MAX_OPEN_JOBS: usize = 100;
+
+/// Returns true if the user has [`MAX_OPEN_JOBS`] or more jobs that are not final. Concurrent calls may exceed the
+/// limit, which guards against loops and need not be exact.
+///
+/// # Errors
+/// Errors of the scheduler.
+pub async fn has_too_many_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<bool, PulseError> {
+    let filter = JobFilter { scope: scope.clone(), open: true, ..JobFilter::default() };
+    Ok(pulse.count_jobs(&filter).await? >= MAX_OPEN_JOBS as u64)
+}
 
 /// Request to create a job: the body of `POST /jobs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +79,45 @@ pub struct ScheduledJob {
     pub execute_at: Timestamp,
 }
 
+/// Operation on a job that changes neither its work nor its schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobControl {
+    /// Suspends the job: no delivery begins until it is resumed.
+    Pause,
+    /// Resumes a paused job.
+    Resume,
+    /// Delivers the occurrence that was discarded last again.
+    Redrive,
+}
+
+impl JobControl {
+    /// Returns the name used in paths.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Redrive => "redrive",
+        }
+    }
+}
+
+/// State of a job after a [`JobControl`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    /// Job id.
+    pub job_id: JobId,
+    /// State of the job.
+    pub state: JobState,
+    /// Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC.
+    #[serde(serialize_with = "write_time")]
+    #[schemars(with = "String")]
+    pub execute_at: Timestamp,
+    /// True if a delivery is in progress that could not be stopped.
+    #[serde(default)]
+    pub delivering: bool,
+}
+
 /// Result of cancelling a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -78,7 +127,7 @@ pub struct CancelResult {
     pub delivering: bool,
 }
 
-/// Page of jobs, ordered by id.
+/// Page of jobs, in the order of the list.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JobViewPage {
@@ -151,20 +200,49 @@ pub trait Pulse: Send + Sync + 'static {
         schedule: &ScheduleSpec,
     ) -> Result<ScheduledJob, PulseError>;
 
+    /// Pauses, resumes or redrives a job within the scope.
+    ///
+    /// # Errors
+    /// [`PulseError::NotFound`], also for a job outside the scope; [`PulseError::Conflict`] if the state of the job does
+    /// not allow it.
+    async fn control_job(
+        &self,
+        scope: &JobScope,
+        id: &JobId,
+        control: JobControl,
+    ) -> Result<JobStatus, PulseError>;
+
+    /// Cancels all jobs that match the filter and are not final, and returns their number. The filter must name the
+    /// company, and either the agent or the user with a tool or an assignment.
+    async fn cancel_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError>;
+
     /// Cancels all jobs within the scope that call the tool and returns their number.
-    async fn cancel_jobs_for_tool(&self, scope: &JobScope, tool: &str) -> Result<u64, PulseError>;
+    async fn cancel_jobs_for_tool(&self, scope: &JobScope, tool: &str) -> Result<u64, PulseError> {
+        let tool = Some(tool.to_owned());
+        self.cancel_jobs(&JobFilter { scope: scope.clone(), tool, ..JobFilter::default() }).await
+    }
 
     /// Cancels all jobs within the scope that belong to the assignment and returns their number.
-    async fn cancel_jobs_for_assignment(&self, scope: &JobScope, assignment: &str)
-    -> Result<u64, PulseError>;
+    async fn cancel_jobs_for_assignment(
+        &self,
+        scope: &JobScope,
+        assignment: &str,
+    ) -> Result<u64, PulseError> {
+        let assignment = Some(assignment.to_owned());
+        self.cancel_jobs(&JobFilter { scope: scope.clone(), assignment, ..JobFilter::default() }).await
+    }
 
-    /// Returns one page of at most `limit` jobs, ordered by id.
+    /// Returns one page of at most `limit` jobs.
     async fn list_jobs(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError>;
+
+    /// Returns the number of jobs that match the filter.
+    async fn count_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError>;
 
     /// Checks that the scheduler is reachable and works.
     async fn check_health(&self) -> Result<(), PulseError>;

@@ -4,24 +4,26 @@
 //! columns are derived from the job on every write and exist for queries. A step updates only the columns in
 //! [`MutableColumns`], so it touches no index on the others; `body` changes only when a job is rescheduled.
 //!
-//! In a row without `progress`, as the first jobs schema wrote it, `body` contains the whole job. The next step
-//! adds `progress`.
+//! The format of both is part of the schema version: every change of it is a migration, so that a process of an
+//! older version refuses the database or, if it is running, stops claiming. The tests `golden` of both databases
+//! hold the format of the newest version and read those of all older ones.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use agent_core::ids::JobId;
 use agent_jobs::job::{
-    Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, MisfireDecision, NextPosition, Phase,
-    SchedulePosition, moment,
+    Attempt, DeadLetter, IdempotencyKey, Job, JobPage, JobPayload, JobState, MisfireDecision, NextPosition,
+    Phase, SchedulePosition, Step, StepOutcome, moment,
 };
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule};
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Number of jobs that a filtered cancel reads and updates per batch.
-pub(crate) const CANCEL_BATCH_SIZE: usize = 500;
-/// Id that sorts before every other id.
-pub(crate) const MIN_ID: &str = "";
+/// Maximum number of unreadable jobs that a process remembers.
+const MAX_UNREADABLE: usize = 10_000;
 /// Initial capacity of a JSON buffer in bytes; most columns fit.
 const INITIAL_JSON_CAPACITY: usize = 512;
 
@@ -156,10 +158,9 @@ fn json(value: &impl Serialize) -> Result<String, StoreError> {
 
 /// Parses a job from the columns of its row.
 pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<Job, StoreError> {
-    let malformed =
-        |source| StoreError::Malformed { collection: "jobs".to_owned(), id: id.to_owned(), source };
+    let malformed = |source| malformed(id, source);
     let asked: JobBody<'_> = serde_json::from_str(body).map_err(malformed)?;
-    let progress: JobProgress<'_> = serde_json::from_str(progress.unwrap_or(body)).map_err(malformed)?;
+    let progress: JobProgress<'_> = serde_json::from_str(progress.unwrap_or_default()).map_err(malformed)?;
     Ok(Job {
         id: id.into(),
         payload: asked.payload.into_owned().into(),
@@ -182,9 +183,72 @@ pub(crate) fn parse_job(id: &str, body: &str, progress: Option<&str>) -> Result<
     })
 }
 
-/// Logs that a claim has found a job that cannot be parsed, and postpones it.
-pub(crate) fn log_unreadable(error: &StoreError) {
-    tracing::error!(%error, "invalid job row; the job is skipped for an hour");
+/// Returns the error of a job that cannot be parsed.
+pub(crate) fn malformed(id: &str, source: serde_json::Error) -> StoreError {
+    StoreError::Malformed { collection: "jobs".to_owned(), id: id.to_owned(), source }
+}
+
+/// Jobs that this process has found to be unreadable. Each is logged once and counted. Bounded by
+/// [`MAX_UNREADABLE`].
+#[derive(Debug, Default)]
+pub(crate) struct UnreadableJobs(Mutex<HashSet<JobId>>);
+
+impl UnreadableJobs {
+    /// Records a job, and logs it if it is new.
+    pub(crate) fn record(&self, id: &JobId) {
+        let mut known = self.lock();
+        if known.len() < MAX_UNREADABLE && known.insert(id.clone()) {
+            tracing::error!(job = %id, "the job's row cannot be read; the job is set aside");
+        }
+    }
+
+    /// Records the job of an error, if it is one of an unreadable job.
+    pub(crate) fn record_error(&self, error: &StoreError) {
+        if let StoreError::Malformed { id, .. } = error {
+            self.record(&JobId::from(id.as_str()));
+        }
+    }
+
+    /// Records the jobs whose steps had the outcome [`StepOutcome::Unreadable`].
+    pub(crate) fn record_outcomes<'i>(&self, ids: impl Iterator<Item = &'i JobId>, outcomes: &[StepOutcome]) {
+        for (id, outcome) in ids.zip(outcomes) {
+            if let StepOutcome::Unreadable = outcome {
+                self.record(id);
+            }
+        }
+    }
+
+    /// Returns the number of recorded jobs.
+    pub(crate) fn count(&self) -> u64 {
+        self.lock().len() as u64
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<JobId>> {
+        // An insertion that panics leaves the set usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Jobs that a claim returns, and those that it found to be unreadable.
+#[derive(Debug, Default)]
+pub(crate) struct ClaimedRows {
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) unreadable: Vec<JobId>,
+}
+
+/// Builds a page of a list from `limit + 1` rows, each with its id and the parsed job if it can be read.
+pub(crate) fn job_page(rows: impl ExactSizeIterator<Item = (JobId, Option<Job>)>, limit: usize) -> JobPage {
+    let has_more = rows.len() > limit;
+    let (mut page, mut last) = (JobPage::default(), None);
+    for (id, job) in rows.take(limit) {
+        match job {
+            Some(job) => page.jobs.push(job),
+            None => page.unreadable.push(id.clone()),
+        }
+        last = Some(id);
+    }
+    page.next = last.filter(|_| has_more);
+    page
 }
 
 /// Rounds a time down to whole milliseconds since 1970: for upper bounds of a query.
@@ -203,6 +267,22 @@ pub(crate) fn ceil_millis(time: Timestamp) -> i64 {
 /// produces, becomes [`Timestamp::MAX`].
 pub(crate) fn from_millis(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
+}
+
+/// Error of an operation that a process refuses because a newer program has migrated the database meanwhile.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the database was migrated to version {found} and this program knows versions up to {known}: it must be updated"
+)]
+pub(crate) struct NewerSchemaError {
+    pub(crate) found: i64,
+    pub(crate) known: i64,
+}
+
+/// Returns true for the steps by which a process ends the deliveries that it has begun. A process that finds a newer
+/// schema version takes no others.
+pub(crate) fn ends_delivery(step: &Step) -> bool {
+    matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. })
 }
 
 #[cfg(test)]

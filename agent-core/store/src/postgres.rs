@@ -45,8 +45,8 @@ use std::time::Duration;
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, Step, StepOutcome,
-    WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore, Step,
+    StepOutcome, WakeSignal,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -57,6 +57,7 @@ use self::address::Address;
 use self::fault::JobStoreError;
 use self::listen::Listener;
 use self::session::SessionPool;
+use crate::job_row::UnreadableJobs;
 
 mod address;
 mod fault;
@@ -166,6 +167,7 @@ pub struct PostgresJobs {
     sender_id: String,
     /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
     signal: WakeSignal,
+    unreadable: UnreadableJobs,
     _listener: Listener,
 }
 
@@ -195,7 +197,22 @@ impl PostgresJobs {
         let signal = WakeSignal::default();
         let limit = options.connect_timeout * 4;
         let listener = Listener::start(address, limit, name.clone(), signal.clone()).await?;
-        Ok(Self { sessions, sender_id: name, signal, _listener: listener })
+        let unreadable = UnreadableJobs::default();
+        Ok(Self { sessions, sender_id: name, signal, unreadable, _listener: listener })
+    }
+
+    async fn commit_steps(
+        &self,
+        scope: &JobScope,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
+        let done = jobs::apply_steps(&session, scope, steps, now, &self.sender_id).await;
+        let outcomes = self.signal_if_earliest(session.release(done).await)?;
+        self.unreadable.record_outcomes(ids.iter(), &outcomes);
+        Ok(outcomes)
     }
 
     /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
@@ -228,17 +245,27 @@ impl JobStore for PostgresJobs {
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::get(&session, scope, id).await;
-        Ok(session.release(done).await?)
+        let found = session.release(done).await.map_err(StoreError::from);
+        found.inspect_err(|error| self.unreadable.record_error(error))
     }
 
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::list(&session, filter, after.map(JobId::as_str), limit).await;
+        let done = jobs::list(&session, filter, order, after.map(JobId::as_str), limit).await;
+        let page = session.release(done).await?;
+        page.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(page)
+    }
+
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
+        let done = jobs::count(&session, filter).await;
         Ok(session.release(done).await?)
     }
 
@@ -249,10 +276,7 @@ impl JobStore for PostgresJobs {
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done =
-            jobs::apply_steps(&session, scope, vec![(id.to_owned(), step)], now, &self.sender_id).await;
-        let outcome = self.signal_if_earliest(session.release(done).await)?.pop();
+        let outcome = self.commit_steps(scope, vec![(id.to_owned(), step)], now).await?.pop();
         Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
@@ -264,21 +288,15 @@ impl JobStore for PostgresJobs {
         if steps.is_empty() {
             return Ok(Vec::new());
         }
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::apply_steps(&session, &JobScope::default(), steps, now, &self.sender_id).await;
-        self.signal_if_earliest(session.release(done).await)
-    }
-
-    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::cancel_all(&session, filter, now).await;
-        Ok(session.release(done).await?)
+        self.commit_steps(&JobScope::default(), steps, now).await
     }
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::claim(&session, claim).await;
-        Ok(session.release(done).await?)
+        let claimed = session.release(done).await?;
+        claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(claimed.jobs)
     }
 
     async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -290,7 +308,7 @@ impl JobStore for PostgresJobs {
     async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
         let session = self.sessions.get().await.map_err(JobStoreError::from)?;
         let done = jobs::counts(&session, now).await;
-        Ok(session.release(done).await?)
+        Ok(JobCounts { unreadable: self.unreadable.count(), ..session.release(done).await? })
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {

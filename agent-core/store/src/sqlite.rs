@@ -65,6 +65,7 @@ use self::cache::{PageKey, ReadCache};
 use self::freshness::ChangeTracker;
 use self::readers::Readers;
 use self::writer::WriterHandle;
+use crate::job_row::UnreadableJobs;
 
 mod act;
 mod backup;
@@ -150,6 +151,7 @@ pub struct SqliteStore {
     /// Signal for subscribers of [`wakes`](agent_jobs::job::JobStore::wakes), given when another job becomes
     /// the earliest.
     signal: WakeSignal,
+    unreadable: UnreadableJobs,
     // Fields are dropped in this order: the writer closes the file last, which checkpoints and removes the
     // write-ahead log.
     readers: Readers,
@@ -192,7 +194,8 @@ impl SqliteStore {
         let signal = WakeSignal::default();
         let writers = WriterHandle::start(writer, &options, freshness, Arc::clone(&counts), signal.clone())
             .map_err(|error| SqliteOpenError::failed(&path, error))?;
-        Ok(Self { path, max_value_bytes: options.max_value_bytes, counts, cache, signal, readers, writers })
+        let (max_value_bytes, unreadable) = (options.max_value_bytes, UnreadableJobs::default());
+        Ok(Self { path, max_value_bytes, counts, cache, signal, unreadable, readers, writers })
     }
 
     /// Returns the absolute path of the file.

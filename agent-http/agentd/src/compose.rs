@@ -36,6 +36,7 @@ use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
 };
+use agent_platform::local_pulse::LocalPulse;
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::pulse::Pulse;
@@ -67,9 +68,12 @@ pub fn application(
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let pulse = pulse_client(&config.pulse, &outbound);
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
+    let local_jobs = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock)));
+    // Without a scheduler, jobs are stored here if `GET /api/cron` can run them.
+    let fallback = config.pulse.cron_secret.is_some().then(|| local_jobs.clone() as Arc<dyn Pulse>);
     let reach = ToolServices {
         messenger: messenger(config, &outbound),
-        pulse: pulse.clone(),
+        pulse: pulse.clone().or(fallback),
         journals: Some(journals.clone()),
     };
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
@@ -83,6 +87,7 @@ pub fn application(
             secret: config.pulse.secret.clone(),
             secret_previous: config.pulse.secret_previous.clone(),
             client: pulse,
+            local: local_jobs,
             public_url: public_url.clone(),
             cron_secret: config.pulse.cron_secret.clone(),
             deadline: config.pulse.deadline,

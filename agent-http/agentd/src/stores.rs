@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, CompanyId};
 #[cfg(feature = "postgres")]
 use agent_core::secret::Secret;
-use agent_jobs::job::JobStore;
+use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
@@ -30,16 +30,19 @@ pub struct Stores {
     pub roles: Arc<RecordRoleStore>,
     /// All other records.
     pub records: Arc<dyn Inventory>,
+    /// Jobs, for an application without a scheduler.
+    pub jobs: Arc<dyn JobStore>,
 }
 
 impl Stores {
-    /// Creates the stores over `records`, with secrets sealed under the configured keys.
-    pub fn from_records(records: Arc<dyn Inventory>, config: &AppConfig) -> Self {
+    /// Creates the stores over one database, with secrets sealed under the configured keys.
+    pub fn from_records(records: Arc<impl Inventory + JobStore>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
         };
-        Self { roles: Arc::new(RecordRoleStore::new(records.clone(), sealer)), records }
+        let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
+        Self { roles, jobs: records.clone(), records }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -49,7 +52,7 @@ impl Stores {
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
         let records = Arc::new(MemoryRecords::default());
         let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
-        let stores = Self { roles, records };
+        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()) };
         stores.import(origin, workspace).await?;
         Ok(stores)
     }

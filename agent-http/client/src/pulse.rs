@@ -5,10 +5,12 @@ use std::time::Duration;
 use agent_core::error::AgentError;
 use agent_core::ids::JobId;
 use agent_core::secret::Secret;
-use agent_jobs::job::{JobFilter, JobScope, JobView};
+use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobView};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::ids::check_id;
-use agent_platform::pulse::{CancelResult, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob};
+use agent_platform::pulse::{
+    CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, Pulse, PulseError, ScheduledJob,
+};
 use agent_platform::records::MAX_ID_BYTES;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -108,13 +110,23 @@ fn scope_query(scope: &JobScope) -> Vec<(&str, &str)> {
     parts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-fn json(value: &impl serde::Serialize) -> Result<Option<Vec<u8>>, PulseError> {
-    serde_json::to_vec(value).map(Some).map_err(|error| PulseError::Invalid(error.to_string()))
+fn filter_query(filter: &JobFilter) -> Vec<(&str, &str)> {
+    let JobFilter { scope, agent, tool, assignment, state, open } = filter;
+    let mut query = scope_query(scope);
+    let open = open.then_some("open");
+    let more = [
+        ("agentId", agent.as_deref()),
+        ("toolId", tool.as_deref()),
+        ("assignmentId", assignment.as_deref()),
+        // No caller asks for a state and for open jobs at once; the state says more.
+        ("state", state.map(|state| state.as_str()).or(open)),
+    ];
+    query.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    query
 }
 
-#[derive(Deserialize)]
-struct Count {
-    cancelled: u64,
+fn json(value: &impl serde::Serialize) -> Result<Option<Vec<u8>>, PulseError> {
+    serde_json::to_vec(value).map(Some).map_err(|error| PulseError::Invalid(error.to_string()))
 }
 
 #[async_trait]
@@ -141,43 +153,45 @@ impl Pulse for PulseClient {
         self.send(Method::POST, &url, json(schedule)?).await
     }
 
-    async fn cancel_jobs_for_tool(&self, scope: &JobScope, tool: &str) -> Result<u64, PulseError> {
-        let mut query = scope_query(scope);
-        query.push(("toolId", tool));
-        self.send(Method::DELETE, &self.url(&["jobs"], &query), None)
-            .await
-            .map(|count: Count| count.cancelled)
-    }
-
-    async fn cancel_jobs_for_assignment(
+    async fn control_job(
         &self,
         scope: &JobScope,
-        assignment: &str,
-    ) -> Result<u64, PulseError> {
-        let mut query = scope_query(scope);
-        query.push(("assignmentId", assignment));
-        self.send(Method::DELETE, &self.url(&["jobs"], &query), None)
-            .await
-            .map(|count: Count| count.cancelled)
+        id: &JobId,
+        control: JobControl,
+    ) -> Result<JobStatus, PulseError> {
+        self.send(Method::POST, &self.job_url(scope, id, &[control.as_str()])?, None).await
+    }
+
+    async fn cancel_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError> {
+        #[derive(Deserialize)]
+        struct Cancelled {
+            cancelled: u64,
+        }
+        let url = self.url(&["jobs"], &filter_query(filter));
+        self.send(Method::DELETE, &url, None).await.map(|answer: Cancelled| answer.cancelled)
     }
 
     async fn list_jobs(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
         let limit = limit.to_string();
-        let mut query = scope_query(&filter.scope);
-        let more = [
-            ("toolId", filter.tool.as_deref()),
-            ("assignmentId", filter.assignment.as_deref()),
-            ("state", filter.state.map(|state| state.as_str())),
-            ("cursor", cursor),
-            ("limit", Some(&*limit)),
-        ];
-        query.extend(more.into_iter().filter_map(|(name, value)| Some((name, value?))));
+        let mut query = filter_query(filter);
+        query.extend([("order", order.as_str()), ("limit", &limit)]);
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
         self.send(Method::GET, &self.url(&["jobs"], &query), None).await
+    }
+
+    async fn count_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError> {
+        #[derive(Deserialize)]
+        struct Count {
+            count: u64,
+        }
+        let url = self.url(&["jobs", "count"], &filter_query(filter));
+        self.send(Method::GET, &url, None).await.map(|answer: Count| answer.count)
     }
 
     async fn check_health(&self) -> Result<(), PulseError> {

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use super::ownership::{
     AGENTS_TAG, check_admin, check_creator, check_owner, load_in_company, load_owned, new_owner,
 };
+use super::pulse::sync::withdraw_jobs;
 use super::resource::{
     self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
 };
@@ -157,6 +158,7 @@ impl Resource for Agents {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
         })?;
         let Record { version, value: role, .. } = now;
+        withdraw_jobs(&self.app, &role.company_id, &role.id, Some(&role)).await?;
         Ok(Versioned { version, value: AgentView { warnings: warnings(&role), role } })
     }
 
@@ -175,11 +177,12 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens, and deletes its assignments and its memory.
+    /// Revokes the agent's tokens, deletes its assignments and its memory, and cancels its jobs.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
         let (company_id, id) = (&self.principal.company_id, id.into());
         tokens::revoke_all(&self.app, company_id, &id).await?;
         assignments::delete_all(&self.app, company_id, &id).await?;
+        withdraw_jobs(&self.app, company_id, &id, None).await?;
         let memory = MemorySelection::Agent(&id);
         delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }

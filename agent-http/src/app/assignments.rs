@@ -10,6 +10,7 @@ use agent_core::ids::{AgentId, CompanyId, JobId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
+use agent_jobs::job::JobKind;
 use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
 use agent_platform::records::{
     Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
@@ -23,6 +24,7 @@ use serde_json::{Map, Value};
 
 use super::App;
 use super::ownership::load_owned;
+use super::pulse::sync::{sync_with_scheduler, target};
 use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
 use crate::endpoint::{Operation, Params, Schemas};
 use crate::error::{Code, HttpError};
@@ -52,6 +54,9 @@ struct SyncView {
     /// Due time of the job's next occurrence, as last reported by the scheduler.
     #[serde(skip_serializing_if = "Option::is_none")]
     execute_at: Option<String>,
+    /// Reason why the assignment does not run, although it is enabled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'static str>,
 }
 
 /// One page of assignments.
@@ -86,7 +91,7 @@ impl Listing for Assignments {
         let found = list_assignments(&*app.records, &role.company_id, &role.id, &list).await?;
         let mut assignments = Vec::with_capacity(found.items.len());
         for record in found.items {
-            assignments.push(view(app, record).await?.value);
+            assignments.push(view(app, Some(role), record).await?.value);
         }
         Ok(AssignmentPage { assignments, next_cursor: found.next_cursor })
     }
@@ -100,7 +105,7 @@ impl Resource for Assignments {
     type View = AssignmentView;
 
     async fn load(&self, id: &str) -> Result<Versioned<AssignmentView>, HttpError> {
-        view(&self.app, self.load_existing(id).await?).await
+        view(&self.app, Some(&self.role), self.load_existing(id).await?).await
     }
 
     /// Validates an assignment: it must be the caller's own, and the agent may use its tool.
@@ -114,7 +119,9 @@ impl Resource for Assignments {
         let assignment = file.assignments.into_iter().next();
         let assignment =
             assignment.ok_or_else(|| HttpError::internal("the validated import has no assignment"))?;
-        self.check_tool(&assignment.tool_id).await?;
+        if let Some(tool) = assignment.tool_id.as_deref().filter(|_| assignment.kind == JobKind::Tool) {
+            self.check_tool(tool).await?;
+        }
         Ok(assignment)
     }
 
@@ -153,7 +160,7 @@ impl Resource for Assignments {
     ) -> Result<Versioned<AssignmentView>, HttpError> {
         sync_with_scheduler(&self.app, &self.role.company_id, id).await;
         let updated = self.app.pulse.now().into();
-        view(&self.app, Record { id: id.to_owned(), version, updated, value }).await
+        view(&self.app, Some(&self.role), Record { id: id.to_owned(), version, updated, value }).await
     }
 
     async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
@@ -201,23 +208,21 @@ impl Assignments {
 }
 
 /// Returns an assignment with its synchronization state.
-async fn view(app: &App, saved: Record<Assignment>) -> Result<Versioned<AssignmentView>, HttpError> {
+async fn view(
+    app: &App,
+    role: Option<&RoleBlock>,
+    saved: Record<Assignment>,
+) -> Result<Versioned<AssignmentView>, HttpError> {
     let key = assignment::sync_key(&saved.value.company_id, &saved.value.id)?;
     let link: Option<Record<AssignmentSync>> = app.records.get_as(&key).await?;
-    let in_step = is_in_sync(Some(&saved), link.as_ref());
+    let target = target(app, role, &saved.value);
+    let is_suspended = saved.value.schedule.enabled && !target.can_run;
+    let in_step = !is_suspended && is_in_sync(Some(&saved), link.as_ref(), target);
+    let problem = is_suspended.then_some("the agent may not use the tool");
     let job = link.and_then(|link| link.value.told).and_then(|SyncedState { job, .. }| job);
     let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
-    let sync = SyncView { in_step, job_id, execute_at };
+    let sync = SyncView { in_step, job_id, execute_at, problem };
     Ok(Versioned { version: saved.version, value: AssignmentView { assignment: saved.value, sync } })
-}
-
-/// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
-async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) {
-    let Ok(pulse) = app.pulse.client() else { return };
-    let synced = assignment::sync_assignment(&*app.records, pulse, (company_id, id), app.pulse.now()).await;
-    if let Err(error) = synced {
-        tracing::warn!(%error, id, "an assignment is not synchronized with the scheduler");
-    }
 }
 
 /// Deletes all assignments of an agent and cancels their jobs.

@@ -3,12 +3,17 @@
 //!
 //! The list of due occurrences comes from the scheduler if it responds. Otherwise it comes from what the scheduler
 //! last reported of each assignment's job. That is one occurrence per job, since only the scheduler knows the numbers
-//! of later ones.
+//! of later ones. If no scheduler is configured, the application stores the jobs itself, and this endpoint runs them
+//! ([`local`]).
+
+mod local;
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use agent_jobs::job::{Delivery, JobFilter, JobState, JobView};
+use agent_jobs::job::{Delivery, JobFilter, JobOrder, JobState, JobView};
 use agent_platform::assignment::{AssignmentSync, SYNC_COLLECTION};
+use agent_platform::local_pulse::is_local_job;
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{Collection, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError};
 use futures_util::{StreamExt, stream};
@@ -18,6 +23,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
+use self::local::run_local;
+use super::due::DueOccurrences;
 use super::pulse::{Completion, run_occurrence};
 use super::{App, answer};
 use crate::endpoint::{Operation, RequestContext, Schemas};
@@ -29,8 +36,6 @@ use crate::service::HandlerResult;
 const MAX_RUNS_PER_CALL: usize = 50;
 /// Maximum number of concurrent runs.
 const MAX_CONCURRENT_RUNS: usize = 8;
-/// Maximum number of pages of jobs, or of remembered jobs, that one call reads.
-const MAX_PAGES_PER_CALL: usize = 20;
 
 /// The fallback scheduler's status and the result of its run.
 #[derive(Serialize, JsonSchema)]
@@ -49,7 +54,7 @@ struct CronStatus {
 #[derive(Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct CronRun {
-    /// Source of the due occurrences: `scheduler` or `memory`.
+    /// Source of the due occurrences: `scheduler`, `memory` while it is unreachable, or `local` if none is configured.
     source: &'static str,
     /// Number of due occurrences among those examined.
     due: usize,
@@ -77,23 +82,22 @@ pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {
 }
 
 async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
-    let now = app.pulse.now();
-    let said = match app.pulse.client() {
-        Ok(pulse) => due_from_scheduler(pulse, now).await,
-        Err(_) => Err(PulseError::NotConfigured),
-    };
-    let (source, mut due) = match said {
+    // One half of the time is for finding the due occurrences, so that some are run however many there are.
+    let began = Instant::now();
+    let (until_found, until_run) = (began + app.pulse.deadline / 2, began + app.pulse.deadline);
+    let Some(pulse) = app.pulse.remote.as_deref() else { return run_local(app, until_run).await };
+    let (source, due) = match due_from_scheduler(pulse, app.pulse.now(), until_found).await {
         Ok(due) => ("scheduler", due),
         Err(error) => {
             tracing::warn!(%error, "the scheduler is unavailable; due jobs are reported from the cache");
-            ("memory", due_from_links(app, now).await?)
+            ("memory", due_from_links(app, until_found).await?)
         }
     };
-    let all = due.len();
-    due.truncate(MAX_RUNS_PER_CALL);
+    let all = due.count;
+    let chosen = app.pulse.cron_rotation.choose(due, MAX_RUNS_PER_CALL);
     let mut result = CronRun { source, due: all, ..CronRun::default() };
-    let deadline = tokio::time::sleep(app.pulse.deadline);
-    let works = stream::iter(due)
+    let deadline = tokio::time::sleep(until_run.saturating_duration_since(Instant::now()));
+    let works = stream::iter(chosen)
         .map(|delivery| run_occurrence(app, delivery, false))
         .buffer_unordered(MAX_CONCURRENT_RUNS);
     let mut works = std::pin::pin!(works.take_until(deadline));
@@ -114,48 +118,58 @@ async fn run(app: &Arc<App>) -> Result<CronRun, HttpError> {
     Ok(result)
 }
 
-async fn due_from_scheduler(pulse: &dyn Pulse, now: Timestamp) -> Result<Vec<Delivery>, PulseError> {
-    let mut due = Vec::new();
-    for state in [JobState::Scheduled, JobState::Retryable] {
+/// Reads the scheduler's jobs to the end, or until the time is up.
+async fn due_from_scheduler(
+    pulse: &dyn Pulse,
+    now: Timestamp,
+    until: Instant,
+) -> Result<DueOccurrences, PulseError> {
+    let mut due = DueOccurrences::new(MAX_RUNS_PER_CALL);
+    // Retryable occurrences are few, and overdue: their backoff concerns the scheduler, which could not deliver them.
+    for state in [JobState::Retryable, JobState::Scheduled] {
         let filter = JobFilter { state: Some(state), ..JobFilter::default() };
         let mut cursor = None;
-        for _ in 0..MAX_PAGES_PER_CALL / 2 {
-            let page = pulse.list_jobs(&filter, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
-            // A retryable occurrence is overdue; its backoff concerns the scheduler, which could not deliver it.
+        while Instant::now() < until {
+            let order = JobOrder::OldestFirst;
+            let page = pulse.list_jobs(&filter, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
             let is_due = |job: &JobView| state == JobState::Retryable || job.execute_at <= now;
-            let jobs = page.jobs.into_iter().filter(is_due);
-            due.extend(jobs.map(|job| Delivery {
-                payload: job.payload,
-                job_id: job.job_id,
-                occurrence: job.occurrence,
-                scheduled_for: job.execute_at,
-                attempt: job.attempt + 1,
-            }));
+            for job in page.jobs.into_iter().filter(is_due) {
+                due.add(Delivery {
+                    payload: job.payload,
+                    job_id: job.job_id,
+                    occurrence: job.occurrence,
+                    scheduled_for: job.execute_at,
+                    attempt: job.attempt + 1,
+                });
+            }
             cursor = page.next_cursor;
             if cursor.is_none() {
                 break;
             }
         }
     }
-    due.sort_by_key(|delivery| delivery.scheduled_for);
     Ok(due)
 }
 
-async fn due_from_links(app: &App, now: Timestamp) -> Result<Vec<Delivery>, StoreError> {
-    let (mut due, mut pages) = (Vec::new(), 0);
+/// Reads what the scheduler has last reported of each assignment's job, to the end or until the time is up.
+async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, StoreError> {
+    let (now, mut due) = (app.pulse.now(), DueOccurrences::new(MAX_RUNS_PER_CALL));
     let mut after: Option<String> = None;
     loop {
         let companies = app.pulse.inventory.companies(after.as_deref()).await?;
-        let Some(last) = companies.last().cloned().filter(|_| pages < MAX_PAGES_PER_CALL) else { break };
+        let Some(last) = companies.last().cloned() else { return Ok(due) };
         after = Some(last);
         for company in companies.iter().filter(|company| !company.is_empty()) {
             let links = Collection::new(company.as_str(), SYNC_COLLECTION)?;
             let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-            while pages < MAX_PAGES_PER_CALL {
+            loop {
+                if Instant::now() >= until {
+                    return Ok(due);
+                }
                 let page = app.records.list_as::<AssignmentSync>(&links, &list).await?;
-                // Empty pages of companies without links do not count towards the limit.
-                pages += usize::from(!page.records.is_empty());
-                due.extend(page.records.into_iter().filter_map(|record| delivery_of_link(record.value, now)));
+                let deliveries =
+                    page.records.into_iter().filter_map(|link| delivery_of_link(link.value, now));
+                deliveries.for_each(|delivery| due.add(delivery));
                 list.cursor = page.next_cursor;
                 if list.cursor.is_none() {
                     break;
@@ -163,13 +177,11 @@ async fn due_from_links(app: &App, now: Timestamp) -> Result<Vec<Delivery>, Stor
             }
         }
     }
-    due.sort_by_key(|delivery| delivery.scheduled_for);
-    Ok(due)
 }
 
 fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
     let told = link.told?;
-    let job = told.job.filter(|job| job.execute_at <= now)?;
+    let job = told.job.filter(|job| job.execute_at <= now && !is_local_job(&job.job_id))?;
     Some(Delivery {
         payload: told.assignment.payload().into(),
         job_id: job.job_id,
@@ -191,4 +203,54 @@ pub(super) fn describe(schemas: &mut Schemas) -> Operation {
             schemas.schema_for::<CronStatus>(),
         )
         .problems(&[Code::InvalidRequest])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use agent_jobs::job::{Job, JobKind, JobPayload, NewJob};
+    use agent_jobs::schedule::Schedule;
+    use agent_platform::testing::MemoryPulse;
+
+    use super::super::due::CompanyRotation;
+    use super::*;
+
+    const JOBS: i64 = 2_500;
+
+    /// Creates jobs of one company that are due in the future, and then one of another that is due now.
+    async fn scheduler(now: Timestamp) -> MemoryPulse {
+        let pulse = MemoryPulse::default();
+        let payload = |company: &str| JobPayload {
+            kind: JobKind::Tool,
+            user_id: "u".into(),
+            company_id: company.into(),
+            agent_id: "a".into(),
+            tool_id: Some("createTodo".to_owned()),
+            assignment_id: None,
+            arguments: None,
+            message: None,
+            todo_list_id: None,
+            timezone: None,
+        };
+        let later = Schedule::after(now, Duration::from_secs(3600));
+        let job = |company, schedule| Job::new(NewJob::new(payload(company), schedule), now);
+        let jobs = (0..JOBS).map(|_| job("first", later.clone()));
+        let jobs = jobs.chain([job("last", Schedule::At(now))]).collect();
+        pulse.jobs().insert(jobs).await.expect("stored");
+        pulse
+    }
+
+    #[tokio::test]
+    async fn a_due_job_is_found_behind_thousands_of_others() {
+        let now: Timestamp = "2026-03-01T12:00:00Z".parse().expect("a time");
+        let pulse = scheduler(now).await;
+        let due = due_from_scheduler(&pulse, now, Instant::now() + Duration::from_secs(60)).await;
+        let due = due.expect("the scheduler answers");
+        assert_eq!(due.count, 1);
+        let chosen = CompanyRotation::default().choose(due, 1);
+        assert_eq!(chosen[0].payload.company_id.as_str(), "last");
+        let none = due_from_scheduler(&pulse, now, Instant::now()).await.expect("it is cut short");
+        assert_eq!(none.count, 0, "the time is kept");
+    }
 }

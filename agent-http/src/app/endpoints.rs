@@ -10,7 +10,7 @@ use super::credential::{
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
-use super::pulse::{self, CALLBACK_PATH, callback};
+use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{App, assistants, chat, cron, debug, mcp, resource};
 use crate::endpoint::Endpoint;
@@ -140,9 +140,13 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
     let one_path = "/api/agents/{id}/assignments/{assignmentId}";
     vec![
         Endpoint::get("/api/pulse/status", USER, pulse::status, pulse::describe_status),
-        Endpoint::get(jobs_path, USER, pulse::list, pulse::describe_list),
-        Endpoint::delete(job_path, USER, pulse::cancel, pulse::describe_cancel),
-        Endpoint::post(reschedule_path, USER, pulse::reschedule, pulse::describe_reschedule),
+        Endpoint::get(jobs_path, USER, jobs::list, jobs::describe_list),
+        Endpoint::post(jobs_path, USER, jobs::post, jobs::describe_post),
+        Endpoint::delete(job_path, USER, jobs::cancel, jobs::describe_cancel),
+        Endpoint::post(reschedule_path, USER, jobs::reschedule, jobs::describe_reschedule),
+        Endpoint::post("/api/pulse/jobs/{id}/pause", USER, jobs::pause, jobs::describe_pause),
+        Endpoint::post("/api/pulse/jobs/{id}/resume", USER, jobs::resume, jobs::describe_resume),
+        Endpoint::post("/api/pulse/jobs/{id}/redrive", USER, jobs::redrive, jobs::describe_redrive),
         Endpoint::get(all_path, USER, resource::list::<Assignments>, assignments::describe_list),
         Endpoint::get(one_path, USER, resource::get::<Assignments>, assignments::describe_get),
         Endpoint::put(one_path, USER, resource::put::<Assignments>, assignments::describe_put),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use agent_client::outbound::{BodyStream, OutboundClient, UrlTrust, retry_after};
+use agent_client::outbound::{BodyStream, OutboundClient, OutboundResponse, UrlTrust, retry_after};
 use agent_client::problem::{PROBLEM_JSON, ProblemDetails};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
@@ -46,22 +46,25 @@ pub(super) struct DeliveryResult {
 }
 
 impl CallbackClient {
-    /// Delivers a job's occurrence, with `now` as the signature's timestamp.
-    pub(super) async fn deliver(&self, job: &Job, now: SystemTime) -> DeliveryResult {
-        match time::timeout(self.timeout, self.call(job, now)).await {
-            Ok(Ok(delivered)) => delivered,
-            Ok(Err(failure)) => {
-                let (error, retry_after) = (failure.message().to_owned(), failure.retry_after());
-                DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after }, status: None }
-            }
-            Err(_) => {
-                let error = "the receiver did not respond in time".to_owned();
-                DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after: None }, status: None }
-            }
-        }
+    /// Delivers a job's occurrence, with `now` as the signature's timestamp, and returns the response once its head is
+    /// there. The head decides the outcome; [`read_result`](Self::read_result) adds the reason of a failure.
+    ///
+    /// # Errors
+    /// The result of a delivery that got no response in time.
+    pub(super) async fn deliver(
+        &self,
+        job: &Job,
+        now: SystemTime,
+    ) -> Result<OutboundResponse, DeliveryResult> {
+        let (error, retry_after) = match time::timeout(self.timeout, self.call(job, now)).await {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(failure)) => (failure.message().to_owned(), failure.retry_after()),
+            Err(_) => ("the receiver did not respond in time".to_owned(), None),
+        };
+        Err(DeliveryResult { outcome: AttemptOutcome::Failed { error, retry_after }, status: None })
     }
 
-    async fn call(&self, job: &Job, now: SystemTime) -> Result<DeliveryResult, AgentError> {
+    async fn call(&self, job: &Job, now: SystemTime) -> Result<OutboundResponse, AgentError> {
         let body = serde_json::to_vec(&Delivery::from(job)).map_err(internal)?;
         let signed = webhook::sign(&self.secret, &job.occurrence_key(), now, &body).map_err(internal)?;
         let mut request = self
@@ -74,12 +77,17 @@ impl CallbackClient {
         for (name, value) in signed {
             request = request.header(name, value);
         }
-        let response = request.body(Bytes::from(body)).send().await?;
+        request.body(Bytes::from(body)).send().await
+    }
+
+    /// Returns the result of a response that arrived at `now`. Takes at most [`BODY_DRAIN_TIMEOUT`], whatever becomes
+    /// of the body.
+    pub(super) async fn read_result(&self, response: OutboundResponse, now: SystemTime) -> DeliveryResult {
         let (status, headers) = (response.status, response.headers);
         let reason = read_error_body(response.body).await;
         let reason = if status.is_success() { None } else { self.error_text(&headers, &reason) };
         let outcome = outcome_of_status(status, retry_after(&headers, now), reason);
-        Ok(DeliveryResult { outcome, status: Some(status.as_u16()) })
+        DeliveryResult { outcome, status: Some(status.as_u16()) }
     }
 
     /// Returns the error text of an error response, with secrets and control characters removed.

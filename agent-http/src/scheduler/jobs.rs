@@ -2,8 +2,10 @@
 
 mod describe;
 
-use agent_core::ids::{CompanyId, JobId, UserId};
-use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, JobState, Step, StepError, StepOutcome};
+use agent_core::ids::{AgentId, CompanyId, JobId, UserId};
+use agent_jobs::job::{
+    InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobState, Step, StepError, StepOutcome,
+};
 use agent_jobs::schedule::ScheduleSpec;
 use agent_platform::records::StoreError;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
@@ -11,7 +13,9 @@ use http::{Response, StatusCode, request};
 use serde::Serialize;
 
 use super::Scheduler;
-use super::wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob, resolve};
+use super::wire::{
+    CancelledJobs, CreateJobRequest, JobCount, JobDetails, JobList, JobStatus, ScheduledJob, resolve,
+};
 use crate::body::full;
 use crate::endpoint::{Params, RequestContext};
 use crate::error::{Code, HttpError};
@@ -24,6 +28,8 @@ pub(super) use describe::*;
 const DEFAULT_PAGE_SIZE: usize = 50;
 /// Maximum page size of a job list.
 const MAX_PAGE_SIZE: usize = 200;
+/// Value of the parameter `state` that means all states that are not final.
+const OPEN_STATES: &str = "open";
 /// Maximum length of a query parameter.
 const MAX_PARAMETER_BYTES: usize = 256;
 
@@ -51,7 +57,7 @@ pub(super) async fn post(context: RequestContext<Scheduler>, (): ()) -> HandlerR
 
 pub(super) async fn list(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let query = &Query::from_uri(&context.head.uri);
-    let filter = filter(query)?;
+    let (filter, order) = (filter(query)?, order(query)?);
     let limit = match query.get("limit")? {
         None => DEFAULT_PAGE_SIZE,
         Some(text) => {
@@ -61,10 +67,17 @@ pub(super) async fn list(context: RequestContext<Scheduler>, (): ()) -> HandlerR
         }
     };
     let after = parameter(query, "cursor")?.map(JobId::from);
-    let page = context.state.worker.jobs().list(&filter, after.as_ref(), limit).await;
+    let page = context.state.worker.jobs().list(&filter, order, after.as_ref(), limit).await;
     let page = page.map_err(store_error)?;
     let jobs = page.jobs.iter().map(JobDetails::from).collect();
-    json(StatusCode::OK, &JobList { jobs, next_cursor: page.next.map(|id| id.to_string()) })
+    let next_cursor = page.next.map(|id| id.to_string());
+    json(StatusCode::OK, &JobList { jobs, unreadable: page.unreadable, next_cursor })
+}
+
+pub(super) async fn count(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
+    let filter = filter(&Query::from_uri(&context.head.uri))?;
+    let count = context.state.worker.jobs().count(&filter).await.map_err(store_error)?;
+    json(StatusCode::OK, &JobCount { count })
 }
 
 pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
@@ -74,19 +87,21 @@ pub(super) async fn get(context: RequestContext<Scheduler>, (): ()) -> HandlerRe
     json(StatusCode::OK, &JobDetails::from(&found.ok_or_else(HttpError::not_found)?))
 }
 
-/// Cancels all jobs of one tool or assignment of one user. A filter that is less specific is rejected, since a client
-/// that forgot a parameter would cancel far more than it meant to.
+/// Cancels all jobs of one tool or assignment of one user, or of one agent. A filter that is less specific is rejected,
+/// since a client that forgot a parameter would cancel far more than it meant to.
 pub(super) async fn cancel_all(context: RequestContext<Scheduler>, (): ()) -> HandlerResult {
     let query = &Query::from_uri(&context.head.uri);
     let filter = filter(query)?;
     let JobScope { company, user } = &filter.scope;
-    for (name, is_given) in [("userId", user.is_some()), ("companyId", company.is_some())] {
+    let is_user_needed = filter.agent.is_none();
+    for (name, is_given) in [("userId", user.is_some() || !is_user_needed), ("companyId", company.is_some())]
+    {
         if !is_given {
             return Err(HttpError::invalid(name, "is missing in the query"));
         }
     }
-    if filter.tool.is_none() && filter.assignment.is_none() {
-        return Err(HttpError::invalid("toolId or assignmentId", "is missing in the query"));
+    if filter.tool.is_none() && filter.assignment.is_none() && filter.agent.is_none() {
+        return Err(HttpError::invalid("toolId, assignmentId or agentId", "is missing in the query"));
     }
     let cancelled = context.state.worker.cancel_all(filter).await.map_err(store_error)?;
     json(StatusCode::OK, &CancelledJobs { cancelled })
@@ -127,6 +142,7 @@ async fn apply_step(
         StepOutcome::Applied(result) => json(StatusCode::OK, &JobStatus::from(&*result)),
         StepOutcome::NotFound => Err(HttpError::not_found()),
         StepOutcome::Rejected(error) => Err(step_error_response(error)),
+        StepOutcome::Unreadable => Err(HttpError::new(Code::Internal, "the stored job cannot be read")),
     }
 }
 
@@ -150,16 +166,28 @@ fn scope(query: &Query<'_>) -> Result<JobScope, HttpError> {
 }
 
 fn filter(query: &Query<'_>) -> Result<JobFilter, HttpError> {
-    let state = parameter(query, "state")?.map(|name| {
+    let state = parameter(query, "state")?;
+    let open = state.as_deref() == Some(OPEN_STATES);
+    let state = state.filter(|_| !open).map(|name| {
         let names = || JobState::ALL.map(JobState::as_str).join(", ");
-        JobState::from_name(&name)
-            .ok_or_else(|| HttpError::invalid("state", format!("must be one of {}", names())))
+        JobState::from_name(&name).ok_or_else(|| {
+            HttpError::invalid("state", format!("must be {OPEN_STATES} or one of {}", names()))
+        })
     });
     Ok(JobFilter {
         scope: scope(query)?,
+        agent: parameter(query, "agentId")?.map(AgentId::from),
+        open,
         tool: parameter(query, "toolId")?,
         assignment: parameter(query, "assignmentId")?,
         state: state.transpose()?,
+    })
+}
+
+fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
+    let name = parameter(query, "order")?;
+    name.map_or(Ok(JobOrder::default()), |name| {
+        JobOrder::from_name(&name).ok_or_else(|| HttpError::invalid("order", "must be asc or desc"))
     })
 }
 

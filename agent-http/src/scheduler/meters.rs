@@ -23,6 +23,7 @@ pub struct SchedulerMetrics {
     delivering: Gauge,
     ahead: Gauge,
     store_errors: Counter,
+    unreadable: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -46,6 +47,7 @@ impl SchedulerMetrics {
             delivering: Gauge::default(),
             ahead: Gauge::default(),
             store_errors: Counter::default(),
+            unreadable: Gauge::default(),
         };
         metrics.register(|registry| {
             registry.register("jobs", "Number of jobs by state", meters.jobs.clone());
@@ -75,6 +77,11 @@ impl SchedulerMetrics {
                 "Number of failed store operations of the worker",
                 meters.store_errors.clone(),
             );
+            registry.register(
+                "jobs_unreadable",
+                "Number of stored jobs that this process could not read",
+                meters.unreadable.clone(),
+            );
         });
         meters
     }
@@ -102,6 +109,7 @@ impl SchedulerMetrics {
             let gauge = self.jobs.get_or_create_owned(&StateLabel { state: state.as_str() });
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+        self.unreadable.set(i64::try_from(counts.unreadable).unwrap_or(i64::MAX));
         self.lag.set(counts.lag.as_secs_f64());
     }
 }

@@ -142,11 +142,21 @@ pub(crate) struct CancelledJobs {
     pub(super) cancelled: u64,
 }
 
-/// One page of jobs, in the order of their creation.
+/// The number of jobs that match a filter.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct JobCount {
+    pub(super) count: u64,
+}
+
+/// One page of jobs, in the order of their creation or its reverse.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobList {
     pub(super) jobs: Vec<JobDetails>,
+    /// Ids of jobs between them that are stored and cannot be read; the scheduler sets them aside.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub(super) unreadable: Vec<JobId>,
     /// Cursor of the next page; absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next_cursor: Option<String>,

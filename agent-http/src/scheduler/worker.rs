@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime};
 use agent_core::clock::Clock;
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobStore, Step, StepOutcome,
+    AttemptOutcome, InsertOutcome, Job, JobCounts, JobFilter, JobScope, JobState, JobStore, Step, StepOutcome,
 };
 use agent_platform::records::StoreError;
 use jiff::{SignedDuration, Timestamp};
@@ -295,19 +295,32 @@ impl Worker {
     /// Cancels all jobs that match the filter and are not final, and returns their number.
     ///
     /// # Errors
-    /// Returns the store's error; no job has changed.
+    /// Returns the store's error; some of the jobs may have been cancelled, and none is lost.
     pub async fn cancel_all(self: &Arc<Self>, filter: JobFilter) -> Result<u64, StoreError> {
         let worker = self.clone();
-        join_task(tokio::spawn(async move {
-            let _no_claims = worker.claim_lock.read().await;
-            let held = worker.claimed_jobs.release_matching(&filter);
-            let cancelled = worker.jobs.cancel_all(&filter, worker.now()).await;
-            if cancelled.is_err() {
-                worker.claimed_jobs.add(held);
-            }
-            cancelled
-        }))
-        .await
+        join_task(tokio::spawn(async move { worker.cancel_all_now(&filter).await })).await
+    }
+
+    async fn cancel_all_now(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let _no_claims = self.claim_lock.read().await;
+        // A claim hides the state of a job whose delivery has not begun. All such jobs are therefore released in the
+        // store, so that the filter sees their own state, and those that it does not mean can be claimed again.
+        let held = self.claimed_jobs.release_matching(&JobFilter { state: None, ..filter.clone() });
+        let ids: Vec<JobId> = held.iter().map(|job| job.id.clone()).collect();
+        let steps = held.iter().map(|job| (job.id.clone(), Step::Release { fence: job.fence })).collect();
+        if let Err(error) = self.jobs.apply_steps(steps, self.now()).await {
+            self.claimed_jobs.add(held);
+            return Err(error);
+        }
+        let mut cancelled = self.jobs.cancel_all(filter, self.now()).await?;
+        if filter.state == Some(JobState::Running) {
+            // Until now, lists have shown them as running.
+            let steps = ids.into_iter().map(|id| (id, Step::Cancel)).collect();
+            let outcomes = self.jobs.apply_steps(steps, self.now()).await?;
+            cancelled += outcomes.iter().filter(|outcome| outcome.is_applied()).count() as u64;
+        }
+        self.inserted.notify_one();
+        Ok(cancelled)
     }
 }
 

@@ -53,7 +53,7 @@ async fn main() -> Result<()> {
         "agents": [{"id": "a1", "name": "One", "ownerId": "u1", "companyId": "c1"}],
         "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": todos}]
     });
-    let Stores { roles, records } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
+    let Stores { roles, records, .. } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
     let tools: Arc<dyn ToolRegistry> =
         Arc::new(builtin_tools(records.clone(), roles.clone(), ToolServices::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await?;

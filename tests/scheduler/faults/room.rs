@@ -47,7 +47,7 @@ async fn a_full_disk_is_said_and_nothing_is_acknowledged_that_is_not_stored() {
     let detail = "the store is unavailable: the disk is full, or the file has reached its limit";
     assert_eq!(refused["detail"], detail);
     let listed = || async {
-        let list = json_of(bench.ask("GET", "/jobs?limit=200", None).await).await;
+        let list = json_of(bench.ask("GET", "/jobs?limit=200&order=asc", None).await).await;
         list["jobs"].as_array().expect("a list").iter().map(|job| job["jobId"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(listed().await, made, "what was acknowledged is there, and nothing else");

@@ -11,14 +11,21 @@ use super::{
     JobScope, at, claim_job, company_scope, ended, every, expect_ok, failed, filter_of, get, insert, once,
     rejected, step,
 };
-use crate::job::{AttemptOutcome, Job, JobCounts, JobFilter, JobState, JobStore, MAX_JOBS_PER_PAGE, Step};
+use crate::job::{
+    AttemptOutcome, Job, JobCounts, JobFilter, JobOrder, JobState, JobStore, MAX_JOBS_PER_PAGE, Step,
+};
+
+/// Returns all jobs that match the filter, the oldest first, page by page.
+async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
+    all_in(store, filter, JobOrder::OldestFirst, limit).await
+}
 
 /// Returns all jobs that match the filter, page by page.
-async fn all(store: &dyn JobStore, filter: &JobFilter, limit: usize) -> Vec<Job> {
+async fn all_in(store: &dyn JobStore, filter: &JobFilter, order: JobOrder, limit: usize) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let mut after: Option<JobId> = None;
     loop {
-        let page = expect_ok("list", store.list(filter, after.as_ref(), limit).await);
+        let page = expect_ok("list", store.list(filter, order, after.as_ref(), limit).await);
         assert!(
             page.jobs.len() <= limit.clamp(1, MAX_JOBS_PER_PAGE),
             "a page has no more than were asked for"
@@ -55,13 +62,22 @@ pub(super) async fn pages_join(store: &dyn JobStore) {
         for (filter, count) in filters.iter().zip([10, 13]) {
             let found = all(store, filter, limit).await;
             assert_eq!(ids(&found), ids(&jobs[..count]), "pages of {limit} join in the order of ids");
+            let found = all_in(store, filter, JobOrder::NewestFirst, limit).await;
+            let expected = ids(jobs[..count].iter().rev());
+            assert_eq!(ids(&found), expected, "pages of {limit} join, the newest first");
         }
     }
-    let page = expect_ok("list", store.list(&filters[0], Some(&jobs[9].id), 5).await);
+    let page = expect_ok("list", store.list(&filters[0], JobOrder::OldestFirst, Some(&jobs[9].id), 5).await);
     assert_eq!((page.jobs.len(), page.next), (0, None), "nothing comes after the last");
+    let page = store.list(&filters[0], JobOrder::NewestFirst, Some(&jobs[0].id), 5).await;
+    let page = expect_ok("list", page);
+    assert_eq!((page.jobs.len(), page.next), (0, None), "nothing comes before the first");
     let many: Vec<Job> = (0..MAX_JOBS_PER_PAGE + 1).map(|_| once("many", 1)).collect();
     insert(store, &many).await;
-    let page = expect_ok("list", store.list(&filter_of(company_scope("many")), None, usize::MAX).await);
+    let page = expect_ok(
+        "list",
+        store.list(&filter_of(company_scope("many")), JobOrder::OldestFirst, None, usize::MAX).await,
+    );
     assert_eq!(page.jobs.len(), MAX_JOBS_PER_PAGE, "a page has a limit");
     assert_eq!(page.next, Some(many[MAX_JOBS_PER_PAGE - 1].id.clone()));
 }
@@ -131,6 +147,7 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
     Arc::make_mut(&mut more[3].payload).assignment_id = Some("daily".to_owned());
     Arc::make_mut(&mut more[3].payload).user_id = "bob".into();
     Arc::make_mut(&mut more[3].payload).tool_id = None;
+    Arc::make_mut(&mut more[3].payload).agent_id = "other".into();
     insert(store, &more).await;
     jobs.extend(more);
 
@@ -145,17 +162,36 @@ pub(super) async fn filters_hold(store: &dyn JobStore) {
                     let own = |text: Option<&str>| text.map(str::to_owned);
                     let scope =
                         JobScope { company: company.map(CompanyId::from), user: user.map(UserId::from) };
-                    let filter = JobFilter { scope, tool: own(tool), assignment: own(assignment), state };
-                    let meant = jobs.iter().filter(|job| filter.matches(job));
-                    let found = all(store, &filter, 4).await;
-                    assert_eq!(ids(&found), ids(meant), "those that are meant by {filter:?}");
+                    let filter = JobFilter {
+                        scope,
+                        tool: own(tool),
+                        assignment: own(assignment),
+                        state,
+                        ..JobFilter::default()
+                    };
+                    is_applied_to(store, &filter, &jobs).await;
                 }
             }
+        }
+    }
+    for agent in ["agent", "other", "none"] {
+        for open in [false, true] {
+            let scope = company_scope("acme");
+            let filter = JobFilter { agent: Some(agent.into()), open, ..filter_of(scope) };
+            is_applied_to(store, &filter, &jobs).await;
         }
     }
     let discarded = JobFilter { state: Some(JobState::Discarded), ..filter_of(company_scope("acme")) };
     let found = all(store, &discarded, 10).await;
     assert_eq!(ids(&found), ids([&jobs[1], &jobs[6]]), "dead letters of a job that goes on are found");
+}
+
+/// Asserts that a list and a count contain the jobs that match the filter.
+async fn is_applied_to(store: &dyn JobStore, filter: &JobFilter, jobs: &[Job]) {
+    let meant = ids(jobs.iter().filter(|job| filter.matches(job)));
+    assert_eq!(ids(&all(store, filter, 4).await), meant, "those that are meant by {filter:?}");
+    let count = expect_ok("count", store.count(filter).await);
+    assert_eq!(count, meant.len() as u64, "the number of those that are meant by {filter:?}");
 }
 
 pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
@@ -182,7 +218,7 @@ pub(super) async fn all_that_are_meant_are_cancelled(store: &dyn JobStore) {
     let many: Vec<Job> = (0..MAX_JOBS_PER_PAGE + 10).map(|_| once("many", 10)).collect();
     insert(store, &many).await;
     let cancelled = expect_ok("cancel", store.cancel_all(&filter_of(company_scope("many")), at(60)).await);
-    assert_eq!(cancelled, many.len() as u64, "all are cancelled in one act");
+    assert_eq!(cancelled, many.len() as u64, "all are cancelled");
     let in_state = |state| JobFilter { state: Some(state), ..filter_of(company_scope("other")) };
     let cancelled = expect_ok("cancel", store.cancel_all(&in_state(JobState::Paused), at(60)).await);
     assert_eq!(cancelled, 2, "a state can be meant as well");

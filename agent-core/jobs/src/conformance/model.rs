@@ -10,7 +10,7 @@ use super::lists::counted;
 use super::{SharedJobStore, at, expect_ok, payload};
 use crate::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobCounts, JobFilter,
-    JobScope, JobState, NewJob, Step, StepOutcome,
+    JobOrder, JobScope, JobState, NewJob, Step, StepOutcome,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
@@ -168,6 +168,8 @@ impl ModelRun {
             tool: self.rng.choose(&[None, None, own("remind"), own("report")]),
             assignment: self.rng.choose(&[None, None, own("daily")]),
             state: self.rng.choose(&states),
+            agent: None,
+            open: self.rng.one_in(4),
         }
     }
 
@@ -248,15 +250,25 @@ impl ModelRun {
     async fn list(&mut self, operation: &str) {
         let (filter, limit) = (self.filter(), 1 + self.rng.below(20));
         let after = if self.rng.one_in(2) { Some(self.any_id()) } else { None };
-        let later = |id: &JobId| after.as_ref().is_none_or(|after| id > after);
-        let mut meant = self.model.iter().filter(|(id, job)| later(id) && filter.matches(job));
+        let order = self.rng.choose(&[JobOrder::NewestFirst, JobOrder::OldestFirst]);
+        let follows = |id: &JobId| {
+            after.as_ref().is_none_or(|after| match order {
+                JobOrder::NewestFirst => id < after,
+                JobOrder::OldestFirst => id > after,
+            })
+        };
+        let mut ordered: Vec<_> = self.model.iter().collect();
+        if order == JobOrder::NewestFirst {
+            ordered.reverse();
+        }
+        let mut meant = ordered.into_iter().filter(|(id, job)| follows(id) && filter.matches(job));
         let jobs: Vec<Job> = meant.by_ref().take(limit).map(|(_, job)| job.clone()).collect();
         let next = meant.next().and(jobs.last()).map(|job| job.id.clone());
-        let page = expect_ok("list", self.store.list(&filter, after.as_ref(), limit).await);
+        let page = expect_ok("list", self.store.list(&filter, order, after.as_ref(), limit).await);
         assert_eq!(
             (page.jobs, page.next),
             (jobs, next),
-            "{operation}: {limit} of {filter:?} after {after:?}"
+            "{operation}: {limit} of {filter:?} after {after:?}, {order:?}"
         );
     }
 
@@ -267,6 +279,8 @@ impl ModelRun {
         for id in &ids {
             self.step_in_model(id, Step::Cancel);
         }
+        let count = expect_ok("count", self.store.count(&JobFilter { open: true, ..filter.clone() }).await);
+        assert_eq!(count, ids.len() as u64, "{operation}: those of {filter:?} are counted");
         let cancelled = expect_ok("cancel", self.store.cancel_all(&filter, self.now()).await);
         assert_eq!(cancelled, ids.len() as u64, "{operation}: those of {filter:?} are cancelled");
     }

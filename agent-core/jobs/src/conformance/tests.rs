@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use crate::conformance::{jobs, jobs_against_reference};
 use crate::job::{
-    ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore,
-    MemoryJobStore, Step, StepOutcome,
+    ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope,
+    JobStore, MemoryJobStore, Step, StepOutcome,
 };
 
 #[tokio::test]
@@ -45,6 +45,8 @@ enum JobsDefect {
     SharesKeysOfCompanies,
     ListsBackwards,
     ListsOneTooFew,
+    ForgetsTheOrder,
+    CountsFinalJobs,
     StepsBackwards,
     IgnoresQuotas,
     IgnoresLimits,
@@ -94,17 +96,24 @@ impl JobStore for DefectiveJobs {
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let filter = JobFilter { scope: self.scope(&filter.scope), ..filter.clone() };
-        let mut page = self.jobs.list(&filter, after, limit).await?;
+        let order = if let JobsDefect::ForgetsTheOrder = self.defect { JobOrder::OldestFirst } else { order };
+        let mut page = self.jobs.list(&filter, order, after, limit).await?;
         match self.defect {
             JobsDefect::ListsBackwards => page.jobs.reverse(),
             JobsDefect::ListsOneTooFew if page.jobs.len() > 1 => drop(page.jobs.remove(0)),
             _ => {}
         }
         Ok(page)
+    }
+
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let open = filter.open && !matches!(self.defect, JobsDefect::CountsFinalJobs);
+        self.jobs.count(&JobFilter { scope: self.scope(&filter.scope), open, ..filter.clone() }).await
     }
 
     async fn apply_steps(
@@ -173,6 +182,8 @@ async fn a_defective_store_of_jobs_is_found_out() {
         (JobsDefect::SharesKeysOfCompanies, "a job is as it was stored"),
         (JobsDefect::ListsBackwards, "the next page begins after this one"),
         (JobsDefect::ListsOneTooFew, "join in the order of ids"),
+        (JobsDefect::ForgetsTheOrder, "join, the newest first"),
+        (JobsDefect::CountsFinalJobs, "the number of those that are meant"),
         (JobsDefect::StepsBackwards, "a step sees those before it"),
         (JobsDefect::IgnoresQuotas, "get their share"),
         (JobsDefect::IgnoresLimits, "those that have been due for longest come first"),

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 
 use super::claim::{Candidate, ClaimDecision, ClaimPlanner};
 use super::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
-    Step, StepOutcome, WakeSignal,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore,
+    MAX_JOBS_PER_PAGE, Step, StepOutcome, WakeSignal,
 };
 
 /// In-memory [`JobStore`]. All jobs are lost when the process ends.
@@ -128,6 +128,14 @@ fn key(job: &Job) -> Option<(CompanyId, String)> {
     Some((job.payload.company_id.clone(), idempotency.key.clone()))
 }
 
+/// Returns the first `limit` of the jobs that match the filter.
+fn page<'j>(jobs: impl Iterator<Item = (&'j JobId, &'j Job)>, filter: &JobFilter, limit: usize) -> JobPage {
+    let mut found = jobs.map(|(_, job)| job).filter(|job| filter.matches(job));
+    let jobs: Vec<Job> = found.by_ref().take(limit).cloned().collect();
+    let next = found.next().and(jobs.last()).map(|last| last.id.clone());
+    JobPage { jobs, unreadable: Vec::new(), next }
+}
+
 #[async_trait]
 impl JobStore for MemoryJobStore {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
@@ -141,16 +149,25 @@ impl JobStore for MemoryJobStore {
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let jobs = self.lock();
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut found = jobs.by_id.range::<JobId, _>((start, Bound::Unbounded)).map(|(_, job)| job);
-        let mut found = found.by_ref().filter(|job| filter.matches(job));
-        let page: Vec<Job> = found.by_ref().take(limit.clamp(1, MAX_JOBS_PER_PAGE)).cloned().collect();
-        let next = found.next().and(page.last()).map(|last| last.id.clone());
-        Ok(JobPage { jobs: page, next })
+        let after = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
+        Ok(match order {
+            JobOrder::NewestFirst => {
+                page(jobs.by_id.range::<JobId, _>((Bound::Unbounded, after)).rev(), filter, limit)
+            }
+            JobOrder::OldestFirst => {
+                page(jobs.by_id.range::<JobId, _>((after, Bound::Unbounded)), filter, limit)
+            }
+        })
+    }
+
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        Ok(self.lock().by_id.values().filter(|job| filter.matches(job)).count() as u64)
     }
 
     async fn apply_steps(
@@ -160,14 +177,6 @@ impl JobStore for MemoryJobStore {
     ) -> Result<Vec<StepOutcome>, StoreError> {
         Ok(self
             .update_and_notify(|all| steps.into_iter().map(|(id, step)| all.step(&id, step, now)).collect()))
-    }
-
-    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        Ok(self.update_and_notify(|all| {
-            let meant = all.by_id.values().filter(|job| !job.state().is_final() && filter.matches(job));
-            let ids: Vec<JobId> = meant.map(|job| job.id.clone()).collect();
-            ids.iter().filter(|id| all.step(id, Step::Cancel, now).is_applied()).count() as u64
-        }))
     }
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {

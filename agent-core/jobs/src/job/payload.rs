@@ -7,20 +7,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Kind of work that a job does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
     /// Calls one tool with fixed arguments.
+    #[default]
     Tool,
     /// Runs an agent turn with a message.
     Agent,
 }
 
-/// Payload of a job. Sent to the scheduler when the job is created and returned in the callback.
+/// Payload of a job. Sent to the scheduler when the job is created and returned in the callback. Unknown fields, as a
+/// newer version may send them, are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct JobPayload {
     /// Kind of work.
     pub kind: JobKind,

@@ -132,6 +132,8 @@ pub enum StepOutcome {
     NotFound,
     /// The step was refused; the job is unchanged.
     Rejected(StepError),
+    /// The stored job cannot be read; it is unchanged.
+    Unreadable,
 }
 
 impl StepOutcome {
@@ -139,8 +141,13 @@ impl StepOutcome {
     pub fn applied(self) -> Option<StepResult> {
         match self {
             Self::Applied(result) => Some(*result),
-            Self::NotFound | Self::Rejected(_) => None,
+            Self::NotFound | Self::Rejected(_) | Self::Unreadable => None,
         }
+    }
+
+    /// Returns true if the step was applied and was no no-op.
+    pub(crate) fn has_changed(&self) -> bool {
+        matches!(self, Self::Applied(result) if result.changed)
     }
 
     /// Returns true if the step was applied.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent_core::ids::{CompanyId, JobId, UserId};
+use agent_core::ids::{AgentId, CompanyId, JobId, UserId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::{Job, JobState, Step, StepOutcome};
 
@@ -15,6 +16,8 @@ use super::{Job, JobState, Step, StepOutcome};
 pub const MAX_JOBS_PER_CLAIM: usize = 1000;
 /// Maximum number of jobs on a page.
 pub const MAX_JOBS_PER_PAGE: usize = 500;
+/// Number of jobs that [`JobStore::cancel_all`] cancels in one transaction.
+pub const CANCEL_BATCH_SIZE: usize = 200;
 
 /// Tenant restriction of a caller. Jobs outside the scope are reported as absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,12 +45,16 @@ fn matches_if_given<T: PartialEq>(wanted: Option<&T>, found: &T) -> bool {
 pub struct JobFilter {
     /// Company and user.
     pub scope: JobScope,
+    /// Restricts to jobs of this agent.
+    pub agent: Option<AgentId>,
     /// Restricts to jobs that call this tool.
     pub tool: Option<String>,
     /// Restricts to jobs of this assignment.
     pub assignment: Option<String>,
     /// Restricts to jobs in this state. [`JobState::Discarded`] also matches periodic jobs with dead letters.
     pub state: Option<JobState>,
+    /// Restricts to jobs that are not final.
+    pub open: bool,
 }
 
 impl JobFilter {
@@ -55,6 +62,8 @@ impl JobFilter {
     pub fn matches(&self, job: &Job) -> bool {
         let payload = &job.payload;
         self.scope.contains(job)
+            && matches_if_given(self.agent.as_ref(), &payload.agent_id)
+            && !(self.open && job.state().is_final())
             && self.tool.as_ref().is_none_or(|tool| payload.tool_id.as_ref() == Some(tool))
             && self
                 .assignment
@@ -66,11 +75,40 @@ impl JobFilter {
     }
 }
 
+/// Order of a list. Ids sort by creation time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobOrder {
+    /// The newest job first, by descending ids.
+    #[default]
+    #[serde(rename = "desc")]
+    NewestFirst,
+    /// The oldest job first, by ascending ids.
+    #[serde(rename = "asc")]
+    OldestFirst,
+}
+
+impl JobOrder {
+    /// Returns the name used on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NewestFirst => "desc",
+            Self::OldestFirst => "asc",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::NewestFirst, Self::OldestFirst].into_iter().find(|order| order.as_str() == name)
+    }
+}
+
 /// Page of jobs, ordered by id.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct JobPage {
     /// Jobs of this page.
     pub jobs: Vec<Job>,
+    /// Ids of the jobs between them whose rows cannot be read.
+    pub unreadable: Vec<JobId>,
     /// Id of the last job on this page if more follow: the cursor of the next page.
     pub next: Option<JobId>,
 }
@@ -171,6 +209,8 @@ pub struct JobCounts {
     pub by_state: BTreeMap<JobState, u64>,
     /// Time for which the longest overdue job has been waiting to be claimed.
     pub lag: Duration,
+    /// Number of distinct jobs that this process has found to be unreadable, at most a bound of the store.
+    pub unreadable: u64,
 }
 
 /// Persistent storage of jobs. Transitions are decided by [`Job::step`] alone, and claims by a
@@ -199,13 +239,18 @@ pub trait JobStore: Send + Sync + 'static {
     /// Returns the job with the id, if it is within the scope.
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError>;
 
-    /// Returns one page of at most `limit` jobs after the id `after`, ordered by id.
+    /// Returns one page of at most `limit` jobs that follow the id `after` in the order of the list. A job whose row
+    /// cannot be read fails no list; its id is in [`JobPage::unreadable`].
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError>;
+
+    /// Returns the number of jobs that match the filter.
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError>;
 
     /// Applies a step to a job within the scope.
     async fn apply_step(
@@ -222,16 +267,33 @@ pub trait JobStore: Send + Sync + 'static {
         Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
-    /// Applies steps, in order, to jobs of any tenant, and persists the results together. A refused step changes
-    /// nothing and does not affect the others.
+    /// Applies steps, in order, to jobs of any tenant, and persists the results together. A refused step, and one on
+    /// a job that cannot be read, changes nothing and does not affect the others.
     async fn apply_steps(
         &self,
         steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError>;
 
-    /// Cancels all matching jobs that are not final, in one transaction, and returns their number.
-    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError>;
+    /// Cancels all matching jobs that are not final, and returns their number. Jobs are read and cancelled in batches
+    /// of [`CANCEL_BATCH_SIZE`], the newest first, so that other writers wait for one batch only; a job that is created
+    /// meanwhile is not cancelled. After an error some jobs may have been cancelled; the call can be repeated.
+    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
+        let open = JobFilter { open: true, ..filter.clone() };
+        let (mut cancelled, mut after) = (0, None);
+        loop {
+            let page = self.list(&open, JobOrder::NewestFirst, after.as_ref(), CANCEL_BATCH_SIZE).await?;
+            let steps: Vec<_> = page.jobs.into_iter().map(|job| (job.id, Step::Cancel)).collect();
+            if !steps.is_empty() {
+                let outcomes = self.apply_steps(steps, now).await?;
+                cancelled += outcomes.into_iter().filter(StepOutcome::has_changed).count() as u64;
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(cancelled);
+            }
+        }
+    }
 
     /// Claims due jobs, the earliest first, and returns them in their new state. No job is given to two callers.
     ///

@@ -11,8 +11,11 @@ use serde_json::Value;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::pulse::user_scope;
-use crate::pulse::{CancelResult, JobViewPage};
-use agent_jobs::job::{JobFilter, JobView};
+use crate::pulse::{CancelResult, JobControl, JobStatus, JobViewPage};
+use agent_jobs::job::{JobFilter, JobOrder, JobView};
+
+/// Target of an assignment that may run, with a scheduler service.
+const HERE: SyncTarget = SyncTarget { can_run: true, is_local: false };
 
 fn assignment(change: Value) -> Assignment {
     let mut base = json!({"id": "s", "userId": "u", "companyId": "c", "agentId": "a", "toolId": "createTodo",
@@ -26,7 +29,7 @@ fn assignment(change: Value) -> Assignment {
 fn told(assignment: Assignment, job: Option<&str>) -> SyncedState {
     let execute_at = Timestamp::UNIX_EPOCH;
     let job = job.map(|id| AssignedJob { job_id: id.into(), occurrence: Some(1), execute_at });
-    SyncedState { assignment, version: 1, job }
+    SyncedState { assignment, version: 1, suspensions: 0, job }
 }
 
 /// Formats the operations as short strings.
@@ -75,15 +78,50 @@ fn what_the_scheduler_is_told() {
         ("another user", Some(told(on(), Some("j"))), Some(other_user()), &replaced),
     ];
     for (case, before, after, expected) in cases {
-        let operations = pending_calls(before.as_ref(), after.as_ref().map(|after| (after, 2)));
+        let operations = pending_calls(before.as_ref(), after.as_ref().map(|after| (after, 2)), HERE);
         assert_eq!(shown(&operations), *expected, "{case}");
+    }
+}
+
+/// What an agent may not do is treated as disabled, and comes back under another key than that of the cancelled job.
+#[test]
+fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
+    let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
+    let version = save(&records, &assignment(json!({})));
+    let sync = |can_run| {
+        let target = SyncTarget { can_run, ..HERE };
+        let company = CompanyId::from("c");
+        let synced = sync_assignment(&records, &pulse, (&company, "s"), target, Timestamp::UNIX_EPOCH);
+        ready(synced).expect("synchronized");
+        pulse.taken()
+    };
+    let key = format!("assignment:s:{version}");
+    assert_eq!(sync(true), [format!("schedule {key}")]);
+    assert_eq!(sync(false), ["cancel all of s"]);
+    assert!(sync(false).is_empty());
+    assert_eq!(sync(true), [format!("schedule {key}:1")]);
+}
+
+/// A one-off job that has run under one scheduler is not run again under the next.
+#[test]
+fn what_has_run_elsewhere_is_over() {
+    let once = || assignment(json!({"schedule": {"enabled": true, "executeAt": "2026-01-01T00:00:00Z"}}));
+    let local = |occurrence| {
+        let job = AssignedJob { job_id: "local-j".into(), occurrence, execute_at: Timestamp::UNIX_EPOCH };
+        SyncedState { assignment: once(), version: 2, suspensions: 0, job: Some(job) }
+    };
+    let cases: [(_, u64, &[&str]); 3] =
+        [(None, 2, &[]), (Some(1), 2, &["schedule assignment:s:2"]), (None, 3, &["schedule assignment:s:3"])];
+    for (occurrence, version, expected) in cases {
+        let calls = pending_calls(Some(&local(occurrence)), Some((&once(), version)), HERE);
+        assert_eq!(shown(&calls), expected, "{occurrence:?} at version {version}");
     }
 }
 
 #[test]
 fn jobs_are_cancelled_as_those_of_whom_they_were_for() {
     let new = assignment(json!({"userId": "v"}));
-    let operations = pending_calls(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)));
+    let operations = pending_calls(Some(&told(assignment(json!({})), Some("j"))), Some((&new, 2)), HERE);
     let [SchedulerCall::Schedule(request), SchedulerCall::CancelJob { scope, .. }] = &operations[..] else {
         panic!("{operations:?}")
     };
@@ -157,7 +195,15 @@ impl Pulse for RecordingPulse {
         Ok(ScheduledJob { job_id: id.into(), execute_at: Timestamp::UNIX_EPOCH })
     }
 
-    async fn cancel_jobs_for_tool(&self, _: &JobScope, _: &str) -> Result<u64, PulseError> {
+    async fn control_job(&self, _: &JobScope, _: &JobId, _: JobControl) -> Result<JobStatus, PulseError> {
+        Err(PulseError::NotFound)
+    }
+
+    async fn cancel_jobs(&self, _: &JobFilter) -> Result<u64, PulseError> {
+        Ok(0)
+    }
+
+    async fn count_jobs(&self, _: &JobFilter) -> Result<u64, PulseError> {
         Ok(0)
     }
 
@@ -166,7 +212,13 @@ impl Pulse for RecordingPulse {
         Ok(1)
     }
 
-    async fn list_jobs(&self, _: &JobFilter, _: Option<&str>, _: usize) -> Result<JobViewPage, PulseError> {
+    async fn list_jobs(
+        &self,
+        _: &JobFilter,
+        _: JobOrder,
+        _: Option<&str>,
+        _: usize,
+    ) -> Result<JobViewPage, PulseError> {
         Ok(JobViewPage::default())
     }
 
@@ -186,7 +238,7 @@ fn save(records: &MemoryRecords, assignment: &Assignment) -> u64 {
 
 fn synced(records: &MemoryRecords, pulse: &RecordingPulse, second: i64) -> Result<Vec<String>, String> {
     let now = Timestamp::from_second(second).expect("a time");
-    let synced = ready(sync_assignment(records, pulse, (&"c".into(), "s"), now));
+    let synced = ready(sync_assignment(records, pulse, (&"c".into(), "s"), HERE, now));
     synced.map(|()| pulse.taken()).map_err(|error| error.to_string())
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use agent_core::conformance::{OpenWorkCounter, Scenario, drop_in_progress, wait_until_idle, with_timeout};
 use agent_core::ids::JobId;
 use agent_core::new_id;
-use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState, JobView};
+use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobScope, JobState, JobView};
 use agent_jobs::schedule::ScheduleSpec;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::pulse::{JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob, user_scope};
+use crate::pulse::{JobControl, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob, user_scope};
 
 /// Delay of the suite's jobs in milliseconds: none of them becomes due.
 const FAR_MS: u64 = 24 * 3_600_000;
@@ -42,6 +42,8 @@ pub async fn pulse(make: impl AsyncFn(Scenario) -> Option<PulseSubject>) {
     cancelling_is_idempotent(pulse).await;
     a_job_is_rescheduled(pulse).await;
     jobs_of_a_tool_or_assignment_are_cancelled(pulse).await;
+    jobs_of_an_agent_are_cancelled(pulse).await;
+    a_job_is_paused_and_resumed(pulse).await;
     pages_join(pulse).await;
     filters_hold(pulse).await;
     if let Some(open) = &subject.open {
@@ -104,11 +106,16 @@ fn filter(scope: &JobScope) -> JobFilter {
     JobFilter { scope: scope.clone(), ..JobFilter::default() }
 }
 
-/// Returns all jobs that match the filter, page by page.
+/// Returns all jobs that match the filter, the oldest first, page by page.
 async fn all(pulse: &dyn Pulse, filter: &JobFilter, limit: usize) -> Vec<JobView> {
+    all_in(pulse, filter, JobOrder::OldestFirst, limit).await
+}
+
+/// Returns all jobs that match the filter, page by page.
+async fn all_in(pulse: &dyn Pulse, filter: &JobFilter, order: JobOrder, limit: usize) -> Vec<JobView> {
     let (mut jobs, mut cursor): (Vec<JobView>, Option<String>) = (Vec::new(), None);
     loop {
-        let page = expect_ok("listing jobs", pulse.list_jobs(filter, cursor.as_deref(), limit).await);
+        let page = expect_ok("listing jobs", pulse.list_jobs(filter, order, cursor.as_deref(), limit).await);
         let JobViewPage { jobs: found, next_cursor } = page;
         assert!(found.len() <= limit, "a page has at most {limit} jobs: {}", found.len());
         jobs.extend(found);
@@ -319,6 +326,57 @@ async fn jobs_of_a_tool_or_assignment_are_cancelled(pulse: &dyn Pulse) {
     assert_eq!(bobs.state, Scheduled, "jobs of another user are not cancelled");
 }
 
+async fn jobs_of_an_agent_are_cancelled(pulse: &dyn Pulse) {
+    let company = new_id();
+    let job = async |agent: &str, user: &str, tool: &str| {
+        let mut request = request(&company, user);
+        request.payload.agent_id = agent.into();
+        request.payload.tool_id = Some(tool.to_owned());
+        schedule(pulse, &request).await.job_id
+    };
+    let of_tool = [job("agent", "ada", "remind").await, job("agent", "bob", "remind").await];
+    let of_agent = job("agent", "bob", "report").await;
+    let of_other = job("other", "ada", "remind").await;
+    let of_company = JobScope { user: None, ..scope_of(&company, "") };
+    let filter = JobFilter { agent: Some("agent".into()), ..filter(&of_company) };
+    let tool = JobFilter { tool: Some("remind".to_owned()), ..filter.clone() };
+    for (filter, expected) in [(&tool, 2), (&filter, 1), (&filter, 0)] {
+        let cancelled = expect_ok("cancelling", pulse.cancel_jobs(filter).await);
+        assert_eq!(cancelled, expected, "the jobs of an agent, of all its users, are cancelled: {filter:?}");
+    }
+    for id in of_tool.iter().chain([&of_agent]) {
+        let state = get(pulse, &of_company, id).await.state;
+        assert_eq!(state, JobState::Cancelled, "all jobs of the agent are cancelled");
+    }
+    let state = get(pulse, &of_company, &of_other).await.state;
+    assert_eq!(state, JobState::Scheduled, "jobs of another agent are not cancelled");
+}
+
+async fn a_job_is_paused_and_resumed(pulse: &dyn Pulse) {
+    let request = request(&new_id(), "ada");
+    let (scope, job) = (request.scope(), schedule(pulse, &request).await);
+    for (control, expected) in [
+        (JobControl::Pause, JobState::Paused),
+        (JobControl::Pause, JobState::Paused),
+        (JobControl::Resume, JobState::Scheduled),
+    ] {
+        let status = pulse.control_job(&scope, &job.job_id, control).await;
+        let status = expect_ok("controlling a job", status);
+        assert_eq!((&status.job_id, status.state), (&job.job_id, expected), "{control:?} gives the state");
+        assert_eq!(get(pulse, &scope, &job.job_id).await.state, expected, "{control:?} is applied");
+    }
+    let refused = pulse.control_job(&scope, &job.job_id, JobControl::Redrive).await;
+    assert!(
+        matches!(refused, Err(PulseError::Conflict(_))),
+        "redriving a job without a discarded occurrence is a conflict: {refused:?}"
+    );
+    let elsewhere = pulse.control_job(&scope_of(&new_id(), "ada"), &job.job_id, JobControl::Pause).await;
+    assert!(
+        matches!(elsewhere, Err(PulseError::NotFound)),
+        "a job outside the scope is absent: {elsewhere:?}"
+    );
+}
+
 async fn pages_join(pulse: &dyn Pulse) {
     let scope = scope_of(&new_id(), "ada");
     let company = scope.company.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -331,6 +389,9 @@ async fn pages_join(pulse: &dyn Pulse) {
     for limit in [1, 2, 3, 7, 50] {
         let found = ids(&all(pulse, &filter(&scope), limit).await);
         assert_eq!(found, expected, "pages of {limit} join in the order of ids");
+        let mut found = ids(&all_in(pulse, &filter(&scope), JobOrder::NewestFirst, limit).await);
+        found.reverse();
+        assert_eq!(found, expected, "pages of {limit} join, the newest first");
     }
 }
 
@@ -360,9 +421,14 @@ async fn filters_hold(pulse: &dyn Pulse) {
         (JobFilter { assignment: Some("daily".into()), ..filter(&of_company) }, &[1, 2]),
         (JobFilter { state: Some(JobState::Cancelled), ..filter(&of_company) }, &[0]),
         (JobFilter { state: Some(JobState::Scheduled), ..tool("remind") }, &[2]),
+        (JobFilter { open: true, ..filter(&of_company) }, &[1, 2, 3]),
+        (JobFilter { agent: Some("agent".into()), ..tool("remind") }, &[0, 2]),
+        (JobFilter { agent: Some("other".into()), ..tool("remind") }, &[]),
     ] {
         let mut expected: Vec<JobId> = expected.iter().map(|at| created[*at].clone()).collect();
         expected.sort();
+        let count = expect_ok("counting jobs", pulse.count_jobs(&filter).await);
+        assert_eq!(count, expected.len() as u64, "a count is of the jobs that match its filter: {filter:?}");
         let found = ids(&all(pulse, &filter, 2).await);
         assert_eq!(found, expected, "a list has the jobs that match its filter: {filter:?}");
     }
@@ -378,7 +444,9 @@ async fn an_outage_is_no_answer(pulse: &dyn Pulse, scenario: Scenario) {
         ("reschedule_job", pulse.reschedule_job(&scope, &id, &delay(FAR_MS)).await.map(drop)),
         ("cancel_jobs_for_tool", pulse.cancel_jobs_for_tool(&scope, "remind").await.map(drop)),
         ("cancel_jobs_for_assignment", pulse.cancel_jobs_for_assignment(&scope, "daily").await.map(drop)),
-        ("list_jobs", pulse.list_jobs(&filter(&scope), None, 10).await.map(drop)),
+        ("list_jobs", pulse.list_jobs(&filter(&scope), JobOrder::default(), None, 10).await.map(drop)),
+        ("count_jobs", pulse.count_jobs(&filter(&scope)).await.map(drop)),
+        ("control_job", pulse.control_job(&scope, &id, JobControl::Pause).await.map(drop)),
         ("check_health", pulse.check_health().await),
     ];
     // The health of a scheduler may be public, so that a wrong credential does not fail it.

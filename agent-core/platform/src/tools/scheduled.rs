@@ -1,22 +1,22 @@
 //! Tools that schedule and cancel later calls of other tools.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
-use crate::pulse::{JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, user_scope};
+use crate::pulse::{
+    JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, has_too_many_open_jobs, user_scope,
+};
 use crate::workspace::utc_time;
 use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
-use agent_jobs::job::{JobFilter, JobKind, JobPayload, JobScope, JobState, MAX_JOBS_PER_PAGE};
+use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobScope, MAX_JOBS_PER_PAGE};
 use agent_jobs::schedule::ScheduleSpec;
 
 const SCHEDULE: &str = "scheduleTool";
@@ -24,8 +24,8 @@ const CANCEL: &str = "cancelScheduledTool";
 
 /// Maximum number of jobs that one call of `cancelScheduledTool` cancels; each takes one request to the scheduler.
 const MAX_CANCELLED_JOBS: usize = 1_000;
-/// Maximum number of pages of jobs that one call of `cancelScheduledTool` reads in each state. Bounds the search also
-/// where most jobs belong to assignments or to other agents.
+/// Maximum number of pages of jobs that one call of `cancelScheduledTool` reads. Bounds the search also where most jobs
+/// belong to assignments.
 const MAX_CANCEL_PAGES: usize = 100;
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
@@ -145,15 +145,9 @@ fn user_scope_of(context: &ExecutionContext) -> JobScope {
     user_scope(&context.company_id, &context.user_id)
 }
 
-/// Checks that the user has fewer than [`MAX_OPEN_JOBS`] open jobs. Concurrent calls may exceed the limit, which
-/// guards against loops and need not be exact.
+/// Checks that the user has fewer than [`MAX_OPEN_JOBS`] open jobs.
 async fn check_open_jobs(pulse: &dyn Pulse, scope: &JobScope) -> Result<(), ToolError> {
-    let open = JobState::ALL.into_iter().filter(|state| !state.is_final());
-    let counts = open.map(|state| async move {
-        let filter = JobFilter { scope: scope.clone(), state: Some(state), ..JobFilter::default() };
-        Ok::<_, PulseError>(pulse.list_jobs(&filter, None, MAX_OPEN_JOBS).await?.jobs.len())
-    });
-    if try_join_all(counts).await?.into_iter().sum::<usize>() < MAX_OPEN_JOBS {
+    if !has_too_many_open_jobs(pulse, scope).await? {
         return Ok(());
     }
     Err(ToolError::Unavailable(format!(
@@ -237,27 +231,25 @@ async fn open_jobs_for_tool(
     context: &ExecutionContext,
     tool: String,
 ) -> Result<Vec<JobId>, ToolError> {
-    let mut ids = HashSet::new();
-    for state in JobState::ALL.into_iter().filter(|state| !state.is_final()) {
-        let filter = JobFilter {
-            scope: user_scope_of(context),
-            tool: Some(tool.clone()),
-            state: Some(state),
-            assignment: None,
-        };
-        let mut cursor: Option<String> = None;
-        for _ in 0..MAX_CANCEL_PAGES {
-            let page = pulse.list_jobs(&filter, cursor.as_deref(), MAX_JOBS_PER_PAGE).await?;
-            ids.extend(
-                page.jobs.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id),
-            );
-            cursor = page.next_cursor;
-            if cursor.is_none() || ids.len() >= MAX_CANCELLED_JOBS {
-                break;
-            }
+    let filter = JobFilter {
+        scope: user_scope_of(context),
+        agent: Some(context.agent_id.clone()),
+        tool: Some(tool),
+        open: true,
+        ..JobFilter::default()
+    };
+    let (mut ids, mut cursor): (Vec<JobId>, Option<String>) = (Vec::new(), None);
+    for _ in 0..MAX_CANCEL_PAGES {
+        let order = JobOrder::OldestFirst;
+        let page = pulse.list_jobs(&filter, order, cursor.as_deref(), MAX_JOBS_PER_PAGE).await?;
+        ids.extend(page.jobs.into_iter().filter(|job| is_own(&job.payload, context)).map(|job| job.job_id));
+        cursor = page.next_cursor;
+        if cursor.is_none() || ids.len() >= MAX_CANCELLED_JOBS {
+            break;
         }
     }
-    Ok(ids.into_iter().take(MAX_CANCELLED_JOBS).collect())
+    ids.truncate(MAX_CANCELLED_JOBS);
+    Ok(ids)
 }
 
 impl From<PulseError> for ToolError {

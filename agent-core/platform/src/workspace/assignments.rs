@@ -10,9 +10,12 @@ use serde_json::{Map, Value};
 use super::{ListPage, collection, list_projected};
 use crate::pulse::{JobRequest, user_scope};
 use crate::records::{Collection, Key, ListQuery, MAX_ID_BYTES, Record, Records, StoreError};
+use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::role::RoleBlock;
+use agent_core::tool::Caller;
 
-/// Tool that an agent runs for a user on a schedule.
+/// Tool call or turn that an agent runs for a user on a schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Assignment {
@@ -22,17 +25,24 @@ pub struct Assignment {
     pub user_id: UserId,
     /// Company of the user.
     pub company_id: CompanyId,
-    /// Agent that runs the tool.
+    /// Agent that calls the tool or runs the turn.
     pub agent_id: AgentId,
-    /// Name of the tool.
-    pub tool_id: String,
+    /// Kind of work; a tool call by default.
+    #[serde(default)]
+    pub kind: JobKind,
+    /// Name of the tool; required for the kind `tool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_id: Option<String>,
+    /// User message of the turn; required for the kind `agent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Arguments of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Map<String, Value>>,
-    /// Todo list that the tool works on.
+    /// Todo list that the work is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
-    /// Times at which the tool runs.
+    /// Times at which the assignment runs.
     pub schedule: AssignmentSchedule,
 }
 
@@ -78,8 +88,8 @@ impl Assignment {
     /// path is empty for a fault of the payload.
     pub fn validate(&self, now: Timestamp) -> Option<(&'static str, String)> {
         // Record ids are limited more tightly than the ids of a payload.
-        for (field, id) in [("id", self.id.as_str()), ("agentId", &self.agent_id), ("toolId", &self.tool_id)]
-        {
+        let tool_id = self.tool_id.as_deref().unwrap_or("none");
+        for (field, id) in [("id", self.id.as_str()), ("agentId", &self.agent_id), ("toolId", tool_id)] {
             if id.is_empty() || id.len() > MAX_ID_BYTES {
                 return Some((field, format!("must have 1 to {MAX_ID_BYTES} bytes")));
             }
@@ -95,14 +105,14 @@ impl Assignment {
     /// Returns the payload of the assignment's job.
     pub fn payload(&self) -> JobPayload {
         JobPayload {
-            kind: JobKind::Tool,
+            kind: self.kind,
             user_id: self.user_id.clone(),
             company_id: self.company_id.clone(),
             agent_id: self.agent_id.clone(),
-            tool_id: Some(self.tool_id.clone()),
+            tool_id: self.tool_id.clone(),
             assignment_id: Some(self.id.clone()),
             arguments: self.arguments.clone(),
-            message: None,
+            message: self.message.clone(),
             todo_list_id: self.todo_list_id.clone(),
             timezone: self.schedule.timezone.clone(),
         }
@@ -113,13 +123,21 @@ impl Assignment {
         user_scope(&self.company_id, &self.user_id)
     }
 
-    /// Returns the request for the job at a version. Versions are never reused, so the idempotency key makes a
-    /// repeated request for one change harmless and separates it from later changes.
-    pub(crate) fn request(&self, version: u64) -> JobRequest {
-        JobRequest {
-            idempotency_key: Some(format!("assignment:{}:{version}", self.id)),
-            ..JobRequest::new(self.payload(), self.schedule.spec())
-        }
+    /// Returns true if the agent, given by its role if it exists, may do the work of the assignment.
+    pub fn can_run(&self, role: Option<&RoleBlock>) -> bool {
+        let may_call = |role: &RoleBlock| {
+            let allowed = allowed_tools_in_run(role, Caller::Proactive);
+            self.tool_id.as_deref().is_some_and(|tool| allowed.contains(tool))
+        };
+        role.is_some_and(|role| self.kind == JobKind::Agent || may_call(role))
+    }
+
+    /// Returns the request for the job at a version, after a number of suspensions. Versions are never reused, so the
+    /// idempotency key makes a repeated request for one change harmless and separates it from later changes.
+    pub(crate) fn request(&self, version: u64, suspensions: u64) -> JobRequest {
+        let key = format!("assignment:{}:{version}", self.id);
+        let idempotency_key = Some(if suspensions == 0 { key } else { format!("{key}:{suspensions}") });
+        JobRequest { idempotency_key, ..JobRequest::new(self.payload(), self.schedule.spec()) }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Statements that read and write jobs.
 
-use agent_jobs::job::{Job, JobFilter, JobPage, JobScope, MAX_JOBS_PER_PAGE, Step};
+use agent_core::ids::JobId;
+use agent_jobs::job::{Job, JobFilter, JobOrder, JobPage, JobScope, MAX_JOBS_PER_PAGE};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use self::filter::SqlFilter;
-use self::update::JobUpdates;
 use super::fault::JobStoreError;
 use super::session::Session;
-use crate::job_row::{CANCEL_BATCH_SIZE, ceil_millis, from_millis, parse_job};
+use crate::job_row::{ceil_millis, from_millis, job_page, parse_job};
 
 mod claim;
 mod counts;
@@ -52,47 +52,21 @@ pub(super) async fn get(session: &Session, scope: &JobScope, id: &str) -> Result
 pub(super) async fn list(
     session: &Session,
     filter: &JobFilter,
+    order: JobOrder,
     after: Option<&str>,
     limit: usize,
 ) -> Result<JobPage, JobStoreError> {
     let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(JobPage::default()) };
-    // No stored id contains NUL, but a cursor may. The ids after it are those after the part before the NUL.
-    let after = after.map(|after| after.split_once('\0').map_or(after, |(before, _)| before));
     let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
-    let rows = meant.select(session, after, limit + 1).await?;
-    let mut jobs = rows.iter().take(limit).map(parse_row).collect::<Result<Vec<_>, _>>()?;
-    let next = jobs.last_mut().filter(|_| rows.len() > limit).map(|last| last.id.clone());
-    Ok(JobPage { jobs, next })
+    let rows = meant.select(session, order, after, limit + 1).await?;
+    // Every error of a row is one of its content, since the row has been read.
+    let parse = |row: &Row| (JobId::from(row.get::<_, &str>(0)), parse_row(row).ok());
+    Ok(job_page(rows.iter().map(parse), limit))
 }
 
-pub(super) async fn cancel_all(
-    session: &Session,
-    filter: &JobFilter,
-    now: Timestamp,
-) -> Result<u64, JobStoreError> {
+pub(super) async fn count(session: &Session, filter: &JobFilter) -> Result<u64, JobStoreError> {
     let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(0) };
-    // Jobs inserted from here on are excluded, so that the loop ends.
-    let begun = session.begin(&[("SELECT max(id) FROM scheduler.jobs", &[])]).await?;
-    let last: Option<String> = begun.first().and_then(|rows| rows.first()?.get(0));
-    let mut cancelled = 0;
-    let mut after: Option<String> = None;
-    while let Some(last) = &last {
-        let rows = meant.select_open_for_update(session, after.as_deref(), last, CANCEL_BATCH_SIZE).await?;
-        let Some(row) = rows.last() else { break };
-        after = Some(row.get(0));
-        let mut update = JobUpdates::default();
-        for row in &rows {
-            if let Ok(stepped) = parse_row(row)?.step(Step::Cancel, now) {
-                cancelled += 1;
-                if stepped.changed {
-                    update.add(&stepped.job)?;
-                }
-            }
-        }
-        update.write_rows(session).await?;
-    }
-    session.commit(&[]).await?;
-    Ok(cancelled)
+    Ok(meant.count(session).await?)
 }
 
 /// Returns the time at which the next job is due.

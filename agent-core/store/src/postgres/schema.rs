@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use agent_platform::records::StoreError;
+use tokio_postgres::Row;
+
 use super::PostgresOpenError;
 use super::fault::PostgresError;
 use super::session::Session;
+use crate::job_row::NewerSchemaError;
 
 /// Minimum server version, 13, as `server_version_num`: the oldest that supports all table settings used
 /// here.
@@ -57,7 +61,34 @@ const MIGRATIONS: &[&str] = &["
 ", "
     -- What has become of a job. In rows without it, the body has that too.
     ALTER TABLE scheduler.jobs ADD COLUMN progress text;
+", "
+    -- Times in `body` and `progress` are numbers; readers accept the text of older rows. Every row has `progress`: it
+    -- ignores the fields of `body` that are not its own, and the reverse.
+    UPDATE scheduler.jobs SET progress = body WHERE progress IS NULL;
+    -- The agent of the payload, for filters. It is read by an expression, since a cast of a damaged row to JSON would
+    -- fail; a quotation mark within a string is escaped in `body`. NULL in a damaged row.
+    ALTER TABLE scheduler.jobs ADD COLUMN agent text COLLATE \"C\";
+    UPDATE scheduler.jobs SET agent = regexp_replace(
+        substring(body FROM '\"agentId\":\"((?:[^\"\\\\]|\\\\.)*)\"'), '\\\\(.)', '\\1', 'g');
 "];
+
+/// Reads the schema version.
+pub(super) const SELECT_VERSION: &str = "SELECT version FROM scheduler.schema_version";
+
+/// Returns an error if a newer program has migrated the schema since it was opened. `rows` are those of
+/// [`SELECT_VERSION`].
+///
+/// A running process of an older version must not claim or change jobs that it may misread: it ends the deliveries
+/// that it has begun and leaves the others to the newer program.
+pub(super) fn check_not_newer(rows: Option<&Vec<Row>>) -> Result<(), StoreError> {
+    let found: i32 = rows.and_then(|rows| rows.first()).map_or(0, |row| row.get(0));
+    match newest_version(MIGRATIONS) {
+        known if found > known => {
+            Err(StoreError::unavailable(NewerSchemaError { found: found.into(), known: known.into() }))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// Migrates the database to the newest schema version, in one transaction.
 pub(super) async fn ensure_schema(session: &mut Session) -> Result<(), PostgresOpenError> {
@@ -104,7 +135,7 @@ async fn read_schema_state(session: &Session) -> Result<SchemaState, PostgresOpe
     let row = rows.first().ok_or_else(missing_row_error)?;
     match (row.get(0), row.get(1)) {
         (true, _) => {
-            let rows = session.query("SELECT version FROM scheduler.schema_version", &[]).await?;
+            let rows = session.query(SELECT_VERSION, &[]).await?;
             Ok(rows.first().map_or(SchemaState::OtherProgram, |row| SchemaState::Version(row.get(0))))
         }
         (false, true) => Ok(SchemaState::OtherProgram),

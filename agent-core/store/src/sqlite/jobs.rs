@@ -2,19 +2,21 @@
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobPage, JobScope, JobStore, MAX_JOBS_PER_PAGE,
-    Step, StepOutcome,
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore,
+    MAX_JOBS_PER_PAGE, Step, StepOutcome,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
+use rusqlite::Connection;
 
+use self::filter::JobQuery;
 use self::rows::JobTable;
-use super::SqliteStore;
 use super::act::{WriteBatch, WriteOp};
 use super::fault::WriteError;
-use crate::job_row::{JobRow, ceil_millis, floor_millis, from_millis};
+use super::{SqliteStore, schema};
+use crate::job_row::{JobRow, ceil_millis, ends_delivery, floor_millis, from_millis, job_page};
 
 mod claim;
 mod counts;
@@ -73,6 +75,26 @@ where
     }
 }
 
+impl SqliteStore {
+    async fn commit_steps(
+        &self,
+        scope: JobScope,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let work = move |rows: &JobTable<'_>| {
+            if !steps.iter().all(|(_, step)| ends_delivery(step)) {
+                schema::check_not_newer(rows.connection)?;
+            }
+            steps.iter().map(|(id, step)| rows.step(&scope, id, step.clone(), now)).collect()
+        };
+        let outcomes: Vec<_> = self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await?;
+        self.unreadable.record_outcomes(ids.iter(), &outcomes);
+        Ok(outcomes)
+    }
+}
+
 #[async_trait]
 impl JobStore for SqliteStore {
     async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
@@ -88,27 +110,32 @@ impl JobStore for SqliteStore {
     }
 
     async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
-        let id = id.to_owned();
-        let found = self.readers.read(move |rows| JobTable::new(rows.0).get(&id)).await?;
-        Ok(found.filter(|job| scope.contains(job)))
+        let (scope, id) = (scope.clone(), id.to_owned());
+        let found = self.readers.read(move |rows| JobTable::new(rows.0).get(&scope, &id)).await;
+        found.inspect_err(|error| self.unreadable.record_error(error))
     }
 
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
         let (filter, after) = (filter.clone(), after.cloned());
         let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
-        let mut jobs = self
-            .readers
-            .read(move |rows| JobTable::new(rows.0).list(&filter, after.as_deref(), limit + 1))
-            .await?;
-        let more = jobs.len() > limit;
-        jobs.truncate(limit);
-        let next = jobs.last().filter(|_| more).map(|last| last.id.clone());
-        Ok(JobPage { jobs, next })
+        let read = move |connection: &Connection| {
+            JobQuery::from_filter(&filter).list(connection, order, after.as_deref(), limit + 1)
+        };
+        let found = self.readers.read(move |rows| read(rows.0)).await?;
+        let page = job_page(found.into_iter(), limit);
+        page.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(page)
+    }
+
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let filter = filter.clone();
+        self.readers.read(move |rows| JobQuery::from_filter(&filter).count(rows.0)).await
     }
 
     async fn apply_step(
@@ -118,9 +145,9 @@ impl JobStore for SqliteStore {
         step: Step,
         now: Timestamp,
     ) -> Result<StepOutcome, StoreError> {
-        let (scope, id) = (scope.clone(), id.to_owned());
-        let work = move |rows: &JobTable<'_>| rows.step(&scope, &id, step.clone(), now);
-        self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await
+        let (scope, steps) = (scope.clone(), vec![(id.to_owned(), step)]);
+        let outcome = self.commit_steps(scope, steps, now).await?.pop();
+        Ok(outcome.unwrap_or(StepOutcome::NotFound))
     }
 
     async fn apply_steps(
@@ -128,21 +155,14 @@ impl JobStore for SqliteStore {
         steps: Vec<(JobId, Step)>,
         now: Timestamp,
     ) -> Result<Vec<StepOutcome>, StoreError> {
-        let work = move |rows: &JobTable<'_>| {
-            steps.iter().map(|(id, step)| rows.step(&JobScope::default(), id, step.clone(), now)).collect()
-        };
-        self.writers.commit(NotifyingJobWrite(JobWrite { bytes: 0, work })).await
-    }
-
-    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        let filter = filter.clone();
-        let work = move |rows: &JobTable<'_>| rows.cancel_all(&filter, now);
-        self.writers.commit(JobWrite { bytes: 0, work }).await
+        self.commit_steps(JobScope::default(), steps, now).await
     }
 
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         let work = move |rows: &JobTable<'_>| rows.claim(claim.clone());
-        self.writers.commit(JobWrite { bytes: 0, work }).await
+        let claimed = self.writers.commit(JobWrite { bytes: 0, work }).await?;
+        claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(claimed.jobs)
     }
 
     async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -151,7 +171,8 @@ impl JobStore for SqliteStore {
     }
 
     async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
-        self.readers.read(move |rows| JobTable::new(rows.0).counts(floor_millis(now))).await
+        let counts = self.readers.read(move |rows| JobTable::new(rows.0).counts(floor_millis(now))).await?;
+        Ok(JobCounts { unreadable: self.unreadable.count(), ..counts })
     }
 
     async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use agent_platform::records::StoreError;
 use rusqlite::{Connection, TransactionBehavior};
 
+use super::fault::WriteError;
 use super::file::SqliteOpenError;
+use crate::job_row::NewerSchemaError;
 
 /// SQLite `application_id` of the store's files: `Agnt` in ASCII.
 const APPLICATION_ID: i32 = 0x4167_6e74;
@@ -67,6 +70,13 @@ const MIGRATIONS: &[&str] = &["
     UPDATE counter SET last_version = last_version + 1
         WHERE EXISTS (SELECT 1 FROM records WHERE company = '' AND collection = 'agents');
     DELETE FROM records WHERE company = '' AND collection = 'agents';
+", "
+    -- Times in `body` and `progress` are numbers; readers accept the text of older rows. Every row has `progress`: it
+    -- ignores the fields of `body` that are not its own, and the reverse.
+    UPDATE jobs SET progress = body WHERE progress IS NULL;
+    -- The agent of the payload, for filters. NULL in a damaged row.
+    ALTER TABLE jobs ADD COLUMN agent TEXT;
+    UPDATE jobs SET agent = CASE WHEN json_valid(body) THEN json_extract(body, '$.payload.agentId') END;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.
@@ -158,6 +168,19 @@ fn read_marks(connection: &Connection) -> rusqlite::Result<(i32, i64)> {
 
 fn newest_version(steps: &[&str]) -> i64 {
     i64::try_from(steps.len()).unwrap_or(i64::MAX)
+}
+
+/// Returns an error if a newer program has migrated the file since it was opened.
+///
+/// A running process of an older version must not claim or change jobs that it may misread: it ends the deliveries
+/// that it has begun and leaves the others to the newer program.
+pub(super) fn check_not_newer(connection: &Connection) -> Result<(), WriteError> {
+    let mut statement = connection.prepare_cached("PRAGMA user_version")?;
+    let found: i64 = statement.query_row((), |row| row.get(0))?;
+    match newest_version(MIGRATIONS) {
+        known if found > known => Err(StoreError::unavailable(NewerSchemaError { found, known }).into()),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the last record version that was assigned, in any collection.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobScope, JobState, JobStore, Step,
+    AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobScope, JobState, JobStore, Step,
     StepOutcome,
 };
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOptions};
@@ -106,7 +106,10 @@ async fn check(store: &PostgresJobs, acknowledged: &HashMap<JobId, JobState>) {
     let mut found = HashMap::new();
     let mut after: Option<JobId> = None;
     loop {
-        let page = store.list(&JobFilter::default(), after.as_ref(), 500).await.expect("list");
+        let page = store
+            .list(&JobFilter::default(), JobOrder::OldestFirst, after.as_ref(), 500)
+            .await
+            .expect("list");
         found.extend(page.jobs.iter().map(|job| (job.id.clone(), job.state())));
         after = page.next;
         if after.is_none() {
@@ -282,7 +285,14 @@ async fn what_no_column_can_hold_is_said(cluster: &Cluster) {
     assert!(matches!(refused, Err(agent_platform::records::StoreError::Invalid(_))), "{refused:?}");
     let scope = JobScope { company: Some("ac\0me".into()), user: None };
     let filter = JobFilter { scope: scope.clone(), ..JobFilter::default() };
-    assert!(store.list(&filter, Some(&"a\0".into()), 5).await.expect("list").jobs.is_empty());
+    assert!(
+        store
+            .list(&filter, JobOrder::OldestFirst, Some(&"a\0".into()), 5)
+            .await
+            .expect("list")
+            .jobs
+            .is_empty()
+    );
     assert_eq!(store.cancel_all(&filter, at(1)).await.expect("cancel"), 0);
     assert_eq!(store.get(&JobScope::default(), &"a\0".into()).await.expect("get"), None);
     assert_eq!(

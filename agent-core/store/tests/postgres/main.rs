@@ -6,7 +6,10 @@
 #[path = "../../../../tests/support/cluster.rs"]
 mod cluster;
 mod contract;
+#[path = "../support/damaged.rs"]
+mod damaged;
 mod faults;
+mod golden;
 mod open;
 mod together;
 

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobFilter, JobScope,
-    JobState, JobStore, Step,
+    AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobFilter, JobOrder,
+    JobScope, JobState, JobStore, Step,
 };
 use agent_jobs::schedule::Schedule;
 use agent_store::postgres::PostgresJobs;
@@ -206,7 +206,7 @@ async fn a_caller_that_goes_away_leaves_nothing_half_done(cluster: &Cluster) {
         let taken = store.apply_steps(steps.collect(), at(1));
         // The timeout drops the operation at an arbitrary point; its locks must be released.
         let _ = tokio::time::timeout(Duration::from_micros(n * 150), taken).await;
-        let page = store.list(&JobFilter::default(), None, 100).await.expect("list");
+        let page = store.list(&JobFilter::default(), JobOrder::OldestFirst, None, 100).await.expect("list");
         let paused = page.jobs.iter().filter(|job| job.paused).count();
         assert!([0, 50].contains(&paused), "all or none: {paused}");
     }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use agent_core::ids::JobId;
 use agent_jobs::job::{
-    AttemptOutcome, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind, JobPayload, JobScope,
-    JobState, JobStore, NewJob, Step, StepOutcome,
+    AttemptOutcome, CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, Job, JobCounts, JobKind,
+    JobPayload, JobScope, JobState, JobStore, NewJob, Step, StepOutcome,
 };
 use agent_jobs::schedule::Schedule;
 use agent_platform::records::{Precondition, Records, StoreError};
@@ -216,26 +216,32 @@ async fn a_job_that_is_none_any_more_is_named_and_not_shown() {
     assert!(later.iter().any(|job| job.id == broken.id), "{later:?}");
 }
 
-/// Rows of the first jobs schema contain the whole job in `body`.
 #[tokio::test]
-async fn a_row_of_the_first_version_becomes_one_of_the_newest_with_its_next_step() {
+async fn one_damaged_row_hinders_no_other() {
+    for damage in
+        ["body = '{\"secret\": 1}'", "body = 'no JSON'", "progress = NULL", "body = CAST(x'7bff' AS TEXT)"]
+    {
+        let place = TempStore::new();
+        let store = place.store(uncached());
+        let jobs: Vec<Job> = (0..3).map(|n| job("acme", n)).collect();
+        store.insert(jobs.clone()).await.expect("insert");
+        let claimed = store.claim_due(claim(10, 10)).await.expect("claim");
+        let sql = format!("UPDATE jobs SET {damage} WHERE id = ?1");
+        other(&place.file()).execute(&sql, [jobs[1].id.as_str()]).expect("damaged");
+        super::damaged::is_set_aside(&store, &jobs, &claimed, at(11)).await;
+    }
+}
+
+/// A filtered cancel takes the writer for one batch at a time, so that other writes come in between.
+#[tokio::test]
+async fn a_bulk_cancel_is_made_in_batches() {
     let place = TempStore::new();
     let store = place.store(uncached());
-    let old = job("acme", 1);
-    store.insert(vec![old.clone()]).await.expect("insert");
-    let mut body = serde_json::to_value(&old).expect("JSON");
-    // That version stored times as text.
-    body["created"] = at(0).to_string().into();
-    body["due"] = at(1).to_string().into();
-    body["place"]["scheduledFor"] = at(1).to_string().into();
-    let connection = other(&place.file());
-    connection.execute("UPDATE jobs SET body = ?1, progress = NULL", [body.to_string()]).expect("made old");
-    assert_eq!(JobStore::get(&store, &JobScope::default(), &old.id).await.expect("read"), Some(old.clone()));
-    let claimed = store.claim_due(claim(5, 10)).await.expect("claim");
-    assert_eq!(claimed.len(), 1);
-    let found =
-        JobStore::get(&store, &JobScope::default(), &old.id).await.expect("read").expect("it is there");
-    assert!(found == claimed[0] && found.is_delivering(), "{found:?}");
+    let count = 5 * CANCEL_BATCH_SIZE + 1;
+    store.insert((0..count).map(|_| job("acme", 1)).collect()).await.expect("insert");
+    let before = store.activity();
+    assert_eq!(store.cancel_all(&Default::default(), at(5)).await.expect("cancelled"), count as u64);
+    assert_eq!(store.activity().transactions - before.transactions, 6);
 }
 
 /// A cached claimed job must not hide changes of its row.
@@ -282,7 +288,7 @@ async fn acts_that_wait_share_a_transaction_and_fail_apart() {
     assert_eq!(store.activity().commits - before.commits, 5);
     let ended = store.apply_steps(claimed.iter().map(succeeded).collect(), at(20)).await.expect("steps");
     assert!(ended.iter().all(|ended| ended.is_applied()), "{ended:?}");
-    let JobCounts { by_state, lag } = store.count_by_state(at(100)).await.expect("counts");
+    let JobCounts { by_state, lag, .. } = store.count_by_state(at(100)).await.expect("counts");
     assert_eq!((by_state.get(&JobState::Completed), lag), (Some(&20), Duration::ZERO));
 }
 

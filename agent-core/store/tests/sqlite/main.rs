@@ -4,6 +4,9 @@
 mod backup;
 mod cache;
 mod contract;
+#[path = "../support/damaged.rs"]
+mod damaged;
+mod golden;
 mod group;
 mod jobs;
 mod kill;

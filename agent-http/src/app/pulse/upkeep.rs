@@ -16,6 +16,8 @@ use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{Assignment, assignment_key};
 
 use super::super::App;
+use super::handover::hand_over_local_jobs;
+use super::sync;
 
 /// Pause between two passes.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
@@ -48,7 +50,10 @@ struct MaintenanceCursor {
 }
 
 async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreError> {
-    let mut reachable = app.pulse.client.is_some();
+    if let Err(error) = hand_over_local_jobs(app).await {
+        tracing::warn!(%error, "local jobs could not be handed over to the scheduler");
+    }
+    let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
     for _ in 0..MAX_PAGES_PER_PASS {
         if walk.companies.is_empty() {
@@ -132,15 +137,19 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
         keys.extend([assignment_key(company, id)?, assignment::sync_key(company, id)?]);
     }
     let mut found = app.records.get_many(&keys).await?.into_iter().zip(&keys);
-    let mut out = Vec::new();
+    let (mut out, mut targets) = (Vec::new(), sync::SyncTargets::default());
     for id in ids {
         let saved =
             found.next().and_then(|(record, key)| Some(record?.parse::<Assignment>(key.collection())));
         let link =
             found.next().and_then(|(record, key)| Some(record?.parse::<AssignmentSync>(key.collection())));
         match (saved.transpose(), link.transpose()) {
-            (Ok(saved), Ok(link)) if assignment::is_in_sync(saved.as_ref(), link.as_ref()) => {}
-            (Ok(_), Ok(_)) => out.push(id),
+            (Ok(saved), Ok(link)) => {
+                let target = targets.of(app, saved.as_ref()).await?;
+                if !assignment::is_in_sync(saved.as_ref(), link.as_ref(), target) {
+                    out.push(id);
+                }
+            }
             // An assignment in a format of an older version is left to its owner.
             (Err(error), _) | (_, Err(error)) => tracing::warn!(%error, id, "invalid assignment record"),
         }
@@ -150,8 +159,7 @@ async fn unsynchronized(app: &App, company: &CompanyId, ids: Vec<String>) -> Res
 
 /// Synchronizes an assignment. Returns false if the scheduler is unreachable, so that the pass skips further ones.
 async fn sync(app: &App, company: &CompanyId, id: &str) -> bool {
-    let Some(pulse) = app.pulse.client.as_deref() else { return false };
-    match assignment::sync_assignment(&*app.records, pulse, (company, id), app.pulse.now()).await {
+    match sync::synchronize(app, company, id).await {
         Ok(()) | Err(SyncError::Busy) => true,
         Err(error) => {
             tracing::warn!(%error, id, "an assignment could not be synchronized with the scheduler");

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::endpoint::{Operation, Schemas};
 use crate::error::Code;
-use crate::scheduler::wire::{CancelledJobs, CreateJobRequest, JobDetails, JobList, JobStatus, ScheduledJob};
+use crate::scheduler::wire::{
+    CancelledJobs, CreateJobRequest, JobCount, JobDetails, JobList, JobStatus, ScheduledJob,
+};
 
 const TAG: &str = "scheduler";
 
@@ -21,18 +23,33 @@ pub(in crate::scheduler) fn describe_post(schemas: &mut Schemas) -> Operation {
 }
 
 pub(in crate::scheduler) fn describe_list(schemas: &mut Schemas) -> Operation {
-    let state = "Only jobs in this state. `discarded` includes periodic jobs with dead letters.";
-    let states = json!({"type": "string", "enum": JobState::ALL.map(JobState::as_str)});
-    filtered(Operation::new("listJobs", TAG, "Lists jobs in the order of their creation."))
-        .parameter("query", "state", state, states)
+    let order = json!({"type": "string", "enum": ["asc", "desc"], "default": "desc"});
+    with_state(filtered(Operation::new("listJobs", TAG, "Lists jobs, the newest first by default.")))
+        .parameter("query", "order", "`asc`: the oldest first; `desc`: the newest first.", order)
         .paged()
         .json_response(200, "One page of jobs.", schemas.schema_for::<JobList>())
 }
 
+pub(in crate::scheduler) fn describe_count(schemas: &mut Schemas) -> Operation {
+    with_state(filtered(Operation::new("countJobs", TAG, "Counts the jobs that match a filter.")))
+        .json_response(200, "The number of jobs.", schemas.schema_for::<JobCount>())
+        .problems(&[Code::InvalidRequest])
+}
+
+fn with_state(operation: Operation) -> Operation {
+    let state = "Only jobs in this state. `open` means all states that are not final; `discarded` includes periodic \
+                 jobs with dead letters.";
+    let names: Vec<&str> = JobState::ALL.into_iter().map(JobState::as_str).chain(["open"]).collect();
+    operation.parameter("query", "state", state, json!({"type": "string", "enum": names}))
+}
+
 pub(in crate::scheduler) fn describe_cancel_all(schemas: &mut Schemas) -> Operation {
-    let summary = "Cancels all jobs of a user's tool or assignment atomically.";
-    filtered(Operation::new("cancelJobs", TAG, summary))
-        .describe("Requires `userId` and `companyId`, and `toolId` or `assignmentId`.")
+    let summary = "Cancels all jobs of a user's tool or assignment, or of an agent.";
+    with_state(filtered(Operation::new("cancelJobs", TAG, summary)))
+        .describe(
+            "Requires `companyId` and `agentId`, or `companyId`, `userId` and one of `toolId` and `assignmentId`. Jobs \
+             are cancelled in batches; after an error the request can be repeated.",
+        )
         .json_response(200, "The number of cancelled jobs.", schemas.schema_for::<CancelledJobs>())
         .problems(&[Code::InvalidRequest])
 }
@@ -89,11 +106,14 @@ fn scoped(operation: Operation) -> Operation {
 }
 
 fn filtered(operation: Operation) -> Operation {
-    [("toolId", "Only jobs that call this tool."), ("assignmentId", "Only jobs of this assignment.")]
-        .into_iter()
-        .fold(scoped(operation), |operation, (name, text)| {
-            operation.parameter("query", name, text, parameter())
-        })
+    let filters = [
+        ("agentId", "Only jobs of this agent."),
+        ("toolId", "Only jobs that call this tool."),
+        ("assignmentId", "Only jobs of this assignment."),
+    ];
+    filters.into_iter().fold(scoped(operation), |operation, (name, text)| {
+        operation.parameter("query", name, text, parameter())
+    })
 }
 
 fn parameter() -> Value {

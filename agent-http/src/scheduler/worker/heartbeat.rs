@@ -44,7 +44,9 @@ impl Worker {
         for (key, stepped) in keys.iter().zip(stepped) {
             match stepped {
                 StepOutcome::Applied(_) => self.claimed_jobs.record_extension(key, lease),
-                StepOutcome::NotFound | StepOutcome::Rejected(_) => self.claimed_jobs.expire_lease(key),
+                StepOutcome::NotFound | StepOutcome::Rejected(_) | StepOutcome::Unreadable => {
+                    self.claimed_jobs.expire_lease(key)
+                }
             }
         }
         Ok(())

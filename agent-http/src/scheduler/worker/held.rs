@@ -199,10 +199,8 @@ impl ClaimedJobs {
     /// Removes and returns the jobs that match the filter and whose deliveries have not started.
     pub(super) fn release_matching(&self, filter: &JobFilter) -> Vec<Job> {
         let mut inner = self.lock();
-        // The filter's state is ignored: the claim hides the state that the job has after its release.
-        let meant = JobFilter { state: None, ..filter.clone() };
         let ids: Vec<JobId> =
-            inner.waiting.values().filter(|job| meant.matches(job)).map(|job| job.id.clone()).collect();
+            inner.waiting.values().filter(|job| filter.matches(job)).map(|job| job.id.clone()).collect();
         ids.iter().filter_map(|id| inner.remove_waiting(id)).collect()
     }
 

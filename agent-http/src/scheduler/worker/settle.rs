@@ -37,13 +37,13 @@ impl Worker {
             match self.jobs.apply_steps(steps, self.now()).await {
                 Ok(stepped) => {
                     for (settlement, stepped) in batch.iter().zip(stepped) {
-                        if let StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound = stepped {
-                            tracing::debug!(
-                                job = %settlement.key.id,
-                                "an outcome was reported after its lease had expired"
-                            );
-                            self.metrics.record_outcome("stale");
-                        }
+                        let outcome = match stepped {
+                            StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound => "stale",
+                            StepOutcome::Unreadable => "unreadable",
+                            StepOutcome::Applied(_) | StepOutcome::Rejected(_) => continue,
+                        };
+                        tracing::debug!(job = %settlement.key.id, outcome, "an outcome was not stored");
+                        self.metrics.record_outcome(outcome);
                     }
                     return;
                 }

@@ -42,15 +42,20 @@ impl Worker {
         // Frees the slot on every path, including a panic.
         let slot = SlotGuard { worker: self.clone(), key: Some(ClaimKey::of(&job)) };
         let began = self.clock.monotonic();
-        let delivered = tokio::select! {
+        let response = tokio::select! {
             biased;
             () = lost.cancelled() => {
                 tracing::info!(job = %job.id, "a claim was lost; its delivery is aborted");
                 self.metrics.record_outcome("lost");
                 return;
             }
-            () = self.aborting.cancelled() => aborted_result(),
-            delivered = self.callback.deliver(&job, self.clock.now()) => delivered,
+            () = self.aborting.cancelled() => Err(aborted_result()),
+            response = self.callback.deliver(&job, self.clock.now()) => response,
+        };
+        // From here on nothing overturns the outcome, which the response's head has decided.
+        let delivered = match response {
+            Ok(response) => self.callback.read_result(response, self.clock.now()).await,
+            Err(result) => result,
         };
         let took = self.clock.monotonic().saturating_duration_since(began);
         self.record_delivery(&job, &delivered, took);

@@ -8,7 +8,7 @@ use agent_core::ids::JobId;
 use agent_core::secret::Secret;
 use agent_core::testing::ManualClock;
 use agent_jobs::job::{
-    ClaimRequest, CompanyQuota, JobKind, JobPage, JobPayload, JobState, MemoryJobStore, NewJob,
+    ClaimRequest, CompanyQuota, JobKind, JobOrder, JobPage, JobPayload, JobState, MemoryJobStore, NewJob,
 };
 use agent_jobs::schedule::Schedule;
 use async_trait::async_trait;
@@ -35,6 +35,10 @@ struct Receiver {
 
 impl Receiver {
     async fn start(open: bool) -> Self {
+        Self::answering(open, DONE).await
+    }
+
+    async fn answering(open: bool, response: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/callback", listener.local_addr().unwrap()).parse().unwrap();
         let (sender, bodies) = unbounded_channel();
@@ -50,7 +54,7 @@ impl Receiver {
                         if opened.wait_for(|open| *open).await.is_err() {
                             return;
                         }
-                        if stream.write_all(DONE.as_bytes()).await.is_err() {
+                        if stream.write_all(response.as_bytes()).await.is_err() {
                             return;
                         }
                     }
@@ -100,13 +104,22 @@ struct WorkerHarness {
 
 impl WorkerHarness {
     async fn over(jobs: Arc<dyn JobStore>, limits: WorkerLimits, receiver: Receiver) -> Self {
+        Self::with_timeout(jobs, limits, receiver, Duration::from_secs(600)).await
+    }
+
+    async fn with_timeout(
+        jobs: Arc<dyn JobStore>,
+        limits: WorkerLimits,
+        receiver: Receiver,
+        timeout: Duration,
+    ) -> Self {
         let clock = ManualClock::new();
         let callback = CallbackClient {
             outbound: OutboundClient::new(OutboundConfig::default()).unwrap(),
             url: receiver.url.clone(),
             secret: Secret::new("0123456789abcdef"),
             previous_secret: None,
-            timeout: Duration::from_secs(600),
+            timeout,
         };
         let meters = SchedulerMetrics::new(&Metrics::default());
         let worker = Arc::new(Worker::new(jobs.clone(), callback, Arc::new(clock.clone()), limits, meters));
@@ -236,6 +249,55 @@ async fn what_is_claimed_and_not_begun_is_taken_back_by_whoever_acts_on_it() {
     let last = bench.job("c", Duration::ZERO).await;
     assert_eq!(bench.receiver.next().await["jobId"], last.as_str());
     bench.end().await;
+}
+
+/// A filtered cancel means the state that a claimed job has before its delivery, and forgets no job that it spares.
+#[tokio::test]
+async fn a_filtered_cancel_spares_what_it_does_not_mean() {
+    let mut bench = WorkerHarness::new(true).await;
+    let tool = Some("createTodo".to_owned());
+    let filter = |state| JobFilter { tool: tool.clone(), state: Some(state), ..JobFilter::default() };
+    for (state, is_meant) in [
+        (JobState::Scheduled, true),
+        (JobState::Running, true),
+        (JobState::Retryable, false),
+        (JobState::Paused, false),
+    ] {
+        let once = NewJob::new(payload("c"), Schedule::after(bench.worker.now(), Duration::from_millis(200)));
+        let id = bench.new_job(NewJob { max_attempts: 1, ..once }).await;
+        bench.until_claimed(1).await;
+        let cancelled = bench.worker.cancel_all(filter(state)).await.unwrap();
+        assert_eq!(cancelled, u64::from(is_meant), "{state:?}");
+        bench.clock.advance(Duration::from_millis(200));
+        if is_meant {
+            assert_eq!(bench.state(&id).await, JobState::Cancelled, "{state:?}");
+        } else {
+            assert_eq!(bench.receiver.next().await["jobId"], id.as_str(), "{state:?}");
+            bench.until("it is completed", async || bench.state(&id).await == JobState::Completed).await;
+        }
+    }
+    bench.end().await;
+}
+
+/// The head of a response decides the outcome, whatever becomes of its body.
+#[tokio::test]
+async fn a_body_that_stalls_does_not_overturn_the_head() {
+    for (head, expected) in [
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf", JobState::Completed),
+        ("HTTP/1.1 422 Unprocessable Content\r\ncontent-length: 9\r\n\r\nhalf", JobState::Discarded),
+    ] {
+        let receiver = Receiver::answering(true, head).await;
+        let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+        let limit = Duration::from_millis(200);
+        let mut bench = WorkerHarness::with_timeout(jobs, WorkerLimits::default(), receiver, limit).await;
+        let once = NewJob::new(payload("c"), Schedule::after(bench.worker.now(), Duration::ZERO));
+        let id = bench.new_job(NewJob { max_attempts: 1, ..once }).await;
+        assert_eq!(bench.receiver.next().await["jobId"], id.as_str());
+        bench.until("it is final", async || bench.state(&id).await.is_final()).await;
+        let job = bench.jobs.get(&JobScope::default(), &id).await.unwrap().unwrap();
+        assert_eq!(job.state(), expected, "{:?}", job.last_error());
+        bench.end().await;
+    }
 }
 
 #[tokio::test]
@@ -464,10 +526,14 @@ impl JobStore for FaultyJobStore {
     async fn list(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         after: Option<&JobId>,
         limit: usize,
     ) -> Result<JobPage, StoreError> {
-        self.jobs.list(filter, after, limit).await
+        self.jobs.list(filter, order, after, limit).await
+    }
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        self.jobs.count(filter).await
     }
     async fn apply_steps(
         &self,
@@ -476,10 +542,6 @@ impl JobStore for FaultyJobStore {
     ) -> Result<Vec<StepOutcome>, StoreError> {
         self.check("steps")?;
         self.jobs.apply_steps(steps, now).await
-    }
-    async fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, StoreError> {
-        self.check("cancel_all")?;
-        self.jobs.cancel_all(filter, now).await
     }
     async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
         self.check("claim")?;

@@ -2,11 +2,13 @@
 
 use agent_core::conformance::Scenario;
 use agent_core::ids::{CompanyId, JobId};
-use agent_jobs::job::{JobFilter, JobScope, JobView};
+use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobView};
 use agent_jobs::schedule::ScheduleSpec;
 
 use super::*;
-use crate::pulse::{CancelResult, JobRequest, JobViewPage, Pulse, PulseError, ScheduledJob};
+use crate::pulse::{
+    CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, Pulse, PulseError, ScheduledJob,
+};
 use crate::testing::MemoryPulse;
 
 fn memory(scenario: Scenario) -> Option<MemoryPulse> {
@@ -139,9 +141,27 @@ impl Pulse for DefectivePulse {
         self.inner.cancel_jobs_for_assignment(&self.scope(scope), id).await
     }
 
+    async fn control_job(
+        &self,
+        scope: &JobScope,
+        id: &JobId,
+        control: JobControl,
+    ) -> Result<JobStatus, PulseError> {
+        self.inner.control_job(&self.scope(scope), id, control).await
+    }
+
+    async fn cancel_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError> {
+        self.inner.cancel_jobs(filter).await
+    }
+
+    async fn count_jobs(&self, filter: &JobFilter) -> Result<u64, PulseError> {
+        self.inner.count_jobs(filter).await
+    }
+
     async fn list_jobs(
         &self,
         filter: &JobFilter,
+        order: JobOrder,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<JobViewPage, PulseError> {
@@ -150,7 +170,7 @@ impl Pulse for DefectivePulse {
             filter.state = None;
         }
         let limit = if self.has(PulseDefect::ListsTooMuch) { limit + 1 } else { limit };
-        let page = self.inner.list_jobs(&filter, cursor, limit).await?;
+        let page = self.inner.list_jobs(&filter, order, cursor, limit).await?;
         Ok(if self.has(PulseDefect::ListsOnePage) { JobViewPage { next_cursor: None, ..page } } else { page })
     }
 

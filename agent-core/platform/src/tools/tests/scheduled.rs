@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::*;
 use crate::pulse::MAX_OPEN_JOBS;
 use crate::testing::MemoryPulse;
-use agent_jobs::job::{Job, JobFilter, JobKind, JobPayload, JobStore, MAX_JOBS_PER_PAGE, NewJob};
+use agent_jobs::job::{Job, JobFilter, JobKind, JobOrder, JobPayload, MAX_JOBS_PER_PAGE, NewJob};
 use agent_jobs::schedule::ScheduleSpec;
 
 fn now() -> Timestamp {
@@ -24,7 +24,9 @@ pub(super) fn plant(pulse: &MemoryPulse, id: &str, (company, user, agent): (&str
 
 /// Returns the payloads of all jobs.
 fn payloads(pulse: &MemoryPulse) -> Vec<Arc<JobPayload>> {
-    let jobs = ready(pulse.jobs().list(&JobFilter::default(), None, usize::MAX)).expect("listed").jobs;
+    let jobs = ready(pulse.jobs().list(&JobFilter::default(), JobOrder::OldestFirst, None, usize::MAX))
+        .expect("listed")
+        .jobs;
     jobs.into_iter().map(|job| job.payload).collect()
 }
 

@@ -1,13 +1,15 @@
 //! Rows of a claim: locks those of its range, and writes its decisions.
 
+use agent_core::ids::JobId;
+use agent_jobs::job::ClaimRequest;
 use agent_jobs::job::claim::{Candidate, ClaimDecision, ClaimPlanner, ClaimRange};
-use agent_jobs::job::{ClaimRequest, Job};
 use tokio_postgres::Row;
 
 use super::update::JobUpdates;
 use super::{contains_nul, parse_row, row_limit};
-use crate::job_row::{floor_millis, from_millis, log_unreadable};
-use crate::postgres::fault::{JobStoreError, PostgresError};
+use crate::job_row::{ClaimedRows, floor_millis, from_millis};
+use crate::postgres::fault::JobStoreError;
+use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
 use crate::postgres::session::{Session, Values};
 
 /// Selects and locks the rows of a [`ClaimRange`], earliest first, skipping locked rows. `wake_ms` of a running job is
@@ -62,17 +64,17 @@ const MAX_READS_PER_CLAIM: usize = 16;
 pub(in crate::postgres) async fn claim(
     session: &Session,
     request: ClaimRequest,
-) -> Result<Vec<Job>, JobStoreError> {
+) -> Result<ClaimedRows, JobStoreError> {
     let mut planner = ClaimPlanner::new(request);
     if planner.wanted() == 0 {
-        return Ok(Vec::new());
+        return Ok(ClaimedRows::default());
     }
-    let mut update = JobUpdates::default();
+    let (mut update, mut unreadable) = (JobUpdates::default(), Vec::new());
     for round in 0..MAX_READS_PER_CLAIM {
         let wanted = planner.wanted();
         let due = lock_due(session, &planner, wanted, round == 0).await?;
         for row in &due {
-            decide(session, &mut planner, row, &mut update).await?;
+            unreadable.extend(decide(session, &mut planner, row, &mut update).await?);
         }
         if !planner.next_round(due.len() < wanted) {
             break;
@@ -81,7 +83,7 @@ pub(in crate::postgres) async fn claim(
         std::mem::take(&mut update).write_rows(session).await?;
     }
     update.commit(session).await?;
-    Ok(planner.finish())
+    Ok(ClaimedRows { jobs: planner.finish(), unreadable })
 }
 
 /// Locks at most `wanted` rows of the claim's range.
@@ -90,7 +92,7 @@ async fn lock_due(
     planner: &ClaimPlanner,
     wanted: usize,
     first: bool,
-) -> Result<Vec<Row>, PostgresError> {
+) -> Result<Vec<Row>, JobStoreError> {
     let ClaimRange { due_until, leases_until } = planner.range();
     let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(wanted));
     let exhausted: Vec<&str> =
@@ -98,30 +100,28 @@ async fn lock_due(
     let all: Values<'_> = &[&until, &now, &limit];
     let of_others: Values<'_> = &[&until, &now, &exhausted, &limit];
     let query = if exhausted.is_empty() { (SELECT_DUE, all) } else { (SELECT_DUE_WITHIN_QUOTA, of_others) };
-    if first {
-        Ok(session.begin(&[query]).await?.pop().unwrap_or_default())
-    } else {
-        session.query(query.0, query.1).await
+    if !first {
+        return Ok(session.query(query.0, query.1).await?);
     }
+    let mut found = session.begin(&[(SELECT_VERSION, &[]), query]).await?;
+    check_not_newer(found.first())?;
+    Ok(found.pop().unwrap_or_default())
 }
 
-/// Asks for the decision on a locked row, and adds it to the update.
+/// Asks for the decision on a locked row, and adds it to the update. Returns the id of a job that cannot be read.
 async fn decide(
     session: &Session,
     planner: &mut ClaimPlanner,
     row: &Row,
     update: &mut JobUpdates,
-) -> Result<(), JobStoreError> {
+) -> Result<Option<JobId>, JobStoreError> {
     let company: &str = row.get(4);
     if !planner.admit(company) {
-        return Ok(());
+        return Ok(None);
     }
-    let job = match parse_row(row) {
-        Ok(job) => Some(job),
-        Err(JobStoreError::Rejected(error)) => {
-            log_unreadable(&error);
-            None
-        }
+    let (job, unreadable) = match parse_row(row) {
+        Ok(job) => (Some(job), None),
+        Err(JobStoreError::Rejected(_)) => (None, Some(row.get::<_, &str>(0).into())),
         Err(failed) => return Err(failed),
     };
     match planner.decide(Candidate { wake: from_millis(row.get(3)), company, job }) {
@@ -132,5 +132,5 @@ async fn decide(
         }
         ClaimDecision::Leave => {}
     }
-    Ok(())
+    Ok(unreadable)
 }

@@ -1,11 +1,10 @@
 //! Translation of job filters to SQL.
 
-use agent_jobs::job::{JobFilter, JobState};
+use agent_jobs::job::{JobFilter, JobOrder, JobState};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
 use super::{contains_nul, row_limit};
-use crate::job_row::MIN_ID;
 use crate::postgres::fault::PostgresError;
 use crate::postgres::session::Session;
 
@@ -18,10 +17,11 @@ pub(super) struct SqlFilter<'f> {
 impl<'f> SqlFilter<'f> {
     /// Translates a filter. Returns `None` if no job can match.
     pub(super) fn from_filter(filter: &'f JobFilter) -> Option<Self> {
-        let JobFilter { scope, tool, assignment, state } = filter;
+        let JobFilter { scope, agent, tool, assignment, state, open } = filter;
         let texts = [
             (scope.company.as_deref(), "company"),
             (scope.user.as_deref(), "user_id"),
+            (agent.as_deref(), "agent"),
             (tool.as_deref(), "tool"),
             (assignment.as_deref(), "assignment"),
         ];
@@ -39,51 +39,54 @@ impl<'f> SqlFilter<'f> {
             conditions.push_str(" AND ");
             conditions.push_str(state_condition(*state));
         }
+        if *open {
+            conditions.push_str(" AND ended_ms IS NULL");
+        }
         Some(Self { conditions, values })
     }
 
-    /// Reads at most `limit` matching jobs after an id, in the order of ids.
+    /// Reads at most `limit` matching jobs that follow an id.
     pub(super) async fn select(
         &self,
         session: &Session,
+        order: JobOrder,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Row>, PostgresError> {
-        let (after, limit) = (after.unwrap_or(MIN_ID), row_limit(limit));
-        let n = self.values.len();
+        // No stored id contains NUL, but a cursor may. The part before the NUL is the next smaller id.
+        let cut =
+            after.map(|after| after.split_once('\0').map_or((after, false), |(before, _)| (before, true)));
+        let (operator, direction) = match (order, cut) {
+            (JobOrder::OldestFirst, _) => (">", "ASC"),
+            (JobOrder::NewestFirst, Some((_, true))) => ("<=", "DESC"),
+            (JobOrder::NewestFirst, _) => ("<", "DESC"),
+        };
+        let limit = row_limit(limit);
+        let mut values = self.sql_values();
+        values.push(&limit);
+        let mut after = String::new();
+        if let Some((id, _)) = &cut {
+            values.push(id);
+            after = format!(" AND id {operator} ${}", values.len());
+        }
         let sql = format!(
-            "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${}{} ORDER BY id LIMIT ${}",
-            n + 1,
+            "SELECT id, body, progress FROM scheduler.jobs WHERE true{}{after} ORDER BY id {direction} LIMIT ${}",
             self.conditions,
-            n + 2
+            self.values.len() + 1,
         );
-        let values: Vec<&(dyn ToSql + Sync)> =
-            self.values.iter().map(|text| text as _).chain([&after as _, &limit as _]).collect();
         session.query(&sql, &values).await
     }
 
-    /// Reads and locks at most `limit` matching jobs that are not final, after an id and up to the id `last`.
-    /// The locks last until the transaction ends.
-    pub(super) async fn select_open_for_update(
-        &self,
-        session: &Session,
-        after: Option<&str>,
-        last: &str,
-        limit: usize,
-    ) -> Result<Vec<Row>, PostgresError> {
-        let (after, limit) = (after.unwrap_or(MIN_ID), row_limit(limit));
-        let n = self.values.len();
-        let sql = format!(
-            "SELECT id, body, progress FROM scheduler.jobs WHERE id > ${} AND id <= ${} AND ended_ms IS NULL{}
-             ORDER BY id LIMIT ${} FOR UPDATE",
-            n + 1,
-            n + 2,
-            self.conditions,
-            n + 3
-        );
-        let values: Vec<&(dyn ToSql + Sync)> =
-            self.values.iter().map(|text| text as _).chain([&after as _, &last as _, &limit as _]).collect();
-        session.query(&sql, &values).await
+    /// Returns the number of matching jobs.
+    pub(super) async fn count(&self, session: &Session) -> Result<u64, PostgresError> {
+        let sql = format!("SELECT count(*) FROM scheduler.jobs WHERE true{}", self.conditions);
+        let rows = session.query(&sql, &self.sql_values()).await?;
+        let count: i64 = rows.first().map_or(0, |row| row.get(0));
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+
+    fn sql_values(&self) -> Vec<&(dyn ToSql + Sync)> {
+        self.values.iter().map(|text| text as _).collect()
     }
 }
 

@@ -16,9 +16,10 @@ use crate::postgres::session::{Query, Session};
 const INSERT: &str = "
     INSERT INTO scheduler.jobs
         (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body,
-         progress)
+         progress, agent)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-                         $8::int8[], $9::int8[], $10::bool[], $11::text[], $12::text[])
+                         $8::int8[], $9::int8[], $10::bool[], $11::text[], $12::text[],
+                         $13::text[])
     ON CONFLICT (company, idempotency) WHERE idempotency IS NOT NULL DO NOTHING
     RETURNING id";
 
@@ -124,6 +125,7 @@ fn check_identifiers(row: &JobRow) -> Result<(), StoreError> {
         Some(&*job.id),
         Some(&*payload.company_id),
         Some(&*payload.user_id),
+        Some(&*payload.agent_id),
         payload.tool_id.as_deref(),
         payload.assignment_id.as_deref(),
         row.idempotency_key(),
@@ -149,6 +151,7 @@ struct InsertColumns<'r> {
     dead: Vec<bool>,
     bodies: Vec<&'r str>,
     progress: Vec<&'r str>,
+    agents: Vec<&'r str>,
 }
 
 impl<'r> InsertColumns<'r> {
@@ -168,11 +171,12 @@ impl<'r> InsertColumns<'r> {
             columns.dead.push(changing.dead);
             columns.bodies.push(body);
             columns.progress.push(&changing.progress);
+            columns.agents.push(&job.payload.agent_id);
         }
         columns
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 12] {
+    fn values(&self) -> [&(dyn ToSql + Sync); 13] {
         [
             &self.ids,
             &self.companies,
@@ -186,6 +190,7 @@ impl<'r> InsertColumns<'r> {
             &self.dead,
             &self.bodies,
             &self.progress,
+            &self.agents,
         ]
     }
 }

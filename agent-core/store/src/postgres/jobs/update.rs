@@ -10,7 +10,8 @@ use tokio_postgres::types::ToSql;
 use super::{NOTIFY_IF_EARLIEST, contains_nul, parse_row};
 use crate::job_row::{self, MutableColumns};
 use crate::postgres::fault::JobStoreError;
-use crate::postgres::session::{Query, Session};
+use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
+use crate::postgres::session::{Query, Session, Values};
 
 /// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
 const SELECT_FOR_UPDATE: &str = "
@@ -112,19 +113,28 @@ pub(in crate::postgres) async fn apply_steps(
         return Ok((vec![StepOutcome::NotFound; steps.len()], false));
     }
     let ids: Vec<&str> = steps.iter().map(|(id, _)| id.as_str()).filter(|id| !contains_nul(id)).collect();
-    let begun = session.begin(&[(SELECT_FOR_UPDATE, &[&ids, &company, &user])]).await?;
-    let mut jobs = HashMap::with_capacity(ids.len());
-    for row in begun.iter().flatten() {
-        let job = parse_row(row)?;
-        jobs.insert(job.id.clone(), LockedJob { job, is_changed: false, is_rescheduled: false });
+    let values: Values<'_> = &[&ids, &company, &user];
+    let begun = session.begin(&[(SELECT_VERSION, &[]), (SELECT_FOR_UPDATE, values)]).await?;
+    if !steps.iter().all(|(_, step)| job_row::ends_delivery(step)) {
+        check_not_newer(begun.first())?;
+    }
+    let mut jobs: HashMap<JobId, Option<LockedJob>> = HashMap::with_capacity(ids.len());
+    for row in begun.iter().skip(1).flatten() {
+        // An error of a row is one of its content, and concerns no other job.
+        let job = parse_row(row).ok();
+        let locked = job.map(|job| LockedJob { job, is_changed: false, is_rescheduled: false });
+        jobs.insert(row.get::<_, &str>(0).into(), locked);
     }
     let apply = |(id, step): (JobId, Step)| match jobs.get_mut(&id) {
-        Some(job) => job.step(step, now).into(),
+        Some(Some(job)) => job.step(step, now).into(),
+        Some(None) => StepOutcome::Unreadable,
         None => StepOutcome::NotFound,
     };
     let outcomes = steps.into_iter().map(apply).collect();
     let mut update = JobUpdates::default();
-    for LockedJob { job, is_rescheduled: is_moved, .. } in jobs.values().filter(|locked| locked.is_changed) {
+    for LockedJob { job, is_rescheduled: is_moved, .. } in
+        jobs.values().flatten().filter(|locked| locked.is_changed)
+    {
         update.add_job(job, *is_moved)?;
     }
     let is_earliest = update.notify_and_commit(session, who).await?;

@@ -1,12 +1,15 @@
 //! Rows of a claim: selects those of its range, and writes its decisions.
 
+use agent_core::ids::JobId;
+use agent_jobs::job::ClaimRequest;
 use agent_jobs::job::claim::{Candidate, ClaimDecision, ClaimPlanner, ClaimRange};
-use agent_jobs::job::{ClaimRequest, Job};
+use agent_platform::records::StoreError;
 use rusqlite::named_params;
 
 use super::rows::{JobTable, StoredJob};
-use crate::job_row::{floor_millis, from_millis, log_unreadable};
+use crate::job_row::{ClaimedRows, floor_millis, from_millis};
 use crate::sqlite::fault::WriteError;
+use crate::sqlite::schema;
 
 pub(super) const SELECT_EARLIEST: &str =
     "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";
@@ -31,20 +34,22 @@ struct AdmittedRow {
 }
 
 impl JobTable<'_> {
-    pub(super) fn claim(&self, request: ClaimRequest) -> Result<Vec<Job>, WriteError> {
+    pub(super) fn claim(&self, request: ClaimRequest) -> Result<ClaimedRows, WriteError> {
+        schema::check_not_newer(self.connection)?;
         let mut planner = ClaimPlanner::new(request);
+        let mut unreadable = Vec::new();
         while planner.wanted() > 0 {
             let admitted = self.select_admitted(&mut planner)?;
             let is_range_exhausted = planner.wanted() > 0;
             let found = self.find_by_rowids(admitted.iter().map(|row| row.rowid))?;
             for (row, found) in admitted.iter().zip(found) {
-                self.decide(&mut planner, row, found)?;
+                unreadable.extend(self.decide(&mut planner, row, found)?);
             }
             if !planner.next_round(is_range_exhausted) {
                 break;
             }
         }
-        Ok(planner.finish())
+        Ok(ClaimedRows { jobs: planner.finish(), unreadable })
     }
 
     /// Reads the rows of the claim's range until it wants no more, and returns those that it admits.
@@ -62,16 +67,17 @@ impl JobTable<'_> {
             while planner.wanted() > 0
                 && let Some(row) = rows.next()?
             {
-                let company = row.get_ref(2)?.as_str().map_err(rusqlite::Error::from)?;
-                if planner.admit(company) {
-                    let (rowid, wake_ms, company) = (row.get(0)?, row.get(1)?, company.to_owned());
+                let company = row.get_ref(2)?.as_bytes().map_err(rusqlite::Error::from)?;
+                let company = String::from_utf8_lossy(company);
+                if planner.admit(&company) {
+                    let (rowid, wake_ms, company) = (row.get(0)?, row.get(1)?, company.into_owned());
                     admitted.push(AdmittedRow { rowid, wake_ms, company });
                     passed = 0;
                     continue;
                 }
                 passed += 1;
                 if passed == MAX_CONSECUTIVE_SKIPS {
-                    after = Some((row.get(1)?, company.to_owned()));
+                    after = Some((row.get(1)?, company.into_owned()));
                     break;
                 }
             }
@@ -79,26 +85,24 @@ impl JobTable<'_> {
         Ok(admitted)
     }
 
-    /// Asks for the decision on an admitted row, and writes it.
+    /// Asks for the decision on an admitted row, and writes it. Returns the id of a job that cannot be read.
     fn decide(
         &self,
         planner: &mut ClaimPlanner,
         row: &AdmittedRow,
         found: Result<StoredJob, WriteError>,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Option<JobId>, WriteError> {
         let AdmittedRow { rowid, wake_ms, ref company } = *row;
-        let (job, body) = match found {
-            Ok(found) => (Some(found.job), found.body),
-            Err(WriteError::Refused(error)) => {
-                log_unreadable(&error);
-                (None, None)
-            }
+        let (job, body, unreadable) = match found {
+            Ok(found) => (Some(found.job), found.body, None),
+            Err(WriteError::Refused(StoreError::Malformed { id, .. })) => (None, None, Some(id.into())),
             Err(failed) => return Err(failed),
         };
         match planner.decide(Candidate { wake: from_millis(wake_ms), company, job }) {
-            ClaimDecision::Claim(job) | ClaimDecision::Skip(job) => self.write(rowid, job, body),
-            ClaimDecision::Postpone(until) => self.postpone(rowid, floor_millis(until)),
-            ClaimDecision::Leave => Ok(()),
+            ClaimDecision::Claim(job) | ClaimDecision::Skip(job) => self.write(rowid, job, body)?,
+            ClaimDecision::Postpone(until) => self.postpone(rowid, floor_millis(until))?,
+            ClaimDecision::Leave => {}
         }
+        Ok(unreadable)
     }
 }

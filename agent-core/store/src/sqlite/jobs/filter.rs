@@ -1,23 +1,23 @@
 //! Translation of job filters to SQL.
 
-use agent_jobs::job::{JobFilter, JobState};
+use agent_core::ids::JobId;
+use agent_jobs::job::{Job, JobFilter, JobOrder, JobState};
 use rusqlite::{Connection, ToSql, named_params};
 
-use super::rows::{StoredJob, found};
-use crate::job_row::MIN_ID;
+use super::rows::{found, id_of};
 use crate::sqlite::fault::WriteError;
 
-/// A query for jobs in the order of their ids.
+/// A query for the jobs that match a filter.
 pub(super) struct JobQuery<'f> {
-    sql: String,
+    conditions: String,
     parameters: Vec<(&'static str, &'f str)>,
 }
 
 impl<'f> JobQuery<'f> {
-    /// Builds the query for a filter; if `open` is true, only for jobs that are not final.
-    pub(super) fn from_filter(filter: &'f JobFilter, open: bool) -> Self {
-        let JobFilter { scope, tool, assignment, state } = filter;
-        let mut conditions = vec!["id > :after"];
+    /// Builds the query for a filter.
+    pub(super) fn from_filter(filter: &'f JobFilter) -> Self {
+        let JobFilter { scope, agent, tool, assignment, state, open } = filter;
+        let mut conditions = vec!["1"];
         let mut parameters = Vec::new();
         // A unary plus excludes a column from index selection, where another index is better.
         let by_user = if assignment.is_some() || *state == Some(JobState::Discarded) {
@@ -28,6 +28,7 @@ impl<'f> JobQuery<'f> {
         let texts = [
             (scope.company.as_deref(), "company = :company", ":company"),
             (scope.user.as_deref(), by_user, ":user"),
+            (agent.as_deref(), "agent = :agent", ":agent"),
             (tool.as_deref(), "tool = :tool", ":tool"),
             (assignment.as_deref(), "assignment = :assignment", ":assignment"),
         ];
@@ -38,38 +39,62 @@ impl<'f> JobQuery<'f> {
             }
         }
         conditions.extend(state.map(state_condition));
-        if open {
+        if *open {
             conditions.push("ended_ms IS NULL");
         }
-        let conditions = conditions.join(" AND ");
-        let sql =
-            format!("SELECT rowid, id, body, progress FROM jobs WHERE {conditions} ORDER BY id LIMIT :limit");
-        Self { sql, parameters }
+        Self { conditions: conditions.join(" AND "), parameters }
     }
 
-    /// Reads at most `limit` matching jobs after an id.
-    pub(super) fn run(
+    /// Reads at most `limit` matching rows that follow an id. A job that cannot be parsed is `None`.
+    pub(super) fn list(
         &self,
         connection: &Connection,
+        order: JobOrder,
         after: Option<&str>,
         limit: usize,
-    ) -> Result<Vec<StoredJob>, WriteError> {
-        let after = after.unwrap_or(MIN_ID);
-        let mut parameters: Vec<(&str, &dyn ToSql)> =
-            self.parameters.iter().map(|(name, text)| (*name, text as _)).collect();
-        parameters.extend_from_slice(named_params! {":after": after, ":limit": limit});
-        let mut statement = connection.prepare_cached(&self.sql)?;
+    ) -> Result<Vec<(JobId, Option<Job>)>, WriteError> {
+        let mut parameters = self.parameters();
+        parameters.extend_from_slice(named_params! {":limit": limit});
+        if let Some(after) = &after {
+            parameters.push((":after", after as _));
+        }
+        let mut statement = connection.prepare_cached(&self.list_sql(order, after.is_some()))?;
         let mut rows = statement.query(&parameters[..])?;
         let mut jobs = Vec::new();
         while let Some(row) = rows.next()? {
-            jobs.push(found(row)?);
+            match found(row) {
+                Ok(found) => jobs.push((found.job.id.clone(), Some(found.job))),
+                Err(WriteError::Refused(_)) => jobs.push((id_of(row)?, None)),
+                Err(failed) => return Err(failed),
+            }
         }
         Ok(jobs)
     }
 
-    #[cfg(test)]
-    pub(super) fn sql(&self) -> &str {
-        &self.sql
+    /// Returns the number of matching rows.
+    pub(super) fn count(&self, connection: &Connection) -> Result<u64, WriteError> {
+        let mut statement = connection.prepare_cached(&self.count_sql())?;
+        Ok(statement.query_row(&self.parameters()[..], |row| row.get(0))?)
+    }
+
+    fn parameters(&self) -> Vec<(&str, &dyn ToSql)> {
+        self.parameters.iter().map(|(name, text)| (*name, text as _)).collect()
+    }
+
+    pub(super) fn list_sql(&self, order: JobOrder, is_continued: bool) -> String {
+        let (after, order) = match order {
+            JobOrder::NewestFirst => ("id < :after", "id DESC"),
+            JobOrder::OldestFirst => ("id > :after", "id"),
+        };
+        let after = if is_continued { after } else { "1" };
+        let conditions = &self.conditions;
+        format!(
+            "SELECT rowid, id, body, progress FROM jobs WHERE {after} AND {conditions} ORDER BY {order} LIMIT :limit"
+        )
+    }
+
+    pub(super) fn count_sql(&self) -> String {
+        format!("SELECT count(*) FROM jobs WHERE {}", self.conditions)
     }
 }
 

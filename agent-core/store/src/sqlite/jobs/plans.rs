@@ -1,6 +1,6 @@
 //! Tests of the query plans: with a million jobs, a query without an index is an outage.
 
-use agent_jobs::job::{JobFilter, JobScope, JobState};
+use agent_jobs::job::{JobFilter, JobOrder, JobScope, JobState};
 use rusqlite::Connection;
 
 use super::filter::JobQuery;
@@ -68,27 +68,44 @@ fn lists_are_read_in_the_order_of_an_index() {
         ..all.clone()
     };
     let of_tool = |filter: &JobFilter| JobFilter { tool: own("remind"), ..filter.clone() };
+    let of_agent = |filter: &JobFilter| JobFilter { agent: Some("a".into()), ..filter.clone() };
     let of_assignment = |filter: &JobFilter| JobFilter { assignment: own("daily"), ..filter.clone() };
     let discarded = |filter: &JobFilter| JobFilter { state: Some(JobState::Discarded), ..filter.clone() };
     let cases = [
-        (all.clone(), "sqlite_autoindex_jobs_1 (id>?)"),
-        (company.clone(), "jobs_company (company=? AND id>?)"),
-        (of_tool(&company), "jobs_company (company=? AND id>?)"),
-        (user.clone(), "jobs_user (company=? AND user_id=? AND id>?)"),
-        (of_tool(&user), "jobs_user (company=? AND user_id=? AND id>?)"),
-        (of_assignment(&company), "jobs_assignment (company=? AND assignment=? AND id>?)"),
-        (of_assignment(&user), "jobs_assignment (company=? AND assignment=? AND id>?)"),
-        (discarded(&company), "jobs_dead (company=? AND id>?)"),
-        (discarded(&user), "jobs_dead (company=? AND id>?)"),
+        (company.clone(), "jobs_company (company=?"),
+        (of_tool(&company), "jobs_company (company=?"),
+        (of_agent(&company), "jobs_company (company=?"),
+        (user.clone(), "jobs_user (company=? AND user_id=?"),
+        (of_tool(&user), "jobs_user (company=? AND user_id=?"),
+        (of_assignment(&company), "jobs_assignment (company=? AND assignment=?"),
+        (of_assignment(&user), "jobs_assignment (company=? AND assignment=?"),
+        (discarded(&company), "jobs_dead (company=?"),
+        (discarded(&user), "jobs_dead (company=?"),
     ];
     for (filter, index) in cases {
         for open in [false, true] {
-            let query = JobQuery::from_filter(&filter, open);
-            assert_eq!(
-                plan(&connection, query.sql()),
-                format!("SEARCH jobs USING INDEX {index}"),
-                "{filter:?}"
+            let filter = JobFilter { open, ..filter.clone() };
+            let query = JobQuery::from_filter(&filter);
+            for (order, is_continued, after) in [
+                (JobOrder::OldestFirst, false, ")"),
+                (JobOrder::NewestFirst, false, ")"),
+                (JobOrder::OldestFirst, true, " AND id>?)"),
+                (JobOrder::NewestFirst, true, " AND id<?)"),
+            ] {
+                let expected = format!("SEARCH jobs USING INDEX {index}{after}");
+                let found = plan(&connection, &query.list_sql(order, is_continued));
+                assert_eq!(found, expected, "{order:?} of {filter:?}");
+            }
+            let found = plan(&connection, &query.count_sql());
+            assert!(
+                found.starts_with("SEARCH jobs USING ") && found.contains("(company=?"),
+                "{found}: {filter:?}"
             );
         }
+    }
+    let all = JobQuery::from_filter(&all);
+    for (order, after) in [(JobOrder::OldestFirst, ">"), (JobOrder::NewestFirst, "<")] {
+        let found = plan(&connection, &all.list_sql(order, true));
+        assert_eq!(found, format!("SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id{after}?)"));
     }
 }

@@ -4,14 +4,15 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
 use agent_core::ids::JobId;
-use agent_jobs::job::{InsertOutcome, Job, JobFilter, JobScope, Step, StepOutcome, StepResult};
+use agent_jobs::job::{InsertOutcome, Job, JobScope, Step, StepOutcome, StepResult};
+use agent_platform::records::StoreError;
 use jiff::Timestamp;
-use rusqlite::types::Value;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+use serde::de::Error as _;
 
-use super::filter::JobQuery;
 use super::held::{ClaimedJob, ClaimedJobs};
-use crate::job_row::{self, CANCEL_BATCH_SIZE, JobRow, MutableColumns, parse_job};
+use crate::job_row::{self, JobRow, MutableColumns, malformed, parse_job};
 use crate::sqlite::fault::WriteError;
 
 pub(super) const SELECT_BY_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
@@ -92,8 +93,8 @@ impl<'c> JobTable<'c> {
         }
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO jobs (id, company, user_id, tool, assignment, idempotency,
-                               state, wake_ms, ended_ms, dead, body, progress)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+                               state, wake_ms, ended_ms, dead, body, progress, agent)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?;
         statement.execute(params![
             job.id.as_str(),
@@ -108,6 +109,7 @@ impl<'c> JobTable<'c> {
             changing.dead,
             body,
             changing.progress,
+            payload.agent_id.as_str(),
         ])?;
         self.changed.set(true);
         Ok(InsertOutcome::New)
@@ -119,8 +121,12 @@ impl<'c> JobTable<'c> {
         rows.next()?.map(|row| found(row).map(|found| found.job)).transpose()
     }
 
-    pub(super) fn get(&self, id: &str) -> Result<Option<Job>, WriteError> {
-        Ok(self.find(id)?.map(|found| found.job))
+    pub(super) fn get(&self, scope: &JobScope, id: &str) -> Result<Option<Job>, WriteError> {
+        match self.find(id) {
+            Ok(found) => Ok(found.map(|found| found.job).filter(|job| scope.contains(job))),
+            Err(WriteError::Refused(_)) if !self.is_in_scope(scope, id)? => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn find(&self, id: &str) -> Result<Option<StoredJob>, WriteError> {
@@ -151,16 +157,6 @@ impl<'c> JobTable<'c> {
         Ok(StoredJob { body, ..found(row)? })
     }
 
-    pub(super) fn list(
-        &self,
-        filter: &JobFilter,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Job>, WriteError> {
-        let found = JobQuery::from_filter(filter, false).run(self.connection, after, limit)?;
-        Ok(found.into_iter().map(|found| found.job).collect())
-    }
-
     /// Applies a step to the job with this id, if there is one within the scope.
     pub(super) fn step(
         &self,
@@ -174,16 +170,30 @@ impl<'c> JobTable<'c> {
         {
             return Ok(StepOutcome::Applied(Box::new(stepped)));
         }
-        match self.find(id)?.filter(|found| scope.contains(&found.job)) {
-            Some(found) => self.apply_step(found, step, now),
-            None => Ok(StepOutcome::NotFound),
+        match self.find(id) {
+            Ok(Some(found)) if scope.contains(&found.job) => self.apply_step(found, step, now),
+            Ok(_) => Ok(StepOutcome::NotFound),
+            Err(WriteError::Refused(StoreError::Malformed { .. })) => {
+                let is_in_scope = self.is_in_scope(scope, id)?;
+                Ok(if is_in_scope { StepOutcome::Unreadable } else { StepOutcome::NotFound })
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// Returns true if a row belongs to the scope by its columns.
+    pub(super) fn is_in_scope(&self, scope: &JobScope, id: &str) -> Result<bool, WriteError> {
+        let JobScope { company, user } = scope;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM jobs WHERE id = ?1 AND company = coalesce(?2, company)
+                                                 AND user_id = coalesce(?3, user_id))",
+        )?;
+        Ok(statement.query_row(params![id, company.as_deref(), user.as_deref()], |row| row.get(0))?)
     }
 
     /// Removes and returns the cached job, for steps that only the holder of its claim takes.
     fn take_claimed(&self, scope: &JobScope, id: &str, step: &Step) -> Option<ClaimedJob> {
-        let of_holder = matches!(step, Step::Extend { .. } | Step::Release { .. } | Step::End { .. });
-        self.held.filter(|_| of_holder)?.take(id).filter(|held| scope.contains(&held.job))
+        self.held.filter(|_| job_row::ends_delivery(step))?.take(id).filter(|held| scope.contains(&held.job))
     }
 
     /// Applies a step to a cached job and writes it if the row is unchanged. Returns `None` if the row has
@@ -271,20 +281,6 @@ impl<'c> JobTable<'c> {
         Ok(())
     }
 
-    pub(super) fn cancel_all(&self, filter: &JobFilter, now: Timestamp) -> Result<u64, WriteError> {
-        let query = JobQuery::from_filter(filter, true);
-        let mut cancelled = 0;
-        let mut after: Option<JobId> = None;
-        loop {
-            let found = query.run(self.connection, after.as_deref(), CANCEL_BATCH_SIZE)?;
-            let Some(last) = found.last() else { return Ok(cancelled) };
-            after = Some(last.job.id.clone());
-            for found in found {
-                cancelled += u64::from(self.apply_step(found, Step::Cancel, now)?.is_applied());
-            }
-        }
-    }
-
     /// Returns the time at which the next job is due, in milliseconds since 1970.
     pub(super) fn earliest(&self) -> Result<Option<i64>, WriteError> {
         let mut statement = self.connection.prepare_cached(super::claim::SELECT_EARLIEST)?;
@@ -301,14 +297,23 @@ impl<'c> JobTable<'c> {
 
 /// Parses a job from a row of `rowid, id, body, progress`.
 pub(super) fn found(row: &Row<'_>) -> Result<StoredJob, WriteError> {
-    let job = parse_job(text(row, 1)?, text(row, 2)?, progress(row)?)?;
+    let progress = match row.get_ref(3)? {
+        ValueRef::Null => None,
+        _ => Some(text(row, 3)?),
+    };
+    let job = parse_job(text(row, 1)?, text(row, 2)?, progress)?;
     Ok(StoredJob { rowid: row.get(0)?, job, body: None })
 }
 
-fn progress<'r>(row: &'r Row<'_>) -> rusqlite::Result<Option<&'r str>> {
-    Ok(row.get_ref(3)?.as_str_or_null()?)
+/// Returns the id of a row of `rowid, id, …`, whatever its other columns contain.
+pub(super) fn id_of(row: &Row<'_>) -> Result<JobId, WriteError> {
+    Ok(String::from_utf8_lossy(row.get_ref(1)?.as_bytes().map_err(rusqlite::Error::from)?).as_ref().into())
 }
 
-fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<&'r str> {
-    Ok(row.get_ref(column)?.as_str()?)
+/// Returns a text column of a row of `rowid, id, …`; a job with text that is not UTF-8 is malformed.
+fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, WriteError> {
+    match row.get_ref(column)?.as_str() {
+        Ok(text) => Ok(text),
+        Err(error) => Err(malformed(&id_of(row)?, serde_json::Error::custom(error)).into()),
+    }
 }

@@ -428,7 +428,9 @@ async fn a_stream_that_is_cut_off_is_truncated_wherever_that_is() {
 async fn no_more_is_read_than_an_answer_may_have() {
     let long = "x".repeat(MAX_WHOLE_BYTES);
     let line = stream_of(&format!("{{B}}|{{I \"{}\"}}|{{E}}", "x".repeat(1 << 20)));
-    for (body, expected) in [(long.clone(), "<x"), (long + "x", "<OUTPUT_TOO_LARGE"), (line, "BACKEND_FAILED")] {
+    for (body, expected) in
+        [(long.clone(), "<x"), (long + "x", "<OUTPUT_TOO_LARGE"), (line, "BACKEND_FAILED")]
+    {
         let said =
             outcome(run(chunked_response("200 OK", "text/plain", body.as_bytes(), 1 << 16, true)).await);
         assert!(said.starts_with(expected), "{:.40}", said);

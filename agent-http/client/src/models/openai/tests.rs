@@ -307,7 +307,10 @@ async fn bodies_have_bounds_and_broken_ones_are_found_out() {
     let cases = [
         (chunked_response("200 OK", SSE, text(&long).as_bytes(), 64 << 10, true), "fails Failed"),
         (chunked_response("200 OK", SSE, sse(&[text(&long)]).as_bytes(), 4 << 20, true), "fails Failed"),
-        (chunked_response("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true), "refused OutputTooLarge"),
+        (
+            chunked_response("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true),
+            "refused OutputTooLarge",
+        ),
         (chunked_response("200 OK", JSON, b"{\"choices\":[", 64, false), "refused Truncated"),
         (chunked_response("200 OK", SSE, &begun.as_bytes()[..9], 64, false), "fails Truncated"),
     ];

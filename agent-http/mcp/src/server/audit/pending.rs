@@ -20,6 +20,7 @@ impl PendingEntries {
         Self { limits, queue: VecDeque::new(), by_company: HashMap::new(), dropped: 0 }
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }

@@ -1,0 +1,98 @@
+//! Databases of every schema version, as the programs of their time wrote them.
+
+use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobScope, JobStore, Step};
+use agent_platform::records::{Records, StoreError};
+use agent_store::sqlite::SqliteOptions;
+use jiff::Timestamp;
+use rusqlite::types::Value;
+
+use super::{TempStore, key, other, uncached};
+
+/// Script of each database, and the number of jobs in it.
+const DATABASES: [(&str, &str, usize); 5] = [
+    ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
+    ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
+    ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
+    ("version 3", include_str!("../golden/sqlite-v3.sql"), 4),
+    ("version 4", NEWEST, 4),
+];
+const NEWEST: &str = include_str!("../golden/sqlite-v4.sql");
+
+/// The jobs of the databases.
+fn jobs() -> Vec<Job> {
+    serde_json::from_str(include_str!("../golden/jobs.json")).expect("jobs")
+}
+
+fn place(script: &str) -> TempStore {
+    let place = TempStore::new();
+    other(&place.file()).execute_batch(script).expect("a database");
+    place
+}
+
+fn claim_at(now: Timestamp) -> ClaimRequest {
+    let quota = CompanyQuota::new(usize::MAX);
+    ClaimRequest { now, due_until: now, lease_until: Timestamp::MAX, limit: 10, quota }
+}
+
+#[tokio::test]
+async fn the_databases_of_every_version_are_read() {
+    for (version, script, count) in DATABASES {
+        let place = place(script);
+        let store = place.store(uncached());
+        let record = Records::get(&store, &key("a")).await.expect("read").expect("a record");
+        assert_eq!((record.version, record.value.get()), (7, r#"{"kept":"Grüße"}"#), "{version}");
+        let filter = JobFilter::default();
+        let listed = JobStore::list(&store, &filter, JobOrder::OldestFirst, None, 10).await.expect("a list");
+        assert_eq!(listed.jobs, jobs()[..count], "{version}");
+        assert!(listed.unreadable.is_empty(), "{version}");
+        let agent = JobFilter { agent: Some("the \"other\"".into()), ..filter };
+        let listed = JobStore::list(&store, &agent, JobOrder::OldestFirst, None, 10).await.expect("a list");
+        assert_eq!(listed.jobs, jobs()[..count].get(1..2).unwrap_or_default(), "{version}");
+        let now: Timestamp = "2026-02-01T00:00:00Z".parse().expect("a time");
+        let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
+        assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
+        let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
+        assert_eq!(row.expect("read"), 4, "{version}");
+    }
+}
+
+fn rows(place: &TempStore) -> Vec<Vec<Value>> {
+    let connection = other(&place.file());
+    let columns = "id, company, user_id, tool, assignment, agent, idempotency, state, wake_ms, ended_ms, dead, \
+                   body, progress";
+    let mut statement = connection.prepare(&format!("SELECT {columns} FROM jobs ORDER BY id")).expect("SQL");
+    let width = statement.column_count();
+    let rows = statement.query_map((), |row| (0..width).map(|column| row.get(column)).collect());
+    rows.expect("rows").collect::<Result<_, _>>().expect("a row")
+}
+
+/// A change of the format of a row needs a migration, a new database here, and a new number above.
+#[tokio::test]
+async fn rows_are_written_in_the_format_of_the_newest_version() {
+    let expected = rows(&place(NEWEST));
+    let place = TempStore::new();
+    place.store(SqliteOptions::default()).insert(jobs()).await.expect("insert");
+    assert_eq!(rows(&place), expected);
+}
+
+#[tokio::test]
+async fn a_running_process_notices_a_newer_version() {
+    let place = place(NEWEST);
+    let store = place.store(uncached());
+    let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
+    let claimed = store.claim_due(claim_at(now)).await.expect("claim");
+    let held = claimed.first().expect("a due job");
+    other(&place.file()).pragma_update(None, "user_version", 5).expect("migrated");
+    let told = |result: Result<(), StoreError>| match result {
+        Err(StoreError::Unavailable(source)) => source.to_string(),
+        other => panic!("it is refused, and not {other:?}"),
+    };
+    let expected =
+        "the database was migrated to version 5 and this program knows versions up to 4: it must be updated";
+    assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
+    let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
+    assert_eq!(told(cancel.map(drop)), expected);
+    // What it has begun it ends.
+    let ended = store.apply_steps(vec![super::jobs::succeeded(held)], now).await.expect("steps");
+    assert!(ended[0].is_applied(), "{ended:?}");
+}

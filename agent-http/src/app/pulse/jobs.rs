@@ -1,0 +1,249 @@
+//! `/api/pulse/jobs`: the caller's own jobs.
+
+use agent_core::allowed_tools::allowed_tools_in_run;
+use agent_core::ids::{AgentId, UserId};
+use agent_core::request::Principal;
+use agent_core::tool::Caller;
+use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
+use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec};
+use agent_platform::pulse::{
+    CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, MAX_OPEN_JOBS, ScheduledJob,
+    has_too_many_open_jobs,
+};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::super::resource::{self, IdOrigin, set_or_check_id};
+use super::super::{App, answer, ownership};
+use super::{TAG, scope};
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
+use crate::request::{Query, parse_json};
+use crate::service::HandlerResult;
+
+/// Maximum length of a caller's idempotency key, in bytes. The scheduler's key also has the user's id.
+const MAX_IDEMPOTENCY_KEY_BYTES: usize = 100;
+/// Value of the parameter `state` that means all states that are not final.
+const OPEN_STATES: &str = "open";
+
+/// A request to schedule a job for the caller, without its schedule.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OwnJobRequest {
+    /// The work to do. `userId` and `companyId` are the caller's own and can be omitted.
+    payload: Map<String, Value>,
+    /// Idempotency key: requests of the caller with the same key and body create one job.
+    #[schemars(length(min = 1, max = 100))]
+    idempotency_key: Option<String>,
+    /// Maximum number of attempts per occurrence, from 1 to 100; 12 by default.
+    #[schemars(range(min = 1, max = 100))]
+    max_attempts: Option<u32>,
+    /// Policy for occurrences that were missed because no scheduler was running.
+    misfire: Option<MisfirePolicy>,
+    /// Policy for occurrences that come due while another one is being delivered.
+    overlap: Option<OverlapPolicy>,
+}
+
+/// A payload under the name that errors in it begin with.
+#[derive(Deserialize)]
+struct NamedPayload {
+    payload: JobPayload,
+}
+
+pub(in crate::app) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, body, .. } = context;
+    let pulse = app.pulse.scheduler()?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
+    // Parsed twice, so that an error in either half is reported with its position.
+    let asked: OwnJobRequest = parse_json(&bytes, app.base.json_depth)?;
+    let schedule: ScheduleSpec = parse_json(&bytes, app.base.json_depth)?;
+    schedule
+        .resolve(app.pulse.now())
+        .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
+    let payload = own_payload(&app, &principal, asked.payload).await?;
+    let idempotency_key = asked.idempotency_key.map(|key| own_key(&principal.user_id, &key)).transpose()?;
+    if has_too_many_open_jobs(pulse, &scope(&principal)).await? {
+        return Err(HttpError::conflict(format!("you have reached the limit of {MAX_OPEN_JOBS} open jobs")));
+    }
+    let job = JobRequest {
+        idempotency_key,
+        max_attempts: asked.max_attempts,
+        misfire: asked.misfire,
+        overlap: asked.overlap,
+        ..JobRequest::new(payload, schedule)
+    };
+    answer::json(StatusCode::CREATED, &pulse.schedule_job(&job).await?)
+}
+
+/// Returns the payload of a job of the caller: the agent is one of the caller's company, and may use the tool.
+async fn own_payload(
+    app: &App,
+    principal: &Principal,
+    mut payload: Map<String, Value>,
+) -> Result<JobPayload, HttpError> {
+    set_or_check_id(&mut payload, "companyId", &principal.company_id, IdOrigin::Session)?;
+    set_or_check_id(&mut payload, "userId", &principal.user_id, IdOrigin::Session)?;
+    let bytes = json!({ "payload": payload }).to_string().into_bytes();
+    let NamedPayload { payload } = parse_json(&bytes, app.base.json_depth)?;
+    payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
+    if payload.assignment_id.is_some() {
+        return Err(HttpError::invalid("payload.assignmentId", "is set by the agent's assignments only"));
+    }
+    let role = ownership::load_in_company(app, principal, &payload.agent_id).await?.value;
+    if payload.kind == JobKind::Tool {
+        let allowed = allowed_tools_in_run(&role, Caller::Proactive);
+        let is_allowed = payload.tool_id.as_deref().is_some_and(|tool| allowed.contains(tool));
+        if !is_allowed {
+            return Err(HttpError::invalid("payload.toolId", "names no tool that this agent may use"));
+        }
+    }
+    Ok(payload)
+}
+
+/// Returns the scheduler's idempotency key for one of the caller. Keys are unique within a company, so that it has the
+/// user's id, whose length separates the two parts.
+fn own_key(user: &UserId, key: &str) -> Result<String, HttpError> {
+    let is_key = (1..=MAX_IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && !key.chars().any(char::is_control);
+    if is_key {
+        return Ok(format!("user:{}:{user}:{key}", user.len()));
+    }
+    let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
+    Err(HttpError::invalid("idempotencyKey", fault))
+}
+
+pub(in crate::app) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let pulse = context.state.pulse.scheduler()?;
+    let query = &Query::from_uri(&context.head.uri);
+    let (filter, order) = (filter(query, &principal)?, order(query)?);
+    let page = resource::page_params(query)?;
+    let mut found = pulse.list_jobs(&filter, order, page.cursor.as_deref(), page.page_size()).await?;
+    // Filtered again here, in case the server at the scheduler's URL returns jobs of other users.
+    found.jobs.retain(|job: &JobView| {
+        job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
+    });
+    answer::json(StatusCode::OK, &found)
+}
+
+fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpError> {
+    let text = |name| query.get(name).map(|value| value.filter(|value| !value.is_empty()).map(str::to_owned));
+    let state = text("state")?;
+    let open = state.as_deref() == Some(OPEN_STATES);
+    let state = state.filter(|_| !open).map(|name| {
+        JobState::from_name(&name).ok_or_else(|| HttpError::invalid("state", "is not a job state"))
+    });
+    Ok(JobFilter {
+        scope: scope(principal),
+        agent: text("agentId")?.map(AgentId::from),
+        tool: text("toolId")?,
+        assignment: text("assignmentId")?,
+        state: state.transpose()?,
+        open,
+    })
+}
+
+fn order(query: &Query<'_>) -> Result<JobOrder, HttpError> {
+    query.get("order")?.map_or(Ok(JobOrder::default()), |name| {
+        JobOrder::from_name(name).ok_or_else(|| HttpError::invalid("order", "must be asc or desc"))
+    })
+}
+
+pub(in crate::app) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let pulse = context.state.pulse.scheduler()?;
+    let cancelled = pulse.cancel_job(&scope(&principal), &context.params.id("id")?.into()).await?;
+    answer::json(StatusCode::OK, &cancelled)
+}
+
+pub(in crate::app) async fn reschedule(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, params, body } = context;
+    let pulse = app.pulse.scheduler()?;
+    let id = params.id("id")?.into();
+    let schedule: ScheduleSpec = body.read_json(&head.headers).await?;
+    schedule
+        .resolve(app.pulse.now())
+        .map_err(|error| HttpError::new(Code::InvalidRequest, error.to_string()))?;
+    let moved = pulse.reschedule_job(&scope(&principal), &id, &schedule).await?;
+    answer::json(StatusCode::OK, &moved)
+}
+
+pub(in crate::app) async fn pause(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    control(context, principal, JobControl::Pause).await
+}
+
+pub(in crate::app) async fn resume(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    control(context, principal, JobControl::Resume).await
+}
+
+pub(in crate::app) async fn redrive(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    control(context, principal, JobControl::Redrive).await
+}
+
+async fn control(context: RequestContext<App>, principal: Principal, control: JobControl) -> HandlerResult {
+    let pulse = context.state.pulse.scheduler()?;
+    let id = context.params.id("id")?.into();
+    answer::json(StatusCode::OK, &pulse.control_job(&scope(&principal), &id, control).await?)
+}
+
+pub(in crate::app) fn describe_post(schemas: &mut Schemas) -> Operation {
+    let spec = schemas.schema_for::<ScheduleSpec>();
+    let payload = schemas.without_required::<JobPayload>(&["userId", "companyId"]);
+    let mut request = schemas.schema_for::<OwnJobRequest>();
+    let narrowed = json!({"type": "object", "properties": {"payload": payload}});
+    request = json!({"allOf": [request, narrowed, spec]});
+    scheduler_operation("scheduleOwnJob", "Schedules a tool call or a turn of an agent for the caller.")
+        .describe("The agent is one of the caller's company. A user has at most 100 open jobs.")
+        .body(request)
+        .json_response(201, "The job is scheduled.", schemas.schema_for::<ScheduledJob>())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+pub(in crate::app) fn describe_list(schemas: &mut Schemas) -> Operation {
+    let order = json!({"type": "string", "enum": ["asc", "desc"], "default": "desc"});
+    let state = "Only jobs in this state; `open` means all states that are not final.";
+    scheduler_operation("listOwnJobs", "Lists the caller's own jobs, the newest first by default.")
+        .parameter("query", "state", state, string_schema())
+        .parameter("query", "agentId", "Only jobs of this agent.", string_schema())
+        .parameter("query", "toolId", "Only jobs that call this tool.", string_schema())
+        .parameter("query", "assignmentId", "Only jobs of this assignment.", string_schema())
+        .parameter("query", "order", "`asc`: the oldest first; `desc`: the newest first.", order)
+        .paged()
+        .json_response(200, "One page of jobs.", schemas.schema_for::<JobViewPage>())
+}
+
+pub(in crate::app) fn describe_cancel(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("cancelOwnJob", "Cancels one of the caller's own jobs. Idempotent.")
+        .json_response(200, "The job was cancelled.", schemas.schema_for::<CancelResult>())
+        .problems(&[Code::NotFound])
+}
+
+pub(in crate::app) fn describe_reschedule(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("rescheduleOwnJob", "Replaces the schedule of one of the caller's own jobs.")
+        .body(schemas.schema_for::<ScheduleSpec>())
+        .json_response(200, "The job was rescheduled.", schemas.schema_for::<ScheduledJob>())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+pub(in crate::app) fn describe_pause(schemas: &mut Schemas) -> Operation {
+    describe_control(schemas, "pauseOwnJob", "Pauses one of the caller's own jobs.")
+}
+
+pub(in crate::app) fn describe_resume(schemas: &mut Schemas) -> Operation {
+    describe_control(schemas, "resumeOwnJob", "Resumes one of the caller's own jobs.")
+}
+
+pub(in crate::app) fn describe_redrive(schemas: &mut Schemas) -> Operation {
+    let summary = "Delivers the occurrence that was discarded last of one of the caller's own jobs again.";
+    describe_control(schemas, "redriveOwnJob", summary)
+}
+
+fn describe_control(schemas: &mut Schemas, id: &str, summary: &str) -> Operation {
+    scheduler_operation(id, summary)
+        .json_response(200, "The job's state.", schemas.schema_for::<JobStatus>())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+fn scheduler_operation(id: &str, summary: &str) -> Operation {
+    let operation = Operation::new(id, TAG, summary);
+    operation.problems(&[Code::PulseNotConfigured, Code::BackendUnreachable])
+}

@@ -1,0 +1,136 @@
+//! Synchronization of assignments with the scheduler, and cancellation of jobs that an agent may no longer run.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use agent_core::allowed_tools::allowed_tools_in_run;
+use agent_core::ids::{AgentId, CompanyId};
+use agent_core::role::RoleBlock;
+use agent_core::tool::Caller;
+use agent_jobs::job::{JobFilter, JobOrder, JobScope};
+use agent_platform::assignment::{self, SyncError, SyncTarget};
+use agent_platform::pulse::{Pulse, PulseError};
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Record, RecordsExt, StoreError};
+use agent_platform::workspace::{Assignment, assignment_key, list_assignments};
+
+use tokio::time::timeout;
+
+use super::super::App;
+
+/// Time limit of cancelling the jobs that an agent may no longer run, which a change of the agent waits for.
+const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Synchronizes an assignment with the scheduler, if one is configured. Errors are logged; upkeep retries.
+pub(in crate::app) async fn sync_with_scheduler(app: &App, company_id: &CompanyId, id: &str) {
+    if app.pulse.client().is_err() {
+        return;
+    }
+    if let Err(error) = synchronize(app, company_id, id).await {
+        tracing::warn!(%error, id, "an assignment is not synchronized with the scheduler");
+    }
+}
+
+/// Synchronizes an assignment with the scheduler.
+///
+/// # Errors
+/// See [`assignment::sync_assignment`].
+pub(in crate::app) async fn synchronize(
+    app: &App,
+    company_id: &CompanyId,
+    id: &str,
+) -> Result<(), SyncError> {
+    let Ok(pulse) = app.pulse.client() else { return Err(PulseError::NotConfigured.into()) };
+    let saved: Option<Record<Assignment>> = app.records.get_as(&assignment_key(company_id, id)?).await?;
+    let target = SyncTargets::default().of(app, saved.as_ref()).await?;
+    assignment::sync_assignment(&*app.records, pulse, (company_id, id), target, app.pulse.now()).await
+}
+
+/// Returns the target of an assignment of an agent.
+pub(in crate::app) fn target(app: &App, role: Option<&RoleBlock>, assignment: &Assignment) -> SyncTarget {
+    SyncTarget { can_run: assignment.can_run(role), is_local: app.pulse.remote.is_none() }
+}
+
+/// Targets of assignments, with the roles that were read for them: a pass reads each role once.
+#[derive(Default)]
+pub(in crate::app) struct SyncTargets(HashMap<(CompanyId, AgentId), Option<RoleBlock>>);
+
+impl SyncTargets {
+    /// Returns the target of a stored assignment.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(in crate::app) async fn of(
+        &mut self,
+        app: &App,
+        saved: Option<&Record<Assignment>>,
+    ) -> Result<SyncTarget, StoreError> {
+        let Some(saved) = saved else {
+            return Ok(SyncTarget { can_run: false, is_local: app.pulse.remote.is_none() });
+        };
+        let key = (saved.value.company_id.clone(), saved.value.agent_id.clone());
+        if !self.0.contains_key(&key) {
+            let role = app.roles.masked_role(&key.0, &key.1).await?.map(|found| found.value);
+            self.0.insert(key.clone(), role);
+        }
+        Ok(target(app, self.0.get(&key).and_then(Option::as_ref), &saved.value))
+    }
+}
+
+/// Cancels the open jobs of an agent whose tool it may no longer call; all jobs if `role` is `None`, because the agent
+/// was deleted. Synchronizes its assignments. If the scheduler is unreachable, the jobs end at their next callback, and
+/// upkeep synchronizes the assignments.
+pub(in crate::app) async fn withdraw_jobs(
+    app: &App,
+    company_id: &CompanyId,
+    agent: &AgentId,
+    role: Option<&RoleBlock>,
+) -> Result<(), StoreError> {
+    let Ok(pulse) = app.pulse.client() else { return Ok(()) };
+    match timeout(WITHDRAW_TIMEOUT, cancel_withdrawn(pulse, company_id, agent, role)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, %agent, "jobs of tools that the agent has lost could not be cancelled");
+        }
+        Err(_) => {
+            tracing::warn!(%agent, "jobs of tools that the agent has lost were not cancelled in time");
+        }
+    }
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+    loop {
+        let page = list_assignments(&*app.records, company_id, agent, &list).await?;
+        for record in page.items {
+            sync_with_scheduler(app, company_id, &record.id).await;
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn cancel_withdrawn(
+    pulse: &dyn Pulse,
+    company_id: &CompanyId,
+    agent: &AgentId,
+    role: Option<&RoleBlock>,
+) -> Result<(), PulseError> {
+    let scope = JobScope { company: Some(company_id.clone()), user: None };
+    let of_agent = JobFilter { scope, agent: Some(agent.clone()), open: true, ..JobFilter::default() };
+    let Some(role) = role else { return pulse.cancel_jobs(&of_agent).await.map(drop) };
+    let allowed = allowed_tools_in_run(role, Caller::Proactive);
+    let (mut lost, mut cursor) = (BTreeSet::new(), None::<String>);
+    loop {
+        let order = JobOrder::NewestFirst;
+        let page = pulse.list_jobs(&of_agent, order, cursor.as_deref(), MAX_PAGE_RECORDS).await?;
+        let tools = page.jobs.iter().filter_map(|job| job.payload.tool_id.clone());
+        lost.extend(tools.filter(|tool| !allowed.contains(tool)));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    for tool in lost {
+        pulse.cancel_jobs(&JobFilter { tool: Some(tool), ..of_agent.clone() }).await?;
+    }
+    Ok(())
+}
