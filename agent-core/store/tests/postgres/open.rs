@@ -59,7 +59,7 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
     client.batch_execute("UPDATE scheduler.schema_version SET version = 99").await.expect("set");
     let newer = refused(&url).await;
     assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 3 }), "{newer:?}");
-    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 2";
+    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 3";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
