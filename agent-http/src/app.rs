@@ -58,6 +58,8 @@ pub struct App {
     pub runs: RunRegistry,
     /// Rate limits of widget tokens and sessions.
     pub rate_limits: RateLimits,
+    /// Names of the embedder's own tools, which roles may name besides the built-in ones.
+    pub own_tools: Vec<String>,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,
     /// Bounds on bodies that are read before their sender is authenticated.

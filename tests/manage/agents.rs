@@ -267,7 +267,7 @@ async fn what_is_saved_answers() {
     let bench = open().await;
     let agents: BTreeMap<&str, Value> = BTreeMap::from([
         ("plain", json!({"children": []})),
-        ("unknown", json!({"children": [{"name": "Later", "content": {"x": 1}}], "color": "red"})),
+        ("unknown", json!({"children": [{"name": "Later", "content": {"x": 1}}]})),
     ]);
     for (id, sent) in agents {
         let path = format!("/api/agents/{id}");

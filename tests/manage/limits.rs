@@ -60,7 +60,9 @@ async fn a_user_has_so_many_changes_a_minute() {
     expect_problem(bench.send(OWNER, "DELETE", path, &[], None).await, 429, "RATE_LIMITED").await;
     assert_eq!(bench.get(OWNER, path).await.status(), 200, "reads are not limited");
     for other in [COLLEAGUE, STRANGER] {
-        assert!(bench.send(other, "PUT", path, &[], Some(&body)).await.status().is_success());
+        let created = bench.send(other, "PUT", "/api/documents/own", &[], Some(&body)).await;
+        expect_json(created, 201).await;
+        assert!(bench.send(other, "DELETE", "/api/documents/own", &[], None).await.status().is_success());
     }
 }
 

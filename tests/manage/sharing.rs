@@ -99,6 +99,7 @@ async fn a_document_that_agents_name_is_deleted_only_if_forced() {
     expect_json(bench.put(OWNER, "/api/agents/reader", &naming("documentIds")).await, 201).await;
     expect_json(bench.put(COLLEAGUE, "/api/agents/searcher", &naming("ragDocumentIds")).await, 201).await;
     // Another company's agent with a document of the same id.
+    expect_json(bench.put(STRANGER, path, &text("x")).await, 201).await;
     expect_json(bench.put(STRANGER, "/api/agents/stranger", &naming("documentIds")).await, 201).await;
     let refused = expect_problem(bench.delete(OWNER, path).await, 409, "CONFLICT").await;
     assert_eq!(refused["agentIds"], json!(["reader", "searcher"]));

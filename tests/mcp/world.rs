@@ -193,8 +193,7 @@ impl McpTestServer {
     }
 
     pub async fn start_with(setup: McpTestConfig, workspace: &Value) -> Self {
-        let stores = Stores::in_memory("the test's workspace", &workspace.to_string()).await;
-        let Stores { roles, records, .. } = stores.expect("the workspace is right");
+        let Stores { roles, records, .. } = support::server::stores(workspace).await;
         let tokens = Arc::new(TokenTable::default());
         tokens.add("ada", identity("ada", "c1", "a1"));
         tokens.add("bob", identity("bob", "c1", "a1"));

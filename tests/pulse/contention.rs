@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-const JOBS: u64 = 300;
+const JOBS: u64 = 100;
 
 /// Starts an application over SQLite, and a scheduler; runs `JOBS` jobs that are due at once, and checks that each took
 /// one attempt.

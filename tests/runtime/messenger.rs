@@ -69,9 +69,10 @@ fn call_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
     };
     let patient = refusal(r#"{"retry_after":35}"#);
     let not_found = r#"{"ok":false,"error_code":400,"description":"Bad Request: chat not found"}"#;
-    let (unreachable, failed, timeout, truncated) = (
+    let (unreachable, failed, too_large, timeout, truncated) = (
         || Problem(502, "BACKEND_UNREACHABLE"),
         || Problem(502, "BACKEND_FAILED"),
+        || Problem(502, "OUTPUT_TOO_LARGE"),
         || Problem(504, "BACKEND_TIMEOUT"),
         || Problem(502, "STREAM_TRUNCATED"),
     );
@@ -180,9 +181,9 @@ fn call_cases() -> Vec<(&'static str, Vec<Step>, ExpectedResponse)> {
         (
             "huge-by-length",
             vec![raw("HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n"), Step::Stall],
-            failed(),
+            too_large(),
         ),
-        ("huge-by-chunks", vec![chunked(), chunk(vec![b'x'; 5 << 20]), Step::Stall], failed()),
+        ("huge-by-chunks", vec![chunked(), chunk(vec![b'x'; 5 << 20]), Step::Stall], too_large()),
         ("compressed", json_response("200 OK", "content-encoding: gzip\r\n", "canary"), failed()),
         (
             "switching",

@@ -9,6 +9,7 @@ use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_http::shutdown::Shutdown;
 use agent_jobs::job::JobStore;
+use agent_platform::workspace::WorkspaceFile;
 use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run;
 use agentd::stores::Stores;
@@ -85,7 +86,11 @@ pub async fn app(workspace: &Value, settings: &[(&str, &str)]) -> Server {
 
 /// Creates in-memory stores with a workspace, for tests that also read the stores directly.
 pub async fn stores(workspace: &Value) -> Stores {
-    Stores::in_memory("the test's workspace", &workspace.to_string()).await.expect("it is right")
+    let stores = Stores::in_memory("an empty workspace", "{}").await.expect("it is right");
+    // Not checked as an import, so that agents can have names that only stored roles have.
+    let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
+    file.apply(&stores.roles).await.expect("it is imported");
+    stores
 }
 
 /// Starts the application over `stores`; loopback is allowed, and `settings` override the defaults.

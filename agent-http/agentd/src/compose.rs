@@ -109,6 +109,7 @@ pub fn application(
         .with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
         rate_limits: RateLimits::new(tokens, config.session_limits, Arc::new(SystemClock)),
+        own_tools: Vec::new(),
         quotas: config.quotas,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),

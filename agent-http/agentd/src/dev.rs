@@ -17,7 +17,7 @@ use agent_platform::roles::RoleStore as _;
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run;
 use crate::stores::{self, Stores};
-use crate::{StartError, logging, process, weights};
+use crate::{StartError, logging, weights};
 
 pub use ollama::detect_ollama;
 
@@ -56,7 +56,6 @@ pub(crate) struct DevOptions {
 /// # Errors
 /// Any error that prevents a service from starting, or stops its server.
 pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
-    process::survive_file_size_limit();
     let overlay = build_env(&options)?;
     let flags = Flags::default();
     let mut app = AppConfig::load(&flags, &overlay.with_port(options.port))?;

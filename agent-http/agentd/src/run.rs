@@ -31,7 +31,6 @@ const FORCED_EXIT_CODE: i32 = 130;
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
-    process::survive_file_size_limit();
     let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, shutdown_on_signal()).await
@@ -51,7 +50,6 @@ pub(crate) async fn runtime(config: RuntimeConfig) -> Result<(), StartError> {
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn scheduler(config: SchedulerConfig) -> Result<(), StartError> {
-    process::survive_file_size_limit();
     let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
     serve_scheduler(&config, listener, jobs, store, shutdown_on_signal()).await
@@ -68,6 +66,7 @@ pub async fn serve_app(
     local: Option<Arc<dyn Model>>,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
+    process::survive_file_size_limit();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let app = Arc::new(compose::application(config, address, stores, local, &shutdown)?);
     info!(%address, "application listening");
@@ -115,6 +114,7 @@ pub async fn serve_scheduler(
     store: &'static str,
     shutdown: Shutdown,
 ) -> Result<(), StartError> {
+    process::survive_file_size_limit();
     let address = listener.local_addr().map_err(StartError::Serve)?;
     let scheduler = Arc::new(compose::scheduler(config, jobs, store, &shutdown)?);
     info!(%address, store, "scheduler listening");

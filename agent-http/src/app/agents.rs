@@ -114,7 +114,7 @@ impl Resource for Agents {
         set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
         // A part of the answer to a `PUT`, which a client may send back with the rest.
         role.remove("warnings");
-        let file = resource::validate_as_import("agents", role)?;
+        let file = resource::validate_as_import("agents", role, &self.app.own_tools)?;
         let references = file.check_references("", &*self.app.records).await;
         references.map_err(|error| match error {
             ReferenceError::Missing(error) => resource::import_problem("agents", &error),

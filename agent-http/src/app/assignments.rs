@@ -115,7 +115,7 @@ impl Resource for Assignments {
         set_or_check_id(&mut given, "agentId", &self.role.id, IdOrigin::Path)?;
         set_or_check_id(&mut given, "companyId", company_id, IdOrigin::Session)?;
         set_or_check_id(&mut given, "userId", user_id, IdOrigin::Session)?;
-        let file = resource::validate_as_import("assignments", given)?;
+        let file = resource::validate_as_import("assignments", given, &self.app.own_tools)?;
         let assignment = file.assignments.into_iter().next();
         let assignment =
             assignment.ok_or_else(|| HttpError::internal("the validated import has no assignment"))?;

@@ -94,7 +94,7 @@ impl Resource for Documents {
         }
         // Set by the server, and part of what a client has read.
         document.retain(|name, _| name != "revision" && name != "updatedBy");
-        let file = resource::validate_as_import("documents", document)?;
+        let file = resource::validate_as_import("documents", document, &self.app.own_tools)?;
         let document = file.documents.into_iter().next();
         let document = document.ok_or_else(|| HttpError::internal("the validated import has no document"))?;
         for (name, text, limit) in

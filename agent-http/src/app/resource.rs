@@ -245,9 +245,13 @@ pub(super) fn set_or_check_id(
 ///
 /// # Errors
 /// 400 that names each invalid field.
-pub(super) fn validate_as_import(list: &str, thing: Map<String, Value>) -> Result<WorkspaceFile, HttpError> {
+pub(super) fn validate_as_import(
+    list: &str,
+    thing: Map<String, Value>,
+    own_tools: &[String],
+) -> Result<WorkspaceFile, HttpError> {
     let text = json!({ list: [thing] }).to_string();
-    WorkspaceFile::parse(&text).map_err(|mut error| {
+    WorkspaceFile::parse_with_tools(&text, own_tools).map_err(|mut error| {
         // Messages of the deserializer may quote the input, so values are removed from them.
         if serde_json::from_str::<WorkspaceFile>(&text).is_err() {
             for fault in &mut error.faults {
@@ -412,7 +416,7 @@ mod tests {
             ),
         ] {
             let Value::Object(thing) = body else { panic!("an object") };
-            let error = validate_as_import("agents", thing).expect_err("a fault");
+            let error = validate_as_import("agents", thing, &[]).expect_err("a fault");
             assert_eq!(error.detail(), expected);
         }
     }

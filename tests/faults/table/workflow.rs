@@ -34,7 +34,7 @@ pub(super) fn faults() -> Vec<Fault> {
         broken("calls-without-text", vec![stream_head(), ended.clone(), last_chunk()], "", failed),
         broken("a-page-in-chunks", piece("<!doctype html>"), "", failed),
         broken("half-json", piece(r#"{"output":"whole"#), "", failed),
-        broken("too-large", vec![head(), chunk(vec![b'x'; 5 << 20]), Step::Stall], "", failed),
+        broken("too-large", vec![head(), chunk(vec![b'x'; 5 << 20]), Step::Stall], "", "OUTPUT_TOO_LARGE"),
         broken("a-piece-that-stalls", vec![head(), chunk(r#"{"output":"#), Step::Stall], "", timeout)
             .waits(IDLE_TIMEOUT),
         broken(

@@ -138,9 +138,22 @@ impl SchemaWalk<'_> {
     }
 }
 
-/// Returns the names in a role that nothing has: tools and providers.
-pub(crate) fn unknown_names(role: &RoleBlock) -> Vec<RoleFinding> {
+/// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers.
+pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleFinding> {
     let mut found = Vec::new();
+    let unknown_tools = |found: &mut Vec<RoleFinding>, at: &str, names: &[String]| {
+        let is_known = |name: &String| TOOL_NAMES.contains(&name.as_str()) || own_tools.contains(name);
+        let unknown = names.iter().enumerate().filter(|(_, name)| !is_known(name));
+        found.extend(
+            unknown.map(|(i, _)| RoleFinding::new(format!("{at}[{i}]"), "is not the name of a tool")),
+        );
+    };
+    let check_server = |found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer| {
+        let provider = &server.agent_server_provider;
+        check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
+        let tools = server.agent_server_tools.as_deref().unwrap_or_default();
+        unknown_tools(found, &format!("{at}.agentServerTools"), tools);
+    };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
     unknown_tools(&mut found, "content.tools", tools);
@@ -159,24 +172,11 @@ pub(crate) fn unknown_names(role: &RoleBlock) -> Vec<RoleFinding> {
     found
 }
 
-fn check_server(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
-    let provider = &server.agent_server_provider;
-    check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
-    let tools = server.agent_server_tools.as_deref().unwrap_or_default();
-    unknown_tools(found, &format!("{at}.agentServerTools"), tools);
-}
-
 fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>, known: &[&str]) {
     let provider = provider.as_deref().map_or("", str::trim);
     if !provider.is_empty() && !known.contains(&provider) {
         found
             .push(RoleFinding::new(path, format!("is not a provider: expected one of {}", known.join(", "))));
-    }
-}
-
-fn unknown_tools(found: &mut Vec<RoleFinding>, at: &str, names: &[String]) {
-    for (i, _) in names.iter().enumerate().filter(|(_, name)| !TOOL_NAMES.contains(&name.as_str())) {
-        found.push(RoleFinding::new(format!("{at}[{i}]"), "is not the name of a tool"));
     }
 }
 
@@ -352,11 +352,14 @@ mod tests {
             ),
         ] {
             let role = serde_json::from_value(role(content, children)).expect("a role");
-            assert_eq!(paths(&unknown_names(&role)), [expected]);
+            assert_eq!(paths(&unknown_names(&role, &[])), [expected]);
         }
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local "}}]);
-        assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role")), []);
+        assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role"), &[]), []);
+        let own: RoleBlock =
+            serde_json::from_value(role(json!({"tools": ["weather"]}), json!([]))).expect("a role");
+        assert_eq!(unknown_names(&own, &["weather".to_owned()]), []);
         assert!(TOOL_NAMES.is_sorted());
     }
 

@@ -87,13 +87,26 @@ impl WorkspaceFile {
     /// # Errors
     /// The first syntax or type error, or all faults of the content.
     pub fn parse(text: &str) -> Result<Self, WorkspaceFileError> {
+        Self::parse_with_tools(text, &[])
+    }
+
+    /// Parses and validates a file as [`parse`](Self::parse) does, whose agents may also name `own_tools` of the
+    /// embedder.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_with_tools(text: &str, own_tools: &[String]) -> Result<Self, WorkspaceFileError> {
         let file = Self::parse_stored(text)?;
-        let faults = file.agent_faults(text);
+        let faults = file.agent_faults(text, own_tools);
         if faults.is_empty() { Ok(file) } else { Err(WorkspaceFileError::locate(text, faults)) }
     }
 
-    /// Parses and validates a file whose agents may have been stored before their names were checked.
-    fn parse_stored(text: &str) -> Result<Self, WorkspaceFileError> {
+    /// Parses and validates a file whose agents may name any field, tool and provider, such as roles that were stored
+    /// before names were checked.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), without those of names.
+    pub fn parse_stored(text: &str) -> Result<Self, WorkspaceFileError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if text.len() > MAX_FILE_BYTES {
             return Err(WorkspaceFileError::for_whole_file(format!(
@@ -119,7 +132,7 @@ impl WorkspaceFile {
     }
 
     /// Returns the names in the file's agents that nothing has.
-    fn agent_faults(&self, text: &str) -> Vec<(JsonPath, String)> {
+    fn agent_faults(&self, text: &str, own_tools: &[String]) -> Vec<(JsonPath, String)> {
         #[derive(Deserialize)]
         struct Agents {
             #[serde(default)]
@@ -128,7 +141,8 @@ impl WorkspaceFile {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let raw = serde_json::from_str::<Agents>(text).map_or_else(|_| Vec::new(), |file| file.agents);
         let fields = raw.iter().enumerate().flat_map(|(i, role)| at_agent(i, unknown_fields(role)));
-        let names = self.agents.iter().enumerate().flat_map(|(i, role)| at_agent(i, unknown_names(role)));
+        let agents = self.agents.iter().enumerate();
+        let names = agents.flat_map(|(i, role)| at_agent(i, unknown_names(role, own_tools)));
         fields.chain(names).take(MAX_FAULTS).collect()
     }
 

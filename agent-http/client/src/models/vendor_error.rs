@@ -13,7 +13,7 @@ use crate::outbound::{OutboundResponse, status_failure};
 
 /// Limits of an error response: size and read time.
 const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
-const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_millis(250);
 /// Limit on a word that is logged, in bytes.
 const MAX_WORD_BYTES: usize = 64;
 
