@@ -9,6 +9,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::full;
+use crate::error::HttpError;
 use crate::metrics::Metrics;
 use crate::service::HandlerResult;
 use crate::shutdown::{Shutdown, ShutdownStage};
@@ -54,7 +55,7 @@ impl HealthState {
     /// Returns the response of a service whose store was checked: with an error, `/readyz` and `/health` are a 503 that
     /// names it.
     pub(crate) fn respond_checked(&self, route: HealthRoute, store: Result<(), StoreError>) -> HandlerResult {
-        self.respond_with(route, store.err().map_or_else(|| json!({}), |error| unavailable(&error)))
+        self.respond_with(route, store.err().map_or_else(|| json!({}), unavailable))
     }
 
     /// Returns the response with additional members for `/readyz` and `/health`, which override their own. A `status`
@@ -89,6 +90,6 @@ impl HealthState {
 }
 
 /// Returns the members of a response that name an error of the store.
-pub(crate) fn unavailable(error: &StoreError) -> Value {
-    json!({"status": "unavailable", "reason": error.to_string()})
+pub(crate) fn unavailable(error: StoreError) -> Value {
+    json!({"status": "unavailable", "reason": HttpError::from(error).detail()})
 }

@@ -108,7 +108,7 @@ async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {
     }
     if route == HealthRoute::Health
         && let Err(error) = scheduler.worker.check_store().await
-        && let (Value::Object(now), Value::Object(error)) = (&mut now, health::unavailable(&error))
+        && let (Value::Object(now), Value::Object(error)) = (&mut now, health::unavailable(error))
     {
         now.extend(error);
     }

@@ -345,7 +345,10 @@ async fn lists_are_sorted_and_complete() {
     assert_eq!(read["outputSchema"]["type"], "object");
     assert_eq!(read["annotations"]["readOnlyHint"], true);
     let prompts = world.ask("ada", "prompts/list", json!({})).await;
-    assert_eq!(prompts["result"]["prompts"], json!([{"name": "Tone", "title": "Tone"}]));
+    assert_eq!(
+        prompts["result"]["prompts"],
+        json!([{"name": "Tone", "title": "Tone", "description": "Be brief."}])
+    );
     let prompt = world.ask("ada", "prompts/get", json!({"name": "Tone"})).await;
     assert_eq!(
         prompt["result"]["messages"],

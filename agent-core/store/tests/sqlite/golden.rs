@@ -9,14 +9,15 @@ use rusqlite::types::Value;
 use super::{TempStore, key, other, uncached};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 5] = [
+const DATABASES: [(&str, &str, usize); 6] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
     ("version 3", include_str!("../golden/sqlite-v3.sql"), 4),
-    ("version 4", NEWEST, 4),
+    ("version 4", include_str!("../golden/sqlite-v4.sql"), 4),
+    ("version 5", NEWEST, 4),
 ];
-const NEWEST: &str = include_str!("../golden/sqlite-v4.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v5.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -52,7 +53,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 4, "{version}");
+        assert_eq!(row.expect("read"), 5, "{version}");
     }
 }
 
@@ -82,13 +83,13 @@ async fn a_running_process_notices_a_newer_version() {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 5).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 6).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 5 and this program knows versions up to 4: it must be updated";
+        "the database was migrated to version 6 and this program knows versions up to 5: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

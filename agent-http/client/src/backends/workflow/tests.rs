@@ -429,7 +429,7 @@ async fn no_more_is_read_than_an_answer_may_have() {
     let long = "x".repeat(MAX_WHOLE_BYTES);
     let line = stream_of(&format!("{{B}}|{{I \"{}\"}}|{{E}}", "x".repeat(1 << 20)));
     for (body, expected) in
-        [(long.clone(), "<x"), (long + "x", "<OUTPUT_TOO_LARGE"), (line, "BACKEND_FAILED")]
+        [(long.clone(), "<x"), (long + "x", "<OUTPUT_TOO_LARGE"), (line, "<OUTPUT_TOO_LARGE")]
     {
         let said =
             outcome(run(chunked_response("200 OK", "text/plain", body.as_bytes(), 1 << 16, true)).await);
