@@ -440,6 +440,15 @@ impl From<TurnError> for HttpError {
 }
 
 /// Exposes the errors that a client may have caused; all others become 500 or 503.
+/// Returns the reason why the store is unavailable, in the store's own words, for responses to operators; `None` for
+/// other errors. The errors of our stores contain neither values nor keys.
+pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
+    match error {
+        StoreError::Unavailable(fault) => Some(format!("the store is unavailable: {fault}")),
+        _ => None,
+    }
+}
+
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         match error {

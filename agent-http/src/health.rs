@@ -9,7 +9,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::body::full;
-use crate::error::HttpError;
+use crate::error::{HttpError, unavailable_reason};
 use crate::metrics::Metrics;
 use crate::service::HandlerResult;
 use crate::shutdown::{Shutdown, ShutdownStage};
@@ -91,5 +91,6 @@ impl HealthState {
 
 /// Returns the members of a response that name an error of the store.
 pub(crate) fn unavailable(error: StoreError) -> Value {
-    json!({"status": "unavailable", "reason": HttpError::from(error).detail()})
+    let reason = unavailable_reason(&error).unwrap_or_else(|| HttpError::from(error).detail().to_owned());
+    json!({"status": "unavailable", "reason": reason})
 }

@@ -102,7 +102,7 @@ const OVERFLOW: &str = r#"{"error":{"code":400,"message":"request (9000 tokens) 
 /// Returns a request with a history of 41 messages of some hundred tokens each.
 fn long_conversation() -> Value {
     let message = |index: usize| {
-        let role = if index % 2 == 0 { "user" } else { "assistant" };
+        let role = if index.is_multiple_of(2) { "user" } else { "assistant" };
         json!({"role": role, "content": format!("{index} {}", "basil and soil ".repeat(60))})
     };
     let messages: Vec<Value> = (0..41).map(message).collect();

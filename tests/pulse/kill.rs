@@ -147,7 +147,7 @@ async fn no_effect_is_lost_or_doubled_by_kills_of_application_and_scheduler() {
             app.kill().await;
             app = start_app().await;
         }
-        if victims % 3 == 0 {
+        if victims.is_multiple_of(3) {
             scheduler.kill().await;
             scheduler = start_scheduler().await;
             clients.order.send_modify(|order| order.scheduler = scheduler.address.to_string());

@@ -133,7 +133,11 @@ mod tests {
     ) -> (Vec<String>, Vec<ContextKey>) {
         let message = |(index, text): (usize, &&str)| {
             let text = (*text).to_owned();
-            PromptMessage::new(if index % 2 == 0 { Message::user(text) } else { Message::assistant(text) })
+            PromptMessage::new(if index.is_multiple_of(2) {
+                Message::user(text)
+            } else {
+                Message::assistant(text)
+            })
         };
         let mut history: Vec<_> = texts.iter().enumerate().map(message).collect();
         let keys = sent.restore(context, &mut history);

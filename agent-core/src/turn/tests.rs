@@ -604,7 +604,7 @@ fn overflow(window: Option<u32>) -> AgentError {
 fn long_request(messages: usize) -> TurnRequest {
     let message = |index: usize| {
         let text = format!("{index} {}", "word ".repeat(100));
-        if index % 2 == 0 { Message::user(text) } else { Message::assistant(text) }
+        if index.is_multiple_of(2) { Message::user(text) } else { Message::assistant(text) }
     };
     TurnRequest::new("a", (0..messages).map(message).collect())
 }

@@ -18,7 +18,7 @@ use super::wire::{
 };
 use crate::body::full;
 use crate::endpoint::{Params, RequestContext};
-use crate::error::{Code, HttpError};
+use crate::error::{Code, HttpError, unavailable_reason};
 use crate::request::{Query, parse_json};
 use crate::service::HandlerResult;
 
@@ -149,10 +149,7 @@ async fn apply_step(
 /// Converts a store's error, with its cause in the detail. Only the application calls these endpoints, and its
 /// operator should see at once whether the disk is full or the database is unreachable.
 fn store_error(error: StoreError) -> HttpError {
-    let detail = match &error {
-        StoreError::Unavailable(fault) => Some(format!("the store is unavailable: {fault}")),
-        _ => None,
-    };
+    let detail = unavailable_reason(&error);
     let error = HttpError::from(error);
     match detail {
         Some(detail) => error.with_detail(detail),
