@@ -443,10 +443,8 @@ impl From<TurnError> for HttpError {
 /// Returns the reason why the store is unavailable, in the store's own words, for responses to operators; `None` for
 /// other errors. The errors of our stores contain neither values nor keys.
 pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
-    match error {
-        StoreError::Unavailable(fault) => Some(format!("the store is unavailable: {fault}")),
-        _ => None,
-    }
+    let StoreError::Unavailable(fault) = error else { return None };
+    Some(format!("the store is unavailable: {fault}"))
 }
 
 impl From<StoreError> for HttpError {
