@@ -1,5 +1,5 @@
-//! The workspace: people, documents, memory and todo lists as typed functions over [`Records`],
-//! written once for every store.
+//! The workspace: people, documents, memory and todo lists as typed functions over
+//! [`Records`](crate::records::Records), written once for every store.
 //!
 //! Each thing is a record whose value is the thing as JSON, its id and company included, in a
 //! collection of its own. The company comes from the caller's credential; another company's thing is
