@@ -181,6 +181,8 @@ fn build_env(options: &DevOptions) -> Result<DevEnv, StartError> {
     set.insert("OUTBOUND_ALLOW".into(), own);
     set.insert("LOG".into(), "warn,agentd=info".into());
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
+    // Three services share the descriptors of one process.
+    set.insert("MAX_CONNECTIONS".into(), "1000".into());
     // Ollama sends no response headers until it has loaded the model.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
     Ok(DevEnv { set, port: None, own_database: false })
