@@ -63,7 +63,7 @@ async fn an_assignment_goes_with_its_agent() {
     expect_problem(ask(&bench.app, OWNER, "GET", PATH, None).await, 404, "NOT_FOUND").await;
 }
 
-/// What an agent may no longer do is cancelled, whoever has scheduled it, and not what it still may.
+/// Jobs of a tool that an agent has lost are cancelled for all users, and jobs of its other tools are kept.
 #[tokio::test]
 async fn jobs_of_a_tool_end_when_the_agent_loses_it() {
     let bench = open(NOWHERE, &[]).await;

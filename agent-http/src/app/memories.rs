@@ -1,7 +1,7 @@
 //! `/api/agents/{id}/memories` and `/api/agents/{id}/shared-memories`: an agent's memory of the caller, and the memory
 //! that the company shares.
 //!
-//! Nobody but the user sees or changes the entries that belong to a user, neither colleagues nor the agent's owner. The
+//! Entries that belong to a user are read and changed by that user alone, not by colleagues or the agent's owner. The
 //! shared entries are read by all users of the company if the role's `memoryScope` is `company`, otherwise by the
 //! agent's owner; the owner may change them.
 

@@ -83,7 +83,8 @@ fn what_the_scheduler_is_told() {
     }
 }
 
-/// What an agent may not do is treated as disabled, and comes back under another key than that of the cancelled job.
+/// An assignment of a tool that the agent may not call counts as disabled. When the agent may call it again, its job has
+/// another key than the cancelled one.
 #[test]
 fn an_assignment_without_its_tool_has_no_job_until_the_tool_returns() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
