@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 use std::{
+    fs,
     net::SocketAddr,
     path::Path,
     process::{Command, ExitCode},
@@ -11,8 +12,8 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::process::{CpuTime, Process, resident_kib};
-use benches::table::median;
 use bytes::Bytes;
 use clap::Parser;
 use http::{Request, Response};
@@ -25,7 +26,7 @@ use tokio::{net::TcpStream, task::JoinSet};
 /// Number of concurrent connections.
 const CONNECTIONS: usize = 32;
 /// Minimum throughput, as a ratio to the bare server's.
-const MIN_THROUGHPUT_RATIO: f64 = 0.8;
+const MIN_THROUGHPUT_RATIO: f64 = 0.9;
 /// Maximum memory of an idle session, in KiB.
 const MAX_SESSION_KIB: f64 = 60.0;
 
@@ -70,8 +71,7 @@ fn main() -> Result<ExitCode> {
 
 async fn measure(options: &Options) -> Result<bool> {
     let scratch = tempfile::tempdir()?;
-    let mut holds = true;
-    println!("| measurement | bare rmcp | tool server | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
+    let mut rows = Vec::new();
     for (era, name) in [(SessionMode::NoSessions, "without sessions"), (SessionMode::Sessions, "in sessions")]
     {
         let servers = [start("bare", scratch.path())?, start("product", scratch.path())?];
@@ -87,16 +87,11 @@ async fn measure(options: &Options) -> Result<bool> {
                 }
             }
         }
-        let [bare, ours] = rates.map(median);
-        let met = ours / bare >= MIN_THROUGHPUT_RATIO;
-        holds &= met;
-        println!(
-            "| `readTodos`, {CONNECTIONS} connections, {name} | {bare:.0}/s | {ours:.0}/s | {:.2} × | ≥ {MIN_THROUGHPUT_RATIO} × | {} |",
-            ours / bare,
-            if met { "met" } else { "**missed**" },
-        );
-        let [bare, ours] = costs.map(median);
-        println!("| the same, CPU of a call | {bare:.0} µs | {ours:.0} µs | {:.2} × | – | – |", ours / bare);
+        let [bare, ours] = &rates;
+        let what = format!("`readTodos`, {CONNECTIONS} connections, {name}");
+        rows.push(Comparison::new(what, "/s", Bound::AtLeast(MIN_THROUGHPUT_RATIO), bare, ours));
+        let [bare, ours] = &costs;
+        rows.push(Comparison::new("the same, CPU of a call", "µs", Bound::Unbounded, bare, ours));
     }
     let mut kib = [vec![], vec![]];
     for _ in 0..3 {
@@ -104,47 +99,48 @@ async fn measure(options: &Options) -> Result<bool> {
             kib[place].push(idle_sessions(&start(kind, scratch.path())?, options.sessions).await?);
         }
     }
-    let [bare, ours] = kib.map(median);
-    let met = ours <= MAX_SESSION_KIB;
-    holds &= met;
-    println!(
-        "| memory of an idle session | {bare:.1} KiB | {ours:.1} KiB | {:.2} × | ≤ {MAX_SESSION_KIB} KiB | {} |",
-        ours / bare,
-        if met { "met" } else { "**missed**" },
-    );
-    Ok(holds)
+    let [bare, ours] = &kib;
+    let bound = Bound::FigureAtMost(MAX_SESSION_KIB);
+    rows.push(Comparison::new("memory of an idle session", "KiB", bound, bare, ours));
+    print!("{}", markdown("measurement", &rows));
+    Ok(!any_missed(&rows))
 }
 
 struct Server {
     address: SocketAddr,
     processes: [Process; 1],
+    /// Tokens that the server accepts.
+    tokens: Vec<String>,
 }
 
 fn start(kind: &str, scratch: &Path) -> Result<Server> {
+    let token_file = scratch.join("tokens");
     let mut command = Command::new(env!("CARGO_BIN_EXE_mcp_server"));
-    command.arg(kind);
+    command.arg(kind).arg(&token_file);
     let (process, address) = Process::start_announced(command, scratch)?;
-    Ok(Server { address, processes: [process] })
+    let tokens = fs::read_to_string(token_file)?.lines().map(str::to_owned).collect();
+    Ok(Server { address, processes: [process], tokens })
 }
 
 /// A connection and the session of its calls.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    token: usize,
+    token: String,
     session: Option<String>,
 }
 
 impl Connection {
-    async fn open(address: SocketAddr) -> Result<Self> {
-        let stream = TcpStream::connect(address).await?;
+    /// Opens a connection that uses the server's token number `token`.
+    async fn open(server: &Server, token: usize) -> Result<Self> {
+        let stream = TcpStream::connect(server.address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Self { sender, token: 0, session: None })
+        Ok(Self { sender, token: server.tokens[token].clone(), session: None })
     }
 
     async fn send(&mut self, body: &Value, headers: &[(&str, &str)]) -> Result<Response<Bytes>> {
-        let mut request = Request::post(format!("/api/agent/mcp?token=token{}", self.token))
+        let mut request = Request::post(format!("/api/agent/mcp?token={}", self.token))
             .header("host", "localhost")
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream");
@@ -201,7 +197,7 @@ impl Connection {
 async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f64)> {
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
-        let mut connection = Connection::open(server.address).await?;
+        let mut connection = Connection::open(server, 0).await?;
         if era == SessionMode::Sessions {
             connection.initialize().await?;
         }
@@ -229,10 +225,11 @@ async fn call(server: &Server, era: SessionMode, calls: usize) -> Result<(f64, f
 
 /// Returns the memory per idle session, in KiB.
 async fn idle_sessions(server: &Server, sessions: usize) -> Result<f64> {
-    let mut connection = Connection::open(server.address).await?;
+    let mut connection = Connection::open(server, 0).await?;
     // The token changes every few sessions, since the number of sessions per token is limited.
     let mut open = async |place: usize| {
-        (connection.session, connection.token) = (None, place / CONNECTIONS);
+        connection.session = None;
+        connection.token.clone_from(&server.tokens[place / CONNECTIONS]);
         connection.initialize().await
     };
     open(0).await?;

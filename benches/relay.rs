@@ -8,10 +8,10 @@ use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use benches::{
+    comparison::{Comparison, any_missed, markdown},
     measure::{Measurement, Scale},
     process::agentd,
     subjects::{Bench, CONTROLS, Programs, REFERENCE, RunningSubject, SUBJECTS, Subject},
-    table::{Row, markdown},
 };
 use clap::Parser;
 
@@ -72,13 +72,18 @@ fn main() -> Result<ExitCode> {
         &scale,
     ))?;
 
-    println!("{setting}\n\n{}", markdown(&rows));
-    let missed = options.check && !rows.iter().all(Row::is_within_limit);
+    println!("{setting}\n\n{}", markdown("measurement | subject", &rows));
+    let missed = options.check && any_missed(&rows);
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Runs all measurements of the subjects whose names contain `named`, in turns with the reference.
-async fn compare(bench: &Bench, subjects: &[&Subject], named: &str, scale: &Scale) -> Result<Vec<Row>> {
+async fn compare(
+    bench: &Bench,
+    subjects: &[&Subject],
+    named: &str,
+    scale: &Scale,
+) -> Result<Vec<Comparison>> {
     let mut measurements: Vec<Measurement> = Vec::new();
     for (measurement, _) in subjects.iter().flat_map(|subject| subject.limits) {
         if measurement.to_string().contains(named) && !measurements.contains(measurement) {
@@ -104,7 +109,7 @@ async fn run_interleaved(
     contenders: &[Contender<'_>],
     bench: &Bench,
     scale: &Scale,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<Comparison>> {
     let asked =
         |contender: &Contender<'_>| contender.subject.limits.iter().find(|(asked, _)| *asked == measurement);
     let measured = contenders.iter().filter(|contender| asked(contender).is_some());
@@ -134,9 +139,7 @@ async fn run_interleaved(
         // A subject that was not selected cannot be a reference.
         let named = limit.reference().unwrap_or(reference.subject.name);
         let place = turns.iter().position(|turn| turn.subject.name == named)?;
-        let (reference_name, reference) = (turns[place].subject.name, figures[place].clone());
-        let subject = contender.subject.name;
-        Some(Row { measurement, subject, limit, reference_name, reference, figures: own.clone() })
+        Some(limit.row(measurement, contender.subject.name, &figures[place], own))
     };
     Ok(turns.iter().copied().zip(&figures).skip(1).filter_map(row).collect())
 }

@@ -17,6 +17,7 @@ use agent_core::message::SharedJson;
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
+use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::measure::{Measurement, Scale};
 use benches::subjects::{Bench, Programs};
 use benches::table::median;
@@ -46,19 +47,13 @@ fn main() -> Result<ExitCode> {
     let (writes, reads) = stored??;
     // Not spawned: the work is done in the subjects' processes.
     let turns = runtime.block_on(turns())?;
-    println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
-    let missed = writes.print() | reads.print() | turns.print();
-    Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let rows = [vec![writes], reads, vec![turns]].concat();
+    print!("{}", markdown("what", &rows));
+    Ok(if check && any_missed(&rows) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Commits per second of one task and of several.
-struct Writes {
-    one: f64,
-    many: f64,
-    commits_per_transaction: f64,
-}
-
-async fn writes() -> Result<Writes> {
+/// Compares the commits per second of several tasks with those of one.
+async fn writes() -> Result<Comparison> {
     let folder = tempfile::tempdir()?;
     let store = Arc::new(open(&folder, SqliteOptions::default())?);
     let (mut one, mut many) = (Vec::new(), Vec::new());
@@ -71,7 +66,11 @@ async fn writes() -> Result<Writes> {
         transactions += store.activity().transactions - before.transactions;
     }
     let commits_per_transaction = commits as f64 / transactions as f64;
-    Ok(Writes { one: median(one), many: median(many), commits_per_transaction })
+    let what = format!(
+        "commits at `synchronous=FULL`: {TASKS} tasks beside one; {commits_per_transaction:.1} commits share a \
+         transaction"
+    );
+    Ok(Comparison::new(what, "/s", Bound::AtLeast(3.0), &one, &many))
 }
 
 async fn per_second(store: &Arc<SqliteStore>, tasks: usize) -> Result<f64> {
@@ -95,32 +94,8 @@ async fn per_second(store: &Arc<SqliteStore>, tasks: usize) -> Result<f64> {
     Ok(commits as f64 / begin.elapsed().as_secs_f64())
 }
 
-impl Writes {
-    fn print(&self) -> bool {
-        let ratio = self.many / self.one;
-        let met = ratio >= 3.0;
-        println!(
-            "| commits in a second at `synchronous=FULL`: {TASKS} tasks beside one; {:.1} commits share a \
-             transaction | {:.0} | {:.0} | {ratio:.2} × | ≥ 3 × | {} |",
-            self.commits_per_transaction,
-            self.one,
-            self.many,
-            verdict(met),
-        );
-        !met
-    }
-}
-
-/// Microseconds to read a role with its documents.
-struct Reads {
-    raw: f64,
-    store: f64,
-    cached: f64,
-    /// Number of reads from the cache that ran a statement.
-    statements: u64,
-}
-
-async fn reads() -> Result<Reads> {
+/// Compares reading a role and its documents with the same reads by rusqlite.
+async fn reads() -> Result<Vec<Comparison>> {
     let folder = tempfile::tempdir()?;
     let store = open(&folder, SqliteOptions { cache_bytes: 0, ..SqliteOptions::default() })?;
     let cached = open(&folder, SqliteOptions::default())?;
@@ -134,6 +109,7 @@ async fn reads() -> Result<Reads> {
     let raw = Raw { connection: Connection::open(store.path())? };
 
     let mut figures = [(); 3].map(|()| Vec::with_capacity(REPEATS));
+    // Number of reads from the cache that ran a statement.
     let mut statements = 0;
     for _ in 0..REPEATS {
         let mut runs = [(); 3].map(|()| Vec::with_capacity(READS));
@@ -153,8 +129,16 @@ async fn reads() -> Result<Reads> {
             figure.push(median(runs));
         }
     }
-    let [raw, store, cached] = figures.map(median);
-    Ok(Reads { raw, store, cached, statements })
+    let [raw, store, cached] = figures;
+    let uncached = format!(
+        "a role with {DOCUMENTS} documents of 2 KB, uncached, pages warm, beside bare rusqlite on one connection"
+    );
+    let from_cache =
+        format!("the same, cached; {statements} of {} reads ran a statement", 2 * REPEATS * READS);
+    Ok(vec![
+        Comparison::new(uncached, "µs", Bound::AtMost(1.5), &raw, &store),
+        Comparison::new(from_cache, "µs", Bound::Unbounded, &raw, &cached),
+    ])
 }
 
 /// Returns the microseconds taken to read a role and its documents.
@@ -167,36 +151,8 @@ async fn timed(store: &SqliteStore, role: &Key, documents: &[Key]) -> Result<f64
     Ok(taken)
 }
 
-impl Reads {
-    fn print(&self) -> bool {
-        let ratio = self.store / self.raw;
-        let met = ratio <= 1.5;
-        println!(
-            "| a role with {DOCUMENTS} documents of 2 KB, uncached, pages warm, beside bare rusqlite on one \
-             connection | {:.1} µs | {:.1} µs | {ratio:.2} × | ≤ 1.5 × | {} |",
-            self.raw,
-            self.store,
-            verdict(met),
-        );
-        println!(
-            "| the same, cached; {} of {} reads ran a statement | {:.1} µs | {:.2} µs | {:.3} × | – | – |",
-            self.statements,
-            2 * REPEATS * READS,
-            self.raw,
-            self.cached,
-            self.cached / self.raw,
-        );
-        !met
-    }
-}
-
-/// Milliseconds from a request to the first token over loopback, with the store in memory and in SQLite.
-struct TurnTimes {
-    memory: f64,
-    sqlite: f64,
-}
-
-async fn turns() -> Result<TurnTimes> {
+/// Compares the time from a request to the first token over loopback with the store in SQLite and in memory.
+async fn turns() -> Result<Comparison> {
     let programs = Programs {
         upstream: env!("CARGO_BIN_EXE_upstream").into(),
         bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
@@ -211,23 +167,9 @@ async fn turns() -> Result<TurnTimes> {
             figure.extend(Measurement::FirstToken.run(running, &Scale::FULL).await?);
         }
     }
-    let [memory, sqlite] = figures.map(median);
-    Ok(TurnTimes { memory, sqlite })
-}
-
-impl TurnTimes {
-    fn print(&self) -> bool {
-        let ratio = self.sqlite / self.memory;
-        let met = ratio <= 1.1;
-        println!(
-            "| the first token of a turn with two documents and a memory, SQLite beside memory | {:.3} ms | {:.3} ms \
-             | {ratio:.2} × | ≤ 1.1 × | {} |",
-            self.memory,
-            self.sqlite,
-            verdict(met),
-        );
-        !met
-    }
+    let what = "the first token of a turn with two documents and a memory, SQLite beside memory";
+    let [memory, sqlite] = figures;
+    Ok(Comparison::new(what, "ms", Bound::AtMost(1.1), &memory, &sqlite))
 }
 
 /// The reference: reads the same rows with rusqlite alone.
@@ -260,8 +202,4 @@ fn document(seed: usize) -> Result<SharedJson> {
     let mut text = line.repeat(DOCUMENT_BYTES / line.len() + 1);
     text.truncate(DOCUMENT_BYTES);
     Ok(to_raw_value(&text)?.into())
-}
-
-fn verdict(met: bool) -> &'static str {
-    if met { "met" } else { "**missed**" }
 }

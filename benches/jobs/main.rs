@@ -8,7 +8,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
 mod enqueue;
-mod figures;
 mod lateness;
 mod periodic;
 mod receiver;
@@ -19,11 +18,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::process;
 use clap::Parser;
 
 use enqueue::{CLIENTS, Enqueue};
-use figures::{Limit, ResultRow};
 use lateness::Lateness;
 use receiver::Receiver;
 use service::Service;
@@ -64,15 +63,11 @@ fn main() -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.
     let lines = runtime.block_on(runtime.spawn(measure(options, receiver)))??;
-    println!("| what | reference | figure | ratio | limit | |\n|---|--:|--:|--:|--:|---|");
-    for line in &lines {
-        println!("{}", line.markdown());
-    }
-    let missed = !lines.iter().all(ResultRow::is_met);
-    Ok(if check && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    print!("{}", markdown("what", &lines));
+    Ok(if check && any_missed(&lines) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn measure(options: Options, receiver: Receiver) -> Result<Vec<ResultRow>> {
+async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Comparison>> {
     let repeats = if options.quick { 1 } else { 5 };
     let mut lines = Vec::new();
     if options.store {
@@ -93,10 +88,8 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<ResultRow>>
 }
 
 /// Prints progress to standard error, since the next measurement takes a while.
-fn print_progress(lines: &[ResultRow]) {
-    for line in lines {
-        eprintln!("{}", line.markdown());
-    }
+fn print_progress(lines: &[Comparison]) {
+    eprint!("{}", markdown("what", lines));
 }
 
 /// Measures the scheduler process with a small and a large database.
@@ -106,7 +99,7 @@ async fn serve(
     small: &Path,
     large: &Path,
     repeats: usize,
-) -> Result<Vec<ResultRow>> {
+) -> Result<Vec<Comparison>> {
     let small = Service::start(agentd, small, receiver)?;
     let large = Service::start(agentd, large, receiver)?;
     let (mut timer, mut alone, mut few, mut many) = <(Lateness, Lateness, Lateness, Lateness)>::default();
@@ -119,39 +112,39 @@ async fn serve(
         eprintln!("repeat {repeat} of {repeats} of the scheduler");
     }
     let (backlog, ms, per_second) = (store::BACKLOG, "ms", "/s");
-    let [late, kept, least] = [Limit::AtMost(1.5), Limit::AtMost(1.2), Limit::AtLeast(0.8)];
+    let [late, kept, least] = [Bound::AtMost(1.5), Bound::AtMost(1.2), Bound::AtLeast(0.8)];
     Ok(vec![
-        ResultRow::of(
+        Comparison::new(
             "lateness of 2,000 jobs over 10 s, p50: the scheduler beside a bare tokio timer",
             ms,
             late,
             &timer.p50,
             &alone.p50,
         ),
-        ResultRow::of("the same, p99", ms, late, &timer.p99, &alone.p99),
-        ResultRow::of(
+        Comparison::new("the same, p99", ms, late, &timer.p99, &alone.p99),
+        Comparison::new(
             format!("lateness with {backlog} jobs that wait, p50: beside without"),
             ms,
             kept,
             &few.p50,
             &many.p50,
         ),
-        ResultRow::of("the same, p99", ms, kept, &few.p99, &many.p99),
-        ResultRow::of(
+        Comparison::new("the same, p99", ms, kept, &few.p99, &many.p99),
+        Comparison::new(
             format!("jobs stored one by one over HTTP: {CLIENTS} clients beside one"),
             per_second,
-            Limit::AtLeast(3.0),
+            Bound::AtLeast(3.0),
             &with_few.one,
             &with_few.many,
         ),
-        ResultRow::of(
+        Comparison::new(
             format!("one client with {backlog} jobs that wait: beside without"),
             per_second,
             least,
             &with_few.one,
             &with_many.one,
         ),
-        ResultRow::of(
+        Comparison::new(
             format!("{CLIENTS} clients, the same"),
             per_second,
             least,

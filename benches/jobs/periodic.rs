@@ -8,11 +8,11 @@ use agent_jobs::job::{Job, JobStore, NewJob};
 use agent_jobs::schedule::{CronSchedule, DstPolicy, Schedule};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
+use benches::comparison::{Bound, Comparison};
 use benches::delivery::payload;
 use benches::process::resident_kib;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::figures::{Limit, ResultRow};
 use crate::receiver::{Arrival, Receiver};
 use crate::service::Service;
 
@@ -97,28 +97,28 @@ fn finished(arrivals: &[Arrival]) -> Result<(f64, f64)> {
 }
 
 impl Periodic {
-    pub(crate) fn lines(&self) -> [ResultRow; 2] {
+    pub(crate) fn lines(&self) -> [Comparison; 2] {
         [
-            ResultRow {
-                what: format!(
+            Comparison::new(
+                format!(
                     "growth of the scheduler's memory while {SCHEDULES} periodic schedules due at the same minute are \
                      delivered: beside 64 MiB"
                 ),
-                unit: "MiB",
-                reference: 64.0,
-                figure: self.grown as f64 / 1024.0,
-                limit: Limit::AtMost(1.0),
-            },
-            ResultRow {
-                what: format!(
+                "MiB",
+                Bound::AtMost(1.0),
+                &[64.0],
+                &[self.grown as f64 / 1024.0],
+            ),
+            Comparison::new(
+                format!(
                     "the same, of {COMPANIES} companies with equally many: time until the last has all of its own, \
                      beside the first"
                 ),
-                unit: "s",
-                reference: self.first,
-                figure: self.last,
-                limit: Limit::AtMost(1.5),
-            },
+                "s",
+                Bound::AtMost(1.5),
+                &[self.first],
+                &[self.last],
+            ),
         ]
     }
 }

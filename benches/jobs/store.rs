@@ -10,11 +10,11 @@ use agent_jobs::job::{InsertOutcome, Job, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
 use benches::batch::{self, BATCH, job};
+use benches::comparison::{Bound, Comparison};
+use benches::table::median;
 use jiff::{SignedDuration, Timestamp};
 use rusqlite::{Connection, TransactionBehavior, params};
 use tempfile::TempDir;
-
-use crate::figures::{Limit, ResultRow};
 
 /// Number of batches of each subject per repeat.
 const BATCHES: usize = 60;
@@ -28,7 +28,7 @@ const JOBS_PER_INSERT: usize = 1000;
 
 /// The figures and the databases left behind: one with the delivered jobs only, one with the backlog too.
 pub(crate) struct Measured {
-    pub(crate) lines: Vec<ResultRow>,
+    pub(crate) lines: Vec<Comparison>,
     pub(crate) small: TempDir,
     pub(crate) large: TempDir,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn measure(repeats: usize) -> Result<Measured> {
     }
     let [reference, store, with_backlog] = figures;
     let line = |what: String, least, reference: &[f64], figure: &[f64]| {
-        ResultRow::of(what, "/s", Limit::AtLeast(least), reference, figure)
+        Comparison::new(what, "/s", Bound::AtLeast(least), reference, figure)
     };
     let lines = vec![
         line(
@@ -119,7 +119,9 @@ impl TempStore {
             rates.push(JOBS_PER_INSERT as f64 / started.elapsed().as_secs_f64());
         }
         let tenth = rates.len() / 10;
-        Ok((rates[..tenth].to_vec(), rates[rates.len() - tenth..].to_vec()))
+        // Single calls vary with the disk; a fifth of a tenth corresponds to a repeat.
+        let medians = |rates: &[f64]| rates.chunks(tenth / 5).map(|chunk| median(chunk.to_vec())).collect();
+        Ok((medians(&rates[..tenth]), medians(&rates[rates.len() - tenth..])))
     }
 }
 

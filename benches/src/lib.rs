@@ -11,16 +11,18 @@
 //! | [`upstream`] | the mock vendor: Chat Completions over server-sent events on raw TCP |
 //! | [`wire`] | incremental parser and checks of a response, from the vendor or from a service |
 //! | [`batch`] | claiming and completing jobs of a store in batches |
+//! | [`comparison`] | a figure beside its reference, its limit, and the result table |
 //! | [`delivery`] | job payloads, and HTTP messages with a content length |
 //! | [`load`] | the load generator: keep-alive connections, exchanges, open streams |
 //! | [`process`] | child processes: start, CPU time, resident memory, kill on drop |
 //! | [`subjects`] | the subjects and their configuration: the place to add a subject |
 //! | [`measure`] | the measurements and the sizes of their runs |
 //! | [`tricks`] | the variants of the program, each without one optimization of the token path |
-//! | [`table`] | medians, limits and the result table |
+//! | [`table`] | medians, and the rows of the relay's table |
 
 pub mod answer;
 pub mod batch;
+pub mod comparison;
 pub mod delivery;
 pub mod load;
 pub mod measure;

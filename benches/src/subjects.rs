@@ -95,7 +95,7 @@ pub const SUBJECTS: [Subject; 4] = [
         limits: &[
             (BURST_8, Limit::Ratio(1.0)),
             (BURST_64, Limit::Ratio(1.0)),
-            (Measurement::Paced, Limit::Ratio(2.4)),
+            (Measurement::Paced, Limit::Ratio(2.2)),
             (Measurement::FirstToken, Limit::Ratio(2.5)),
             (Measurement::ToolExchange, Limit::RatioTo { subject: EMBEDDED, most: 1.8 }),
         ],

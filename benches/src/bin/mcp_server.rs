@@ -1,26 +1,28 @@
-//! An MCP server with one agent and ten todos in memory: `mcp_server product` is the product's, `mcp_server bare` is
-//! a bare `rmcp` server with the same tool and no authentication. It listens on a free loopback port and writes its
-//! address as the first line of stdout.
+//! An MCP server with ten todos in memory for an agent of each of several companies: `mcp_server product FILE` is the
+//! product's, with its tokens, `mcp_server bare FILE` is a bare `rmcp` server on hyper with the same tool and no
+//! authentication. It listens on a free loopback port, writes the tokens to FILE, one a line, and then its address as
+//! the first line of stdout.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
-use std::{env, num::NonZeroU32, sync::Arc, time::Duration};
+use std::{env, fs, num::NonZeroU32, sync::Arc, time::Duration};
 
+use agent_core::clock::SystemClock;
 use agent_core::tool::{ExecutionContext, NoProgress, ToolRegistry};
 use agent_http::mcp;
 use agent_http::request::BodyLimits;
 use agent_http::serve::{self, ServeLimits};
 use agent_http::service::service_fn;
 use agent_http::shutdown::Shutdown;
-use agent_mcp::server::{
-    AgentLimits, HostGuard, Identity, McpAuthenticator, McpServer, McpServerLimits, TokenResolver,
-};
-use agent_platform::records::{Records, StoreError};
+use agent_mcp::server::{AgentLimits, HostGuard, McpAuthenticator, McpServer, McpServerLimits};
+use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
+use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use agent_platform::tools::{ToolServices, builtin_tools};
 use agentd::stores::Stores;
-use anyhow::{Result, bail};
-use async_trait::async_trait;
-use http_body_util::BodyExt;
+use anyhow::{Context, Result, bail};
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use rmcp::{
     RoleServer, ServerHandler,
     model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, ServerConfig},
@@ -32,10 +34,16 @@ use rmcp::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+/// Number of companies; sessions are limited per company.
+const COMPANIES: usize = 4;
+/// Number of tokens per company; sessions are limited per token too.
+const TOKENS_PER_COMPANY: usize = 20;
+
+/// Returns the context of the first company's agent.
 fn context() -> ExecutionContext {
     ExecutionContext {
         user_id: "u1".into(),
-        company_id: "c1".into(),
+        company_id: "c0".into(),
         agent_id: "a1".into(),
         todo_list_id: Some("l1".into()),
         timezone: Some("Europe/Berlin".into()),
@@ -48,37 +56,51 @@ async fn main() -> Result<()> {
     let todos: Vec<Value> = (0..10)
         .map(|i| json!({"id": format!("t{i}"), "title": format!("Water plant number {i}"), "done": false}))
         .collect();
+    let companies = || (0..COMPANIES).map(|n| format!("c{n}"));
+    let each = |record: &dyn Fn(String) -> Value| companies().map(record).collect::<Vec<_>>();
     let workspace = json!({
-        "users": [{"id": "u1", "companyId": "c1"}],
-        "agents": [{"id": "a1", "name": "One", "ownerId": "u1", "companyId": "c1"}],
-        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": todos}]
+        "users": each(&|company| json!({"id": "u1", "companyId": company})),
+        "agents": each(&|company| json!({"id": "a1", "name": "One", "ownerId": "u1", "companyId": company})),
+        "todoLists": each(&|company| {
+            json!({"id": "l1", "ownerId": "u1", "companyId": company, "name": "Mine", "todos": todos})
+        }),
     });
     let Stores { roles, records, .. } = Stores::in_memory("the workspace", &workspace.to_string()).await?;
     let tools: Arc<dyn ToolRegistry> =
         Arc::new(builtin_tools(records.clone(), roles.clone(), ToolServices::default()));
+    let tokens = Arc::new(Tokens::new(records.clone(), Arc::new(SystemClock)));
+    let mut arguments = env::args().skip(1);
+    let (kind, file) = (arguments.next(), arguments.next().context("the file for the tokens is missing")?);
+    fs::write(file, mint(&tokens, companies()).await?)?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
-    match env::args().nth(1).as_deref() {
-        Some("product") => product(listener, roles, records, tools).await,
+    match kind.as_deref() {
+        Some("product") => product(listener, roles, records, tokens, tools).await,
         Some("bare") => bare(listener, tools).await,
-        _ => bail!("usage: mcp_server product|bare"),
+        _ => bail!("usage: mcp_server product|bare FILE"),
     }
 }
 
-/// Accepts every token that begins with `token`, without a lookup.
-struct PrefixTokens;
-
-#[async_trait]
-impl TokenResolver for PrefixTokens {
-    async fn resolve_token(&self, text: &str) -> Result<Option<Identity>, StoreError> {
-        Ok(text.starts_with("token").then(|| Identity { id: text.into(), context: context(), calls: None }))
+/// Creates the tokens of all companies and returns their texts, one a line.
+async fn mint(tokens: &Tokens, companies: impl Iterator<Item = String>) -> Result<String> {
+    let mut lines = String::new();
+    for company in companies {
+        for _ in 0..TOKENS_PER_COMPANY {
+            let grant =
+                McpGrant { user_id: "u1".into(), todo_list_id: Some("l1".into()), ..McpGrant::default() };
+            let minted = tokens.mint(NewToken::new(company.as_str(), "a1", Grant::Mcp(grant))).await?;
+            lines.push_str(minted.text.expose());
+            lines.push('\n');
+        }
     }
+    Ok(lines)
 }
 
 async fn product(
     listener: TcpListener,
     roles: Arc<dyn RoleStore>,
     records: Arc<dyn Records>,
+    tokens: Arc<Tokens>,
     tools: Arc<dyn ToolRegistry>,
 ) -> Result<()> {
     let address = listener.local_addr()?;
@@ -89,7 +111,7 @@ async fn product(
         gate: AgentLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
         token_recheck_interval: Duration::from_secs(60),
     };
-    let authority = McpAuthenticator::new(Arc::new(PrefixTokens), None);
+    let authority = McpAuthenticator::new(tokens, None);
     let server = Arc::new(McpServer::for_agents(door, authority, roles, records, tools, limits));
     let service = service_fn(move |request| {
         let server = server.clone();
@@ -123,11 +145,10 @@ async fn bare(listener: TcpListener, tools: Arc<dyn ToolRegistry>) -> Result<()>
     let config = StreamableHttpServerConfig::default().with_json_response(true);
     let sessions = Arc::new(LocalSessionManager::default());
     let service = StreamableHttpService::new(move || Ok(Bare(tools.clone())), sessions, config);
-    let service = service_fn(move |request| {
-        let service = service.clone();
-        async move {
-            Ok(service.handle(request).await.map(|body| body.map_err(|never| match never {}).boxed_unsync()))
-        }
-    });
-    Ok(serve::serve(listener, service, ServeLimits::default(), Shutdown::default()).await?)
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let service = TowerToHyperService::new(service.clone());
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+    }
 }
