@@ -439,7 +439,6 @@ impl From<TurnError> for HttpError {
     }
 }
 
-/// Exposes the errors that a client may have caused; all others become 500 or 503.
 /// Returns the reason why the store is unavailable, in the store's own words, for responses to operators; `None` for
 /// other errors. The errors of our stores contain neither values nor keys.
 pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
@@ -447,6 +446,7 @@ pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
     Some(format!("the store is unavailable: {fault}"))
 }
 
+/// Exposes the errors that a client may have caused; all others become 500 or 503.
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         match error {

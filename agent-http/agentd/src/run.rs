@@ -68,7 +68,9 @@ pub async fn serve_app(
 ) -> Result<(), StartError> {
     process::survive_file_size_limit();
     let address = listener.local_addr().map_err(StartError::Serve)?;
-    let app = Arc::new(compose::application(config, address, stores, local, &shutdown)?);
+    let mut config = config.clone();
+    config.server.serve = process::fit_connections(&config.server.serve, DESCRIPTORS_PER_RELAY);
+    let app = Arc::new(compose::application(&config, address, stores, local, &shutdown)?);
     info!(%address, "application listening");
     let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
     let stop_tools = tokio::spawn({
@@ -78,8 +80,7 @@ pub async fn serve_app(
             app.tools.server.stop();
         }
     });
-    let limits = process::fit_connections(&config.server.serve, DESCRIPTORS_PER_RELAY);
-    let served = serve_streams(listener, app::service(app.clone()), limits, shutdown).await;
+    let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
     upkeep.abort();
     stop_tools.abort();
     app.tools.server.audit().flush().await;

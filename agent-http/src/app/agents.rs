@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use agent_core::ids::UserId;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
@@ -17,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::ownership::{
     AGENTS_TAG, check_admin, check_creator, check_owner, load_in_company, load_owned, new_owner,
+    new_owner_schema,
 };
 use super::pulse::sync::withdraw_jobs;
 use super::resource::{
@@ -224,18 +224,9 @@ pub(super) fn describe_put_owner(schemas: &mut Schemas) -> Operation {
         AGENTS_TAG,
         "Hands an agent over to another owner; for admins of the company.",
     )
-    .body(schemas.schema_for::<NewOwner>())
+    .body(new_owner_schema())
     .json_response(200, "The agent.", schemas.schema_for::<RoleBlock>())
     .problems(&[Code::NotFound, Code::Conflict])
-}
-
-/// Body of a hand-over.
-#[derive(JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "describes the body")]
-pub(super) struct NewOwner {
-    /// User to whom the item is handed over.
-    owner_id: UserId,
 }
 
 pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {

@@ -19,12 +19,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::App;
-use super::agents::NewOwner;
 use super::answer;
-use super::ownership::{check_admin, check_creator, new_owner};
-use super::resource::{
-    self, IdOrigin, Listing, MAX_WRITE_ATTEMPTS, Resource, Versioned, set_or_check_id, write_contention,
-};
+use super::ownership::{check_admin, check_creator, new_owner, new_owner_schema};
+use super::resource::{self, IdOrigin, Listing, Resource, Versioned, set_or_check_id};
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -238,24 +235,19 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
     documents.load(id).await?;
     check_admin(&documents.app, &documents.principal).await?;
     let owner_id = new_owner(&body.read_json(&head.headers).await?)?;
-    let company_id = &documents.principal.company_id;
-    for _ in 0..MAX_WRITE_ATTEMPTS {
-        let found = documents.load(id).await?;
-        let document = Document { owner_id: Some(owner_id.clone()), ..found.value };
-        let key = Key::new(company_id, collection::DOCUMENTS, id)?;
-        match documents.app.records.put_as(&key, &document, Precondition::Version(found.version)).await {
-            Ok(_) => return answer::json(StatusCode::OK, &document),
-            Err(StoreError::Conflict { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(write_contention())
+    let key = Key::new(&documents.principal.company_id, collection::DOCUMENTS, id)?;
+    let hand_over = |found: Option<Record<Document>>| {
+        let document = found.ok_or_else(HttpError::not_found)?.value;
+        Ok::<_, HttpError>(Document { owner_id: Some(owner_id.clone()), ..document })
+    };
+    let (document, _) = documents.app.records.update(&key, hand_over).await?;
+    answer::json(StatusCode::OK, &document)
 }
 
 pub(super) fn describe_put_owner(schemas: &mut Schemas) -> Operation {
     let summary = "Hands a document over to another owner; for admins of the company.";
     Operation::new("putDocumentOwner", TAG, summary)
-        .body(schemas.schema_for::<NewOwner>())
+        .body(new_owner_schema())
         .json_response(200, "The document.", schemas.schema_for::<Document>())
         .problems(&[Code::NotFound, Code::Conflict])
 }

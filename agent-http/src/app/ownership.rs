@@ -7,7 +7,7 @@ use agent_core::role::RoleBlock;
 use agent_platform::ids::check_id;
 use agent_platform::records::{MAX_ID_BYTES, Record};
 use agent_platform::workspace::{CompanyRole, get_company_role};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::App;
 use crate::error::HttpError;
@@ -68,6 +68,17 @@ pub(super) async fn check_admin(app: &App, principal: &Principal) -> Result<(), 
 
 async fn company_role(app: &App, principal: &Principal) -> Result<CompanyRole, HttpError> {
     Ok(get_company_role(&*app.records, &principal.company_id, &principal.user_id).await?)
+}
+
+/// Returns the schema of the body of a hand-over.
+pub(super) fn new_owner_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["ownerId"],
+        "properties": {
+            "ownerId": {"type": "string", "description": "User to whom the item is handed over."},
+        },
+    })
 }
 
 /// Reads the body of a hand-over, `{"ownerId"}`.

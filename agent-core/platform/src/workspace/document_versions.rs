@@ -10,11 +10,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::documents::{absent, commit_change, key};
+use super::documents::{change_document, commit_change, key};
 use super::{Document, WorkspaceError, collection, utc_time};
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
-    UPDATE_ATTEMPTS, Write, to_json,
+    Write, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -167,24 +167,16 @@ pub async fn restore_document(
     user_id: &UserId,
     may_change: impl Fn(&Document) -> bool + Send,
 ) -> Result<(Document, u64), WorkspaceError> {
-    let key = key(company_id, id)?;
-    let mut attempt = 1;
-    loop {
-        let found = records.get_as::<Document>(&key).await?.ok_or_else(|| absent(id))?;
-        if !may_change(&found.value) {
-            return Err(WorkspaceError::Forbidden { what: "document", id: id.to_owned() });
-        }
-        let version = get_document_version(records, company_id, id, revision).await?;
-        let DocumentVersion { title, text, .. } = version.ok_or_else(|| WorkspaceError::NotFound {
-            what: "version of the document",
-            id: revision.to_string(),
+    // An invalid id is reported as absent.
+    key(company_id, id)?;
+    let version = get_document_version(records, company_id, id, revision).await?;
+    change_document(records, company_id, id, (user_id, may_change), |found| {
+        let DocumentVersion { title, text, .. } = version.clone().ok_or_else(|| {
+            WorkspaceError::NotFound { what: "version of the document", id: revision.to_string() }
         })?;
-        let restored = Document { title, text, ..found.value.clone() };
-        match commit_change(records, &key, &found, restored, user_id).await {
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            changed => return Ok(changed?),
-        }
-    }
+        Ok(Document { title, text, ..found.value.clone() })
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::document_versions::archive_write;
-use super::tally::create_counted;
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::users::{CompanyRole, get_company_role};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
@@ -181,8 +180,13 @@ pub async fn create_document(
     let document =
         Document { id, company_id: company_id.clone(), owner_id, title, text, revision: 0, updated_by };
     let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
-    let limit = ("collection of created documents", MAX_DOCUMENTS_PER_COMPANY);
-    let version = create_counted(records, (&key, to_json(&document)?), collection::DOCUMENTS, limit).await?;
+    if records.count(key.collection()).await? >= MAX_DOCUMENTS_PER_COMPANY as u64 {
+        return Err(WorkspaceError::Full {
+            what: "collection of documents",
+            limit: MAX_DOCUMENTS_PER_COMPANY,
+        });
+    }
+    let version = records.put_as(&key, &document, Precondition::Absent).await?;
     Ok((document, version))
 }
 
@@ -193,9 +197,25 @@ pub async fn append_document(
     company_id: &CompanyId,
     id: &str,
     (text, version): (&str, Option<u64>),
-    (user_id, may_change): (&UserId, impl Fn(&Document) -> bool + Send),
+    editor: (&UserId, impl Fn(&Document) -> bool + Send),
 ) -> Result<(Document, u64), WorkspaceError> {
     let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?;
+    change_document(records, company_id, id, editor, |found| {
+        check_version("document", found, version)?;
+        Ok(Document { text: appended(&found.value.text, text)?, ..found.value.clone() })
+    })
+    .await
+}
+
+/// Changes a document in the name of a user, and returns it with its version. `change` runs again whenever another
+/// writer changed the document meanwhile; `may_change` tests the document.
+pub(super) async fn change_document(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &str,
+    (user_id, may_change): (&UserId, impl Fn(&Document) -> bool + Send),
+    change: impl Fn(&Record<Document>) -> Result<Document, WorkspaceError> + Send,
+) -> Result<(Document, u64), WorkspaceError> {
     let key = key(company_id, id)?;
     let mut attempt = 1;
     loop {
@@ -203,9 +223,7 @@ pub async fn append_document(
         if !may_change(&found.value) {
             return Err(WorkspaceError::Forbidden { what: "document", id: id.to_owned() });
         }
-        check_version("document", &found, version)?;
-        let longer = Document { text: appended(&found.value.text, text)?, ..found.value.clone() };
-        match commit_change(records, &key, &found, longer, user_id).await {
+        match commit_change(records, &key, &found, change(&found)?, user_id).await {
             Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
             changed => return Ok(changed?),
         }

@@ -13,7 +13,7 @@ const BOUNDS: [(&str, usize); 15] = [
     ("todos per list", workspace::MAX_TODOS),
     ("bytes per title", workspace::MAX_TITLE_BYTES),
     ("bytes per document written by tools", workspace::MAX_DOCUMENT_BYTES),
-    ("documents per company created by agents", workspace::MAX_DOCUMENTS_PER_COMPANY),
+    ("documents per company", workspace::MAX_DOCUMENTS_PER_COMPANY),
     ("bytes per plan", workspace::MAX_PLAN_BYTES),
     ("bytes per metric name", workspace::MAX_METRIC_NAME_BYTES),
     ("bytes per metric unit", workspace::MAX_METRIC_UNIT_BYTES),
