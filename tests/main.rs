@@ -13,6 +13,7 @@ mod limits;
 mod manage;
 mod mcp;
 mod ollama;
+mod openapi;
 mod preview;
 mod pulse;
 mod runtime;

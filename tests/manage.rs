@@ -5,7 +5,6 @@ mod documents;
 mod identity;
 mod limits;
 mod memories;
-mod openapi;
 mod sharing;
 mod tokens;
 

@@ -3,7 +3,6 @@
 mod deliveries;
 mod faults;
 mod health;
-mod openapi;
 mod replicas;
 mod routes;
 

@@ -10,7 +10,7 @@ use agent_platform::records::StoreError;
 use agent_platform::roles::RoleStore;
 use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{App, answer};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -72,10 +72,9 @@ pub(super) fn describe_listen(_: &mut Schemas) -> Operation {
 }
 
 pub(super) fn describe_send(_: &mut Schemas) -> Operation {
-    let message = || json!({"type": "object"});
     protocol_operation("mcpSend", "Sends one JSON-RPC message.")
-        .body(message())
-        .json_response(200, "The JSON-RPC response.", message())
+        .body(json!({"type": "object"}))
+        .response(200, messages("The JSON-RPC response."))
         .empty_response(202, "The notification or response was accepted.")
         .problems(&[Code::RateLimited])
 }
@@ -84,10 +83,26 @@ pub(super) fn describe_end(_: &mut Schemas) -> Operation {
     protocol_operation("mcpEnd", "Ends a session.").empty_response(204, "The session was ended.")
 }
 
+/// Returns the description of a response with JSON-RPC messages, in the framing that the client accepts.
+fn messages(description: &str) -> Value {
+    let lines = json!({"schema": {"type": "string"}});
+    json!({"description": description, "content": {"application/json": {"schema": {"type": "object"}},
+        "application/x-ndjson": lines, "text/event-stream": lines}})
+}
+
+/// Statuses of errors that the protocol's library reports as JSON-RPC messages. Those of the HTTP layer are problems.
+const PROTOCOL_ERROR_STATUSES: [u16; 8] = [400, 404, 405, 406, 409, 413, 415, 422];
+
 fn protocol_operation(id: &str, summary: &str) -> Operation {
     let revisions =
         "The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.";
-    Operation::new(id, TAG, summary)
+    let mut error = messages("A JSON-RPC error, or a problem.");
+    error["content"]["application/problem+json"] =
+        json!({"schema": {"$ref": "#/components/schemas/Problem"}});
+    let operation = Operation::new(id, TAG, summary);
+    let statuses = PROTOCOL_ERROR_STATUSES.into_iter();
+    statuses
+        .fold(operation, |operation, status| operation.response(status, error.clone()))
         .describe(revisions)
         .parameter(
             "query",
