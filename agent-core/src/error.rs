@@ -10,94 +10,73 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::message::Usage;
 
-/// Class of an error, by which a caller decides how to react.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AgentErrorKind {
-    /// No connection or no response: refused, unresolvable, or reset before a response. Retry later.
-    Unreachable,
-    /// The upstream server responded with an error. A retry may help.
-    Failed,
-    /// The upstream server sent nothing for too long. A retry may help.
-    Timeout,
-    /// The upstream server limits the request rate; see [`AgentError::retry_after`].
-    RateLimited,
-    /// The response stream ended before it was complete.
-    Truncated,
-    /// The model still called tools at the round limit, or made too many calls in one round.
-    ToolLoopLimit,
-    /// The output of an answer or of the run exceeds its limit.
-    OutputTooLarge,
-    /// The model's server rejects the prompt because it exceeds the model's context window; see
-    /// [`AgentError::context_size`].
-    ContextExceeded,
-    /// The outbound address policy rejects the target; an operator must allow it.
-    Blocked,
-    /// The model does not accept an image or file in the turn.
-    UnsupportedContent,
-    /// A setting is missing; the message names it.
-    NotConfigured,
-    /// The provider is known but not implemented.
-    ProviderNotImplemented,
-    /// The provider is unknown; the message lists the known ones.
-    UnknownProvider,
-    /// The request cannot be answered as it is, such as a prompt that exceeds the budget after trimming.
-    InvalidRequest,
-    /// The server ends the run because it shuts down; another process can answer a retry.
-    ShuttingDown,
-    /// A bug in this software.
-    Internal,
+macro_rules! error_kinds {
+    ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {
+        /// Class of an error, by which a caller decides how to react.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum AgentErrorKind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl AgentErrorKind {
+            /// Returns the machine-readable code of this kind, used in `RUN_ERROR.code` and in problem bodies.
+            pub fn code(self) -> &'static str {
+                match self {
+                    $(Self::$name => $code,)*
+                }
+            }
+
+            /// Returns the kind for a code, as received from another service of the platform.
+            pub fn from_code(code: &str) -> Option<Self> {
+                [$(Self::$name),*].into_iter().find(|kind| kind.code() == code)
+            }
+        }
+    };
 }
 
-impl AgentErrorKind {
-    /// Returns the machine-readable code of this kind, used in `RUN_ERROR.code` and in problem bodies.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Unreachable => "BACKEND_UNREACHABLE",
-            Self::Failed => "BACKEND_FAILED",
-            Self::Timeout => "BACKEND_TIMEOUT",
-            Self::RateLimited => "RATE_LIMITED",
-            Self::Truncated => "STREAM_TRUNCATED",
-            Self::ToolLoopLimit => "TOOL_LOOP_LIMIT",
-            Self::OutputTooLarge => "OUTPUT_TOO_LARGE",
-            Self::ContextExceeded => "CONTEXT_LENGTH_EXCEEDED",
-            Self::Blocked => "OUTBOUND_BLOCKED",
-            Self::UnsupportedContent => "UNSUPPORTED_CONTENT",
-            Self::NotConfigured => "NOT_CONFIGURED",
-            Self::ProviderNotImplemented => "PROVIDER_NOT_IMPLEMENTED",
-            Self::UnknownProvider => "UNKNOWN_PROVIDER",
-            Self::InvalidRequest => "INVALID_REQUEST",
-            Self::ShuttingDown => "SERVER_SHUTTING_DOWN",
-            Self::Internal => "INTERNAL",
-        }
-    }
-
-    /// Returns the kind for a code, as received from another service of the platform.
-    pub fn from_code(code: &str) -> Option<Self> {
-        use AgentErrorKind::*;
-        [
-            Unreachable,
-            Failed,
-            Timeout,
-            RateLimited,
-            Truncated,
-            ToolLoopLimit,
-            OutputTooLarge,
-            ContextExceeded,
-            Blocked,
-            UnsupportedContent,
-            NotConfigured,
-            ProviderNotImplemented,
-            UnknownProvider,
-            InvalidRequest,
-            ShuttingDown,
-            Internal,
-        ]
-        .into_iter()
-        .find(|kind| kind.code() == code)
-    }
+error_kinds! {
+    /// No connection or no response: refused, unresolvable, or reset before a response. Retry later.
+    Unreachable = "BACKEND_UNREACHABLE";
+    /// The upstream server responded with an error. A retry may help.
+    Failed = "BACKEND_FAILED";
+    /// The upstream server sent nothing for too long. A retry may help.
+    Timeout = "BACKEND_TIMEOUT";
+    /// The upstream server limits the request rate; see [`AgentError::retry_after`].
+    RateLimited = "RATE_LIMITED";
+    /// The response stream ended before it was complete.
+    Truncated = "STREAM_TRUNCATED";
+    /// The model still called tools at the round limit, or made too many calls in one round.
+    ToolLoopLimit = "TOOL_LOOP_LIMIT";
+    /// The output of an answer or of the run exceeds its limit.
+    OutputTooLarge = "OUTPUT_TOO_LARGE";
+    /// The model's server rejects the prompt because it exceeds the model's context window; see
+    /// [`AgentError::context_size`].
+    ContextExceeded = "CONTEXT_LENGTH_EXCEEDED";
+    /// The outbound address policy rejects the target; an operator must allow it.
+    Blocked = "OUTBOUND_BLOCKED";
+    /// The model does not accept an image or file in the turn.
+    UnsupportedContent = "UNSUPPORTED_CONTENT";
+    /// A setting is missing; the message names it.
+    NotConfigured = "NOT_CONFIGURED";
+    /// The user has not signed in to the subscription that answers, or its sign-in has ended.
+    SignInRequired = "SIGN_IN_REQUIRED";
+    /// The user's subscription does not permit the request.
+    SubscriptionRefused = "SUBSCRIPTION_REFUSED";
+    /// The provider is known but not implemented.
+    ProviderNotImplemented = "PROVIDER_NOT_IMPLEMENTED";
+    /// The provider is unknown; the message lists the known ones.
+    UnknownProvider = "UNKNOWN_PROVIDER";
+    /// The request cannot be answered as it is, such as a prompt that exceeds the budget after trimming.
+    InvalidRequest = "INVALID_REQUEST";
+    /// The server ends the run because it shuts down; another process can answer a retry.
+    ShuttingDown = "SERVER_SHUTTING_DOWN";
+    /// A bug in this software.
+    Internal = "INTERNAL";
 }
 
 /// Sizes that a model's server reports with [`AgentErrorKind::ContextExceeded`], in its own tokens.
@@ -116,6 +95,7 @@ pub struct AgentError {
     retry_after: Option<Duration>,
     usage: Vec<Usage>,
     context_size: ContextSize,
+    members: Box<[(&'static str, Value)]>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -128,6 +108,7 @@ impl AgentError {
             retry_after: None,
             usage: Vec::new(),
             context_size: ContextSize::default(),
+            members: Box::default(),
             source: None,
         }
     }
@@ -154,6 +135,17 @@ impl AgentError {
     pub fn with_context_size(mut self, context_size: ContextSize) -> Self {
         self.context_size = context_size;
         self
+    }
+
+    /// Adds a public member for a problem body, such as the address at which the user can sign in.
+    pub fn with_member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.members = self.members.into_iter().chain([(name, value.into())]).collect();
+        self
+    }
+
+    /// Returns the public members for a problem body.
+    pub fn members(&self) -> &[(&'static str, Value)] {
+        &self.members
     }
 
     /// Returns the sizes with which a prompt was rejected.

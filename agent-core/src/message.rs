@@ -42,6 +42,9 @@ pub struct Message {
     /// In a tool message, the identifier of the call to which the result belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// Items of an assistant message in the provider's own format, in order. No client sends or receives them.
+    #[serde(skip)]
+    pub provider_items: Vec<ProviderItem>,
 }
 
 impl Message {
@@ -53,6 +56,7 @@ impl Message {
             content: Content::Text(text.into()),
             tool_calls: Vec::new(),
             tool_call_id: None,
+            provider_items: Vec::new(),
         }
     }
 
@@ -74,6 +78,25 @@ impl Message {
     /// Creates the result of a tool call.
     pub fn tool_result(call_id: impl Into<String>, content: impl Into<String>) -> Self {
         Self { tool_call_id: Some(call_id.into()), ..Self::text(Role::Tool, content) }
+    }
+}
+
+/// Item of a model's answer in the provider's own format, such as encrypted reasoning. The adapter that received it
+/// sends it back to the provider, at its place in the answer.
+#[derive(Debug, Clone)]
+pub struct ProviderItem {
+    /// The item, as the adapter sends it back.
+    pub json: SharedJson,
+    /// Length of the answer's text in front of the item, in bytes.
+    pub text_before: usize,
+    /// Number of the answer's tool calls in front of the item.
+    pub calls_before: usize,
+}
+
+impl PartialEq for ProviderItem {
+    fn eq(&self, other: &Self) -> bool {
+        let form = |item: &Self| (item.text_before, item.calls_before);
+        form(self) == form(other) && self.json.get() == other.json.get()
     }
 }
 

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::budget::{self, EstimateCounter, TokenBudget, TokenCounter};
 use crate::error::AgentError;
-use crate::message::{FinishReason, Message, Usage};
+use crate::message::{FinishReason, Message, ProviderItem, Usage};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptTokens};
 use crate::tool::{ToolChoice, ToolSpec};
@@ -130,6 +130,8 @@ pub enum ModelEvent {
         /// JSON text to append.
         delta: String,
     },
+    /// An item that the adapter needs back in the run's next request; it reaches no client.
+    ProviderItem(ProviderItem),
     /// Token usage of the call; the last event replaces earlier ones.
     Usage(Usage),
     /// Diagnostic information for the agent's operator, which is not part of the answer. It becomes a `CUSTOM` event
@@ -152,6 +154,11 @@ pub enum ModelNotice {
         read_tokens: u64,
         /// Limit on prompt and answer together, in tokens.
         context_window: u64,
+    },
+    /// The answer contains an item of a type that the adapter does not know; it is sent back unchanged.
+    UnknownItem {
+        /// The item's type; empty if it is not a plain word.
+        item_type: String,
     },
 }
 

@@ -4,8 +4,10 @@
 //! **shown form** replaces these with `***`. Previews print the shown form, and [`Payload::sha256`] is its hash, so
 //! that a preview can be proved to be what was sent without knowledge of the secrets.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::value::{RawValue, to_raw_value};
@@ -15,12 +17,13 @@ use sha2::{Digest, Sha256};
 pub(crate) const REDACTED: &str = "***";
 
 /// A request body that is ready to send.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Payload {
     bytes: Bytes,
     redacted_ranges: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
     sections: Vec<PromptSection>,
+    attachment: Option<Arc<dyn Any + Send + Sync>>,
     is_json: bool,
 }
 
@@ -37,23 +40,13 @@ pub enum PromptSection {
 impl Payload {
     /// Creates a builder for a body of about `capacity` bytes.
     pub fn builder(capacity: usize) -> PayloadBuilder {
-        PayloadBuilder {
-            bytes: Vec::with_capacity(capacity),
-            redacted_ranges: Vec::new(),
-            prompt_tokens: None,
-            sections: Vec::new(),
-        }
+        let payload = Self { is_json: true, ..Self::default() };
+        PayloadBuilder { bytes: Vec::with_capacity(capacity), payload }
     }
 
     /// Creates a body that is not JSON, such as a prompt rendered by a template. Nothing in it is redacted.
     pub fn text(text: impl Into<String>) -> Self {
-        Self {
-            bytes: text.into().into(),
-            redacted_ranges: Vec::new(),
-            prompt_tokens: None,
-            sections: Vec::new(),
-            is_json: false,
-        }
+        Self { bytes: text.into().into(), ..Self::default() }
     }
 
     /// Returns true if the body is JSON, as is every body of a [`builder`](Self::builder).
@@ -70,6 +63,12 @@ impl Payload {
     /// not sent.
     pub fn prompt_tokens(&self) -> Option<usize> {
         self.prompt_tokens
+    }
+
+    /// Returns the value that the creator of the body has attached for the reader of the answer, if it is of type `T`.
+    /// It is not sent.
+    pub fn attachment<T: Any>(&self) -> Option<&T> {
+        self.attachment.as_ref()?.downcast_ref()
     }
 
     /// Returns the bytes as they are sent, secrets included.
@@ -126,9 +125,8 @@ impl fmt::Debug for Payload {
 /// be one complete JSON value; use [`Payload::text`] for any other body.
 pub struct PayloadBuilder {
     bytes: Vec<u8>,
-    redacted_ranges: Vec<Range<usize>>,
-    prompt_tokens: Option<usize>,
-    sections: Vec<PromptSection>,
+    /// The payload without its bytes.
+    payload: Payload,
 }
 
 impl PayloadBuilder {
@@ -146,13 +144,7 @@ impl PayloadBuilder {
 
     /// Appends a JSON string whose content is redacted in the shown form.
     pub fn secret(&mut self, secret: &str) -> &mut Self {
-        self.bytes.push(b'"');
-        let start = self.bytes.len();
-        let quoted = serde_json::to_string(secret).expect("a string serialises");
-        self.bytes.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
-        self.redacted_ranges.push(start..self.bytes.len());
-        self.bytes.push(b'"');
-        self
+        self.partly_secret([Err(secret)])
     }
 
     /// Appends a JSON string of which the `Err` parts are redacted in the shown form, as in an address that
@@ -168,7 +160,7 @@ impl PayloadBuilder {
             let quoted = serde_json::to_string(text).expect("a string serialises");
             self.bytes.extend_from_slice(&quoted.as_bytes()[1..quoted.len() - 1]);
             if part.is_err() {
-                self.redacted_ranges.push(start..self.bytes.len());
+                self.payload.redacted_ranges.push(start..self.bytes.len());
             }
         }
         self.bytes.push(b'"');
@@ -177,15 +169,21 @@ impl PayloadBuilder {
 
     /// Records the prompt's tokens by the platform's count, for comparison with the usage that the provider reports.
     pub fn prompt_tokens(&mut self, tokens: Option<usize>) -> &mut Self {
-        self.prompt_tokens = tokens;
+        self.payload.prompt_tokens = tokens;
         self
     }
 
     /// Records that a section starts here, to determine the order of sections in a provider's prompt cache.
     pub fn section(&mut self, section: PromptSection) -> &mut Self {
-        if !self.sections.contains(&section) {
-            self.sections.push(section);
+        if !self.payload.sections.contains(&section) {
+            self.payload.sections.push(section);
         }
+        self
+    }
+
+    /// Attaches a value for the reader of the answer; see [`Payload::attachment`].
+    pub fn attach(&mut self, value: impl Any + Send + Sync) -> &mut Self {
+        self.payload.attachment = Some(Arc::new(value));
         self
     }
 
@@ -196,8 +194,7 @@ impl PayloadBuilder {
 
     /// Returns the finished payload.
     pub fn finish(self) -> Payload {
-        let Self { bytes, redacted_ranges: masked, prompt_tokens, sections } = self;
-        Payload { bytes: bytes.into(), redacted_ranges: masked, prompt_tokens, sections, is_json: true }
+        Payload { bytes: self.bytes.into(), ..self.payload }
     }
 }
 
@@ -229,6 +226,17 @@ mod tests {
         assert_eq!(json(builder.finish()), r#"{"b": 1.0,  "a":"\u00e4"}"#);
         assert_eq!(json(Payload::text("<s>\"hi\"")), r#""<s>\"hi\"""#);
         assert_eq!(json(Payload::text("")), r#""""#);
+    }
+
+    #[test]
+    fn an_attachment_is_found_by_its_type_and_not_sent() {
+        let mut builder = Payload::builder(2);
+        builder.raw("{}").attach("for the reader");
+        let payload = builder.finish();
+        assert_eq!(payload.attachment::<&str>(), Some(&"for the reader"));
+        assert_eq!(payload.attachment::<String>(), None);
+        assert_eq!((payload.bytes(), payload.redacted()), (&Bytes::from("{}"), b"{}".to_vec()));
+        assert_eq!(Payload::text("").attachment::<&str>(), None);
     }
 
     #[test]

@@ -11,8 +11,7 @@ use async_trait::async_trait;
 #[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
-use serde::ser::SerializeStruct;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::ids::{AgentId, CompanyId, UserId};
@@ -253,17 +252,20 @@ pub struct AgentServer {
 }
 
 /// A module below a role, by name.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "name", content = "content")]
 pub enum Container {
     /// A remote agent runtime.
     AgentServer(Box<AgentServer>),
     /// A workflow automation engine.
     WorkflowConnector(Box<WorkflowConnector>),
     /// A model in the application's own process or called from it.
+    #[serde(rename = "EmbeddedAI")]
     EmbeddedAi(EmbeddedAi),
     /// A subscription coding model.
     SubscriptionConnector(SubscriptionConnector),
     /// A module of an unknown name. It selects no backend and is stored unchanged.
+    #[serde(untagged)]
     Other {
         /// The module's name.
         name: String,
@@ -311,28 +313,6 @@ impl<'de> Deserialize<'de> for Container {
             "SubscriptionConnector" => Self::SubscriptionConnector(content(container)?),
             _ => Self::Other { content: Value::Object(content(container)?), name },
         })
-    }
-}
-
-impl Serialize for Container {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        fn form<C: Serialize, S: Serializer>(
-            name: &str,
-            content: C,
-            serializer: S,
-        ) -> Result<S::Ok, S::Error> {
-            let mut form = serializer.serialize_struct("Container", 2)?;
-            form.serialize_field("name", name)?;
-            form.serialize_field("content", &content)?;
-            form.end()
-        }
-        match self {
-            Self::AgentServer(content) => form(self.name(), content, serializer),
-            Self::WorkflowConnector(content) => form(self.name(), content, serializer),
-            Self::EmbeddedAi(content) => form(self.name(), content, serializer),
-            Self::SubscriptionConnector(content) => form(self.name(), content, serializer),
-            Self::Other { name, content } => form(name, content, serializer),
-        }
     }
 }
 
@@ -385,7 +365,7 @@ pub enum WebhookAuth {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
-    /// `auto` (the default), `local`, `openai` or `ollama`.
+    /// `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Name of the model at the provider.
@@ -416,6 +396,18 @@ pub struct SubscriptionConnector {
     /// The model's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+    /// Text sent as the request's instructions, for a vendor that accepts only its own; the system prompt follows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
+    /// Enables or disables the model's reasoning; absent leaves the model's default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_thinking: Option<bool>,
+    /// Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    /// Limits of the role, which the selection sets.
+    #[serde(skip)]
+    pub token_limits: TokenLimits,
 }
 
 /// Looks up the role that a turn runs with.

@@ -188,6 +188,7 @@ pub fn select_backend(role: &RoleBlock) -> Selection {
     match &mut choice {
         Some(BackendChoice::AgentServer(server)) => server.token_limits = role.content.token_limits,
         Some(BackendChoice::Embedded(embedded)) => embedded.token_limits = role.content.token_limits,
+        Some(BackendChoice::Subscription(settings)) => settings.token_limits = role.content.token_limits,
         _ => {}
     }
     Selection { choice, rules }

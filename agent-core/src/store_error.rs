@@ -1,14 +1,13 @@
 //! The error of a store.
 
 use std::error::Error;
-use std::fmt;
 
 /// Error of a record store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// The record is not in the expected state: it was changed, created or deleted meanwhile.
-    #[error("the record has changed: expected {}, found {}", VersionText(*expected), VersionText(*found))]
+    #[error("the record has changed: expected {}, found {}", version_text(*expected), version_text(*found))]
     Conflict {
         /// The version that the caller expected; `None` for a record that should not exist.
         expected: Option<u64>,
@@ -65,13 +64,6 @@ impl StoreError {
 }
 
 /// Formats a version for messages.
-struct VersionText(Option<u64>);
-
-impl fmt::Display for VersionText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(version) => write!(f, "version {version}"),
-            None => f.write_str("none"),
-        }
-    }
+fn version_text(version: Option<u64>) -> String {
+    version.map_or("none".to_owned(), |version| format!("version {version}"))
 }

@@ -142,9 +142,10 @@ enum LoopState {
 }
 
 struct RunningCalls {
-    text: String,
-    /// Calls with their results, by the index of the call; `None` until the call is complete.
-    results: Vec<(crate::message::ToolCall, Option<String>)>,
+    /// The answer with the calls.
+    answer: Message,
+    /// Results by the index of the call; `None` until the call is complete.
+    results: Vec<Option<String>>,
     pending: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     progress: Arc<ProgressQueue>,
 }
@@ -153,7 +154,8 @@ impl ToolLoopStream {
     fn begin_round(&mut self, stream: ModelStream) {
         self.round += 1;
         self.ready.push_back(Event::StepStarted { step_name: self.step_name() });
-        self.state = LoopState::Answering { stream, answer: AnswerAssembler::new().into() };
+        let answer = AnswerAssembler::new(&self.request.appended_messages).into();
+        self.state = LoopState::Answering { stream, answer };
     }
 
     fn step_name(&self) -> Id {
@@ -163,9 +165,9 @@ impl ToolLoopStream {
     /// Handles the end of an answer: runs its tool calls, or ends the run.
     fn finish_answer(&mut self, answer: AnswerAssembler, reason: FinishReason) -> Result<(), AgentError> {
         let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
-        let (text, mut calls) = answer.into_parts();
-        self.has_output |= !text.is_empty() || !calls.is_empty();
-        if calls.is_empty() || cut_short {
+        let mut answer = answer.into_message();
+        self.has_output |= !answer.content.is_empty() || !answer.tool_calls.is_empty();
+        if answer.tool_calls.is_empty() || cut_short {
             if !cut_short && !self.has_output {
                 let message = "the model returned neither text nor a tool call";
                 return Err(AgentError::new(AgentErrorKind::Failed, message));
@@ -178,7 +180,7 @@ impl ToolLoopStream {
         let pending = FuturesUnordered::new();
         let key = Some(format!("{}/{}", self.context.run_id, self.round));
         let context = ExecutionContext { idempotency_key: key, ..ExecutionContext::clone(&self.context) };
-        for (place, call) in calls.iter_mut().enumerate() {
+        for (place, call) in answer.tool_calls.iter_mut().enumerate() {
             pending.push(call::run_tool_call(
                 place,
                 call,
@@ -188,8 +190,8 @@ impl ToolLoopStream {
                 &progress,
             ));
         }
-        let results = calls.into_iter().map(|call| (call, None)).collect();
-        self.state = LoopState::Calling(Box::new(RunningCalls { text, results, pending, progress }));
+        let results = vec![None; answer.tool_calls.len()];
+        self.state = LoopState::Calling(Box::new(RunningCalls { answer, results, pending, progress }));
         Ok(())
     }
 
@@ -210,14 +212,12 @@ impl ToolLoopStream {
                 format!("the run reached the limit of {limit} model calls without a final answer"),
             ));
         }
-        let (calls, results): (Vec<_>, Vec<_>) = calling.results.into_iter().unzip();
-        let answered: Vec<Message> = calls
-            .iter()
-            .zip(results)
-            .map(|(call, result)| Message::tool_result(call.id.clone(), result.unwrap_or_default()))
-            .collect();
-        self.request.appended_messages.push(Message::with_tool_calls(calling.text, calls));
-        self.request.appended_messages.extend(answered);
+        let RunningCalls { answer, results, .. } = calling;
+        let ids: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
+        self.request.appended_messages.push(answer);
+        let results = ids.into_iter().zip(results);
+        let results = results.map(|(id, result)| Message::tool_result(id, result.unwrap_or_default()));
+        self.request.appended_messages.extend(results);
         // A forced tool call applies to the first round only; otherwise the model could never answer.
         if self.request.tool_choice != ToolChoice::None {
             self.request.tool_choice = ToolChoice::Auto;
@@ -236,12 +236,12 @@ impl ToolLoopStream {
             Poll::Ready(Some(outcome)) => {
                 self.ready.push_back(Event::ToolCallResult {
                     message_id: crate::new_id().into(),
-                    tool_call_id: calling.results[outcome.call_index].0.id.as_str().into(),
+                    tool_call_id: calling.answer.tool_calls[outcome.call_index].id.as_str().into(),
                     content: outcome.content.clone(),
                     role: ToolRole::Tool,
                     metadata: outcome.is_error.then_some(ResultMetadata { is_error: true }),
                 });
-                calling.results[outcome.call_index].1 = Some(outcome.content);
+                calling.results[outcome.call_index] = Some(outcome.content);
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(None) => {

@@ -9,17 +9,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::{future, try_join};
+use futures_util::{TryFutureExt, future, try_join};
 use serde_json::json;
 use tracing::warn;
 
 use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
 use crate::budget::{EstimateCounter, TokenCounter};
 use crate::clock::{Clock, SystemClock};
-use crate::context::{ContextLayer, LayerError, TurnInput};
+use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{Audience, EventStream, OutputLimits, RunIds};
-use crate::prompt::{AssemblyInput, ContextKey, Fragment, LatestPrompts, PartCache, SentContexts, assemble};
+use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -298,7 +298,7 @@ async fn prepare(
         max_prompt_tokens: capabilities.budget.max_prompt_tokens,
     };
     let (fragments, tools) =
-        try_join!(collect_fragments(platform, &input), list_tools(platform, &input, &choice))?;
+        try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
     check_tool_choice(&input.request.tool_choice, &tools)?;
     let tools = offered_tools(&input.request.tool_choice, &capabilities, tools);
     let mut history = platform.parts.history(&input.request.messages);
@@ -425,10 +425,6 @@ async fn load_user_time_zone(
     Ok(profile.and_then(|profile| profile.timezone))
 }
 
-async fn collect_fragments(platform: &Platform, input: &TurnInput) -> Result<Vec<Fragment>, TurnError> {
-    Ok(crate::context::collect(&platform.layers, input).await?)
-}
-
 async fn list_tools(
     platform: &Platform,
     input: &TurnInput,
@@ -447,6 +443,7 @@ fn thinking_setting(choice: &BackendChoice) -> Option<bool> {
     match choice {
         BackendChoice::AgentServer(server) => server.agent_server_enable_thinking,
         BackendChoice::Embedded(settings) => settings.enable_thinking,
+        BackendChoice::Subscription(settings) => settings.enable_thinking,
         _ => None,
     }
 }

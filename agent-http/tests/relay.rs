@@ -121,7 +121,7 @@ async fn start(protocol: Protocol, url: &Url, relay: RelayOptions) -> Result<Eve
             start_turn(&backend, prepare_turn(&backend, turn(embedded))?).await
         }
         Protocol::Ollama => {
-            let model = Ollama::new(outbound, url, UrlTrust::Operator, None, "m", 8192)?;
+            let model = Ollama::new(outbound, url, UrlTrust::Operator, None, "m")?;
             let backend = EmbeddedBackend::new(Arc::new(model));
             start_turn(&backend, prepare_turn(&backend, turn(embedded))?).await
         }

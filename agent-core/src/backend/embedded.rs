@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use super::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use super::{Backend, BackendCapabilities, BackendSettings, PreparedRequest, Turn};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
@@ -13,20 +13,16 @@ use crate::role::EmbeddedAi;
 use crate::tool::{ExecutionContext, LocalToolRegistry, ToolRegistry};
 use crate::tool_loop::{LoopLimits, ToolLoop};
 
-/// Creates the model for a role's `EmbeddedAI` container.
-pub trait ModelSource: Send + Sync + 'static {
+/// Creates the model for a role's container, by default `EmbeddedAI`.
+pub trait ModelSource<S = EmbeddedAi>: Send + Sync + 'static {
     /// Returns the model for these settings.
     ///
     /// # Errors
     /// `UnknownProvider`, naming the choices; `NotConfigured`, naming the setting; `Blocked`.
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError>;
+    fn model(&self, settings: &S) -> Result<Arc<dyn Model>, AgentError>;
 
     /// Returns the model for one run, such as one that records the run's answers. Fails as [`model`](Self::model) does.
-    fn model_for_run(
-        &self,
-        settings: &EmbeddedAi,
-        _: &ExecutionContext,
-    ) -> Result<Arc<dyn Model>, AgentError> {
+    fn model_for_run(&self, settings: &S, _: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
         self.model(settings)
     }
 }
@@ -38,18 +34,18 @@ impl<M: Model> ModelSource for Arc<M> {
     }
 }
 
-/// Answers turns with a [`Model`] and local tools.
-pub struct EmbeddedBackend {
-    models: Arc<dyn ModelSource>,
+/// Answers turns with a [`Model`] and local tools. The role's container with the settings `S` selects the model.
+pub struct EmbeddedBackend<S = EmbeddedAi> {
+    models: Arc<dyn ModelSource<S>>,
     tools: Arc<dyn ToolRegistry>,
     clock: Arc<dyn Clock>,
     limits: LoopLimits,
 }
 
-impl EmbeddedBackend {
+impl<S: BackendSettings> EmbeddedBackend<S> {
     /// Creates a backend without tools, with the system clock and the default limits. An `Arc` of a model is a
     /// source that returns this model for every role.
-    pub fn new(models: impl ModelSource) -> Self {
+    pub fn new(models: impl ModelSource<S>) -> Self {
         Self {
             models: Arc::new(models),
             tools: Arc::new(LocalToolRegistry::new()),
@@ -78,10 +74,10 @@ impl EmbeddedBackend {
 }
 
 #[async_trait]
-impl Backend for EmbeddedBackend {
-    type Settings = EmbeddedAi;
+impl<S: BackendSettings> Backend for EmbeddedBackend<S> {
+    type Settings = S;
 
-    fn capabilities(&self, settings: &EmbeddedAi) -> Result<BackendCapabilities, AgentError> {
+    fn capabilities(&self, settings: &S) -> Result<BackendCapabilities, AgentError> {
         let model = self.models.model(settings)?;
         Ok(BackendCapabilities {
             counter: model.counter(),
@@ -89,8 +85,8 @@ impl Backend for EmbeddedBackend {
         })
     }
 
-    fn prepare(&self, settings: &EmbeddedAi, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
-        let model = self.models.model(settings)?;
+    fn prepare(&self, settings: &S, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        let model = self.models.model_for_run(settings, &turn.context)?;
         if turn.prompt.has_media() && !model.info().supports_media {
             return Err(AgentError::new(
                 AgentErrorKind::UnsupportedContent,
@@ -101,11 +97,7 @@ impl Backend for EmbeddedBackend {
         Ok(PreparedRequest { payload, turn })
     }
 
-    async fn start(
-        &self,
-        settings: &EmbeddedAi,
-        prepared: PreparedRequest,
-    ) -> Result<EventStream, AgentError> {
+    async fn start(&self, settings: &S, prepared: PreparedRequest) -> Result<EventStream, AgentError> {
         let PreparedRequest { payload, turn } = prepared;
         let model = self.models.model_for_run(settings, &turn.context)?;
         let request = model_request(&turn, &*model);

@@ -59,7 +59,7 @@ impl SharedReports {
 }
 
 /// Sender of the reported calls of one run. Clones report to the same run.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ToolCallReporter(Arc<SharedReports>);
 
 impl ToolCallReporter {
@@ -106,12 +106,6 @@ impl PartialEq for ToolCallReporter {
 }
 
 impl Eq for ToolCallReporter {}
-
-impl fmt::Debug for ToolCallReporter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("CallReports")
-    }
-}
 
 /// A call that has started. Dropping it without [`finish`](Self::finish) reports the call as cancelled.
 #[derive(Debug)]
@@ -170,7 +164,7 @@ impl SharedReports {
 
 impl fmt::Debug for SharedReports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Board").finish_non_exhaustive()
+        f.debug_struct("SharedReports").finish_non_exhaustive()
     }
 }
 

@@ -155,7 +155,8 @@ impl Weighter<MessageKey, Arc<PromptMessage>> for PartWeighter {
     fn weight(&self, _: &MessageKey, message: &Arc<PromptMessage>) -> u64 {
         let message = message.original();
         let calls = message.tool_calls.iter().map(|call| call.function.arguments.len() + 128);
-        cached_text_weight(content_len(&message.content) + calls.sum::<usize>())
+        let items = message.provider_items.iter().map(|item| item.json.get().len() + 64);
+        cached_text_weight(content_len(&message.content) + calls.sum::<usize>() + items.sum::<usize>())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Messages with their cached derived forms, and the latest user message with the turn's context in front.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use super::dialect::{self, Dialect};
@@ -19,6 +20,7 @@ const CONTEXT_TAG_TOKENS: usize = 8;
 #[derive(Debug)]
 pub struct PromptMessage {
     form: MessageForm,
+    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,11 @@ impl PromptMessage {
     /// Wraps a message.
     pub fn new(message: Message) -> Arc<Self> {
         let plain = Plain { message, encoded: Default::default(), tokens: TokenCountCache::default() };
-        Arc::new(Self { form: MessageForm::Plain(plain) })
+        Self::with_form(MessageForm::Plain(plain))
+    }
+
+    fn with_form(form: MessageForm) -> Arc<Self> {
+        Arc::new(Self { form, derived: OnceLock::new() })
     }
 
     /// Puts the turn's context in front of the message, replacing an earlier turn's context.
@@ -62,9 +68,7 @@ impl PromptMessage {
             MessageForm::Plain(_) => message,
             MessageForm::WithContext(with) => Arc::clone(&with.original),
         };
-        Arc::new(Self {
-            form: MessageForm::WithContext(WithContext { original, context, merged: OnceLock::new() }),
-        })
+        Self::with_form(MessageForm::WithContext(WithContext { original, context, merged: OnceLock::new() }))
     }
 
     /// Returns the message as the model reads it, including the context.
@@ -114,18 +118,28 @@ impl PromptMessage {
 
     /// Appends the message as JSON; see `push_message_json`.
     pub(crate) fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        match &self.form {
-            MessageForm::Plain(plain) => out.extend_from_slice(&plain.encoded(dialect).json),
-            MessageForm::WithContext(with) => with.push_json(dialect, out),
-        }
+        self.for_each_piece(dialect, |piece| out.extend_from_slice(piece));
     }
 
     /// Returns the length of that JSON, in bytes.
     pub fn json_len(&self, dialect: Dialect) -> usize {
+        let mut len = 0;
+        self.for_each_piece(dialect, |piece| len += piece.len());
+        len
+    }
+
+    fn for_each_piece(&self, dialect: Dialect, mut visit: impl FnMut(&[u8])) {
         match &self.form {
-            MessageForm::Plain(plain) => plain.encoded(dialect).json.len(),
-            MessageForm::WithContext(with) => with.json_len(dialect),
+            MessageForm::Plain(plain) => visit(&plain.encoded(dialect).json),
+            MessageForm::WithContext(with) => with.for_each_piece(dialect, visit),
         }
+    }
+
+    /// Returns a form of the message that a model adapter derives from it, such as its bytes in the adapter's wire
+    /// format. The first form is kept; one of another type is derived anew at each call.
+    pub fn derived<T: Any + Send + Sync>(&self, derive: impl Fn(&Message) -> T) -> Arc<T> {
+        let kept = self.derived.get_or_init(|| Arc::new(derive(self.message())));
+        Arc::clone(kept).downcast().unwrap_or_else(|_| Arc::new(derive(self.message())))
     }
 
     /// Returns the message's tokens by `counter`, including the overhead of a message on the wire. Counted once per
@@ -203,17 +217,7 @@ impl WithContext {
         matches!(&self.original.original().content, Content::Parts(parts) if !parts.is_empty())
     }
 
-    /// Appends the original's JSON with the context inserted where its content begins.
-    fn push_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        self.for_each_piece(dialect, |piece| out.extend_from_slice(piece));
-    }
-
-    fn json_len(&self, dialect: Dialect) -> usize {
-        let mut len = 0;
-        self.for_each_piece(dialect, |piece| len += piece.len());
-        len
-    }
-
+    /// Visits the original's JSON with the context inserted where its content begins.
     fn for_each_piece(&self, dialect: Dialect, mut visit: impl FnMut(&[u8])) {
         let MessageForm::Plain(original) = &self.original.form else { return };
         let Encoded { json, content_at } = original.encoded(dialect);
@@ -274,20 +278,21 @@ fn texts(parts: &[ContentPart]) -> impl Iterator<Item = &str> {
 
 /// Returns the approximate length of a content's text and media in bytes, for buffer capacities and cache weights.
 pub(super) fn content_len(content: &Content) -> usize {
-    let media_len = |source: &MediaSource| match source {
-        MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value.len(),
-    };
     match content {
         Content::Text(text) => text.len(),
-        Content::Parts(parts) => parts
-            .iter()
-            .map(|part| match part {
-                ContentPart::Text { text } => text.len(),
-                ContentPart::Image { source }
-                | ContentPart::Audio { source }
-                | ContentPart::Video { source }
-                | ContentPart::Document { source } => media_len(source),
-            })
-            .sum(),
+        Content::Parts(parts) => parts.iter().map(|part| part_data(part).len()).sum(),
+    }
+}
+
+/// Returns the text of a part, or the data or address of its media.
+pub(super) fn part_data(part: &ContentPart) -> &str {
+    match part {
+        ContentPart::Text { text } => text,
+        ContentPart::Image { source }
+        | ContentPart::Audio { source }
+        | ContentPart::Video { source }
+        | ContentPart::Document { source } => match source {
+            MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value,
+        },
     }
 }

@@ -675,3 +675,18 @@ fn the_cache_is_bounded() {
     assert_eq!(texts.filter(|part| part.text().len() > 1_000).count(), 4_000);
     assert!(cache.texts_len() < 1_000, "{}", cache.texts_len());
 }
+
+#[test]
+fn a_derived_form_is_kept_and_one_of_another_type_is_not() {
+    let (message, derivations) = (PromptMessage::new(Message::user("abc")), std::cell::Cell::new(0));
+    let length = |message: &Message| {
+        derivations.set(derivations.get() + 1);
+        message.content.to_text().len()
+    };
+    assert_eq!([*message.derived(length), *message.derived(length)], [3, 3]);
+    let text = |message: &Message| message.content.to_text().into_owned();
+    assert_eq!((message.derived(text).as_str(), derivations.get()), ("abc", 1));
+    let fragment = Fragment::new("time", "caller", Stability::Turn, Part::new("noon"));
+    let latest = PromptMessage::with_context(message, vec![fragment]);
+    assert_eq!(*latest.derived(text), "<context>\nnoon\n</context>\n\nabc");
+}

@@ -4,12 +4,14 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{AssistantRole, Event, Id, ReasoningRole};
-use crate::message::{FinishReason, ToolCall, Usage};
+use crate::message::{FinishReason, Message, ProviderItem, ToolCall, Usage};
 use crate::model::ModelEvent;
 use crate::tool_loop::LoopLimits;
 
 /// Initial capacity for an answer's text, in bytes.
 const INITIAL_TEXT_CAPACITY: usize = 256;
+/// Limit on the provider's items of all answers of a run, in bytes: each round sends them again.
+const MAX_PROVIDER_ITEM_BYTES: usize = 4 << 20;
 
 /// Assembles an answer from deltas, and emits the start and end events of its messages and calls.
 pub(super) struct AnswerAssembler {
@@ -23,6 +25,9 @@ pub(super) struct AnswerAssembler {
     /// Text of the answer. It is needed only if there are calls, but precedes them.
     text: String,
     calls: Vec<PendingCall>,
+    provider_items: Vec<ProviderItem>,
+    /// Bytes of the provider's items in the run so far.
+    provider_item_bytes: usize,
     /// Boxed because it is set only at the end of the answer.
     usage: Option<Box<Usage>>,
 }
@@ -41,7 +46,9 @@ pub(super) struct FinishedAnswer {
 }
 
 impl AnswerAssembler {
-    pub(super) fn new() -> Self {
+    /// Creates an assembler for the answer after `earlier` messages of the run.
+    pub(super) fn new(earlier: &[Message]) -> Self {
+        let items = earlier.iter().flat_map(|message| &message.provider_items);
         Self {
             message_id: crate::new_id().into(),
             message_id_used: false,
@@ -49,6 +56,8 @@ impl AnswerAssembler {
             reasoning_id: None,
             text: String::new(),
             calls: Vec::new(),
+            provider_items: Vec::new(),
+            provider_item_bytes: items.map(|item| item.json.get().len()).sum(),
             usage: None,
         }
     }
@@ -91,6 +100,7 @@ impl AnswerAssembler {
                 self.start_call(index, id, name, out, used_ids, limits)?;
             }
             ModelEvent::ToolCallArgs { index, delta } => self.take_arguments(index, delta, out, limits)?,
+            ModelEvent::ProviderItem(item) => self.take_provider_item(item)?,
             ModelEvent::Usage(usage) => self.usage = Some(usage.into()),
             ModelEvent::Notice(notice) => out.push_back(Event::Custom {
                 name: "agent.debug".into(),
@@ -108,10 +118,21 @@ impl AnswerAssembler {
         Ok(None)
     }
 
-    /// Returns the answer's text, and its calls in the order of their start.
-    pub(super) fn into_parts(self) -> (String, Vec<ToolCall>) {
+    /// Returns the answer as a message, with its calls in the order of their start.
+    pub(super) fn into_message(self) -> Message {
         let calls = self.calls.into_iter().map(|call| ToolCall::new(&*call.id, call.name, call.arguments));
-        (self.text, calls.collect())
+        let message = Message::with_tool_calls(self.text, calls.collect());
+        Message { provider_items: self.provider_items, ..message }
+    }
+
+    fn take_provider_item(&mut self, item: ProviderItem) -> Result<(), AgentError> {
+        self.provider_item_bytes += item.json.get().len();
+        if self.provider_item_bytes > MAX_PROVIDER_ITEM_BYTES {
+            let message = "the provider's items in the run exceed the size limit";
+            return Err(AgentError::new(AgentErrorKind::OutputTooLarge, message));
+        }
+        self.provider_items.push(item);
+        Ok(())
     }
 
     fn open_text(&mut self, out: &mut VecDeque<Event>) {

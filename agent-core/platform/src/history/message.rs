@@ -47,7 +47,7 @@ pub(super) fn read_as(
         Role::System | Role::Developer | Role::User => {}
     }
     if role == Role::Tool || !tool_calls.is_empty() || !content.is_empty() {
-        into.push(Message { id, role, content, tool_calls, tool_call_id });
+        into.push(Message { id, content, tool_calls, tool_call_id, ..Message::text(role, "") });
     }
     Ok(())
 }

@@ -81,7 +81,7 @@ impl UiMessageStep {
         let tool_calls = std::mem::take(&mut self.calls);
         if !content.is_empty() || !tool_calls.is_empty() {
             let id = self.id.take();
-            into.push(Message { id, role: self.role, content, tool_calls, tool_call_id: None });
+            into.push(Message { id, content, tool_calls, ..Message::text(self.role, "") });
         }
         into.append(&mut self.results);
     }

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 
+use agent_core::message::ProviderItem;
 use agent_core::tool::ToolOutput;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 /// Maximum size of a recorded text, in bytes; a longer one is truncated. With escapes it stays below the limit of a
@@ -26,6 +28,9 @@ pub(super) enum JournalEntry {
         text: String,
         /// The calls, in their order.
         calls: Vec<RecordedCall>,
+        /// Items in the provider's own format.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        provider_items: Vec<RecordedItem>,
     },
     /// Tool call that was begun; its outcome is unknown.
     Begun,
@@ -53,6 +58,32 @@ pub(super) struct RecordedCall {
     pub(super) name: String,
     /// The arguments as JSON text, as the model wrote them.
     pub(super) arguments: String,
+}
+
+/// Item in the provider's own format in a recorded answer; see [`ProviderItem`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RecordedItem {
+    /// The item as JSON text: an entry's representation cannot contain raw JSON.
+    json: String,
+    text_before: usize,
+    calls_before: usize,
+}
+
+impl From<&ProviderItem> for RecordedItem {
+    fn from(item: &ProviderItem) -> Self {
+        let ProviderItem { json, text_before, calls_before } = item;
+        Self { json: json.get().to_owned(), text_before: *text_before, calls_before: *calls_before }
+    }
+}
+
+impl RecordedItem {
+    /// Returns the item; `None` if the text is not JSON.
+    pub(super) fn into_item(self) -> Option<ProviderItem> {
+        let Self { json, text_before, calls_before } = self;
+        let json = RawValue::from_string(json).ok()?.into();
+        Some(ProviderItem { json, text_before, calls_before })
+    }
 }
 
 impl JournalEntry {
@@ -122,5 +153,14 @@ mod tests {
             text.len() < MAX_RECORDED_TEXT_BYTES + 100
                 && text.ends_with("[truncated: 400000 bytes in total]")
         );
+    }
+
+    #[test]
+    fn an_entry_without_items_has_the_form_of_older_versions() {
+        let older = r#"{"is":"answer","text":"a","calls":[{"id":"1","name":"x","arguments":"{}"}]}"#;
+        let entry: JournalEntry = serde_json::from_str(older).expect("an entry");
+        let JournalEntry::Answer { provider_items, .. } = &entry else { panic!("{entry:?}") };
+        assert_eq!(*provider_items, []);
+        assert_eq!(serde_json::to_string(&entry).expect("plain data"), older);
     }
 }

@@ -6,21 +6,23 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
-use super::entry::{JournalEntry, RecordedCall, truncated};
+use super::entry::{JournalEntry, RecordedCall, RecordedItem, truncated};
 use super::{Journals, RunJournal};
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::FinishReason;
+use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
-use agent_core::role::EmbeddedAi;
 use agent_core::tool::ExecutionContext;
 
 use crate::records::StoreError;
 
 /// Maximum size of the calls of one answer, names and arguments together, in bytes.
 const MAX_CALLS_BYTES: usize = 512 * 1024;
+/// Maximum size of an answer's items in the provider's format, in bytes. Of more, none is recorded: a repeated turn
+/// then continues without them, which providers accept.
+const MAX_ITEMS_BYTES: usize = 128 * 1024;
 
 /// A [`ModelSource`] that journals the answers in the turns of jobs.
 pub struct JournaledModels<S> {
@@ -28,24 +30,20 @@ pub struct JournaledModels<S> {
     journals: Arc<Journals>,
 }
 
-impl<S: ModelSource> JournaledModels<S> {
+impl<S> JournaledModels<S> {
     /// Wraps a source.
     pub fn new(source: S, journals: Arc<Journals>) -> Self {
         Self { source, journals }
     }
 }
 
-impl<S: ModelSource> ModelSource for JournaledModels<S> {
-    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+impl<C, S: ModelSource<C>> ModelSource<C> for JournaledModels<S> {
+    fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
         self.source.model(settings)
     }
 
-    fn model_for_run(
-        &self,
-        settings: &EmbeddedAi,
-        context: &ExecutionContext,
-    ) -> Result<Arc<dyn Model>, AgentError> {
-        let model = self.source.model(settings)?;
+    fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        let model = self.source.model_for_run(settings, context)?;
         Ok(match self.journals.find(context) {
             Some(journal) => Arc::new(JournaledModel { model, journal }),
             None => model,
@@ -75,10 +73,10 @@ impl Model for JournaledModel {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let name = format!("answer.{}", self.journal.next_round());
-        if let Some(JournalEntry::Answer { text, calls }) =
+        if let Some(JournalEntry::Answer { text, calls, provider_items }) =
             self.journal.read(&name).await.map_err(not_recorded)?
         {
-            return Ok(stream::iter(replay(text, calls).into_iter().map(Ok)).boxed());
+            return Ok(stream::iter(replay(text, calls, provider_items).into_iter().map(Ok)).boxed());
         }
         let recording = Recording {
             events: self.model.start(payload).await?,
@@ -91,13 +89,14 @@ impl Model for JournaledModel {
 }
 
 /// Returns the events of a recorded answer. The tokens were spent in an earlier attempt, so there is no usage.
-fn replay(text: String, calls: Vec<RecordedCall>) -> Vec<ModelEvent> {
-    let mut events = Vec::with_capacity(2 * calls.len() + 2);
+fn replay(text: String, calls: Vec<RecordedCall>, items: Vec<RecordedItem>) -> Vec<ModelEvent> {
+    let mut events = Vec::with_capacity(2 * calls.len() + items.len() + 2);
     events.extend((!text.is_empty()).then_some(ModelEvent::Text(text)));
     for (index, RecordedCall { id, name, arguments }) in calls.into_iter().enumerate() {
         events.push(ModelEvent::ToolCallStart { index, id, name });
         events.push(ModelEvent::ToolCallArgs { index, delta: arguments });
     }
+    events.extend(items.into_iter().filter_map(RecordedItem::into_item).map(ModelEvent::ProviderItem));
     events.push(ModelEvent::Finish(FinishReason::ToolCalls));
     events
 }
@@ -124,11 +123,17 @@ impl Recording {
     }
 
     async fn record(&mut self, reason: &FinishReason) -> Result<(), AgentError> {
-        let RecordedAnswer { text, calls, .. } = std::mem::take(&mut self.answer);
+        let RecordedAnswer { text, calls, provider_items, .. } = std::mem::take(&mut self.answer);
         if calls.is_empty() || matches!(reason, FinishReason::Length | FinishReason::ContentFilter) {
             return Ok(());
         }
-        let entry = JournalEntry::Answer { text: truncated(&text), calls: calls.into_values().collect() };
+        let item_bytes: usize = provider_items.iter().map(|item| item.json.get().len()).sum();
+        let provider_items = if item_bytes > MAX_ITEMS_BYTES { Vec::new() } else { provider_items };
+        let entry = JournalEntry::Answer {
+            text: truncated(&text),
+            calls: calls.into_values().collect(),
+            provider_items: provider_items.iter().map(RecordedItem::from).collect(),
+        };
         self.journal.write(&self.name, &entry).await.map_err(not_recorded)
     }
 }
@@ -139,6 +144,7 @@ struct RecordedAnswer {
     /// By the index in the answer.
     calls: BTreeMap<usize, RecordedCall>,
     calls_bytes: usize,
+    provider_items: Vec<ProviderItem>,
 }
 
 impl RecordedAnswer {
@@ -159,6 +165,7 @@ impl RecordedAnswer {
                     call.arguments.push_str(delta);
                 }
             }
+            ModelEvent::ProviderItem(item) => self.provider_items.push(item.clone()),
             _ => {}
         }
         Ok(())

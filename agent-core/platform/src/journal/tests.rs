@@ -3,6 +3,7 @@
 use std::time::UNIX_EPOCH;
 
 use futures_util::{FutureExt, StreamExt};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
@@ -13,7 +14,7 @@ use crate::seal::Sealer;
 use crate::tools::{self, ToolServices};
 use crate::workspace::{MetricFilter, list_metrics};
 use agent_core::backend::ModelSource as _;
-use agent_core::message::FinishReason;
+use agent_core::message::{FinishReason, ProviderItem};
 use agent_core::model::{Model, ModelEvent};
 use agent_core::role::EmbeddedAi;
 use agent_core::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
@@ -276,8 +277,13 @@ fn a_failed_call_of_a_tool_job_is_made_again() {
 #[test]
 fn a_turn_continues_after_the_recorded_answers() {
     let (records, clock) = (Arc::new(MemoryRecords::default()), clock());
+    let item = ModelEvent::ProviderItem(ProviderItem {
+        json: RawValue::from_string(r#"{"type": "reasoning", "n": 1.0}"#.into()).expect("JSON").into(),
+        text_before: 3,
+        calls_before: 0,
+    });
     let script = || {
-        let calling = ScriptedAnswer::new().text("One moment.");
+        let calling = ScriptedAnswer::new().text("One moment.").event(item.clone());
         calling.call("c1", "send", ["{\"n\":", "1}"]).finish(FinishReason::ToolCalls)
     };
     let model = Arc::new(ScriptedModel::new([script(), ScriptedAnswer::from_text("Done.")]));
@@ -308,6 +314,7 @@ fn a_turn_continues_after_the_recorded_answers() {
     let again = answer(&*of_run);
     assert_eq!(text_and_arguments(&again), text_and_arguments(&first));
     assert_eq!(again.last(), Some(&ModelEvent::Finish(FinishReason::ToolCalls)));
+    assert!(first.contains(&item) && again.contains(&item), "{again:?}");
     assert!(
         again.iter().any(|event| matches!(event, ModelEvent::ToolCallStart { name, .. } if name == "send"))
     );

@@ -38,7 +38,7 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 ];
 /// Providers of an agent server, and of an `EmbeddedAI` container.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
-const EMBEDDED_PROVIDERS: [&str; 4] = ["auto", "local", "ollama", "openai"];
+const EMBEDDED_PROVIDERS: [&str; 5] = ["auto", "local", "ollama", "openai", "openai-responses"];
 /// Other names of the fields of a prompt block.
 const PROMPT_BLOCK_ALIASES: [&str; 3] = ["name", "id", "content"];
 

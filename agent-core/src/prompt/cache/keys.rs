@@ -6,13 +6,38 @@ use std::sync::Arc;
 
 use quick_cache::Equivalent;
 
-use crate::message::{Content, ContentPart, MediaSource, Message};
+use crate::message::{Content, Message};
 use crate::prompt::Fragment;
-use crate::prompt::message::PromptMessage;
+use crate::prompt::message::{PromptMessage, part_data};
 use crate::prompt::part::Part;
 use crate::prompt::segment::Segment;
 use crate::prompt::tools::ToolSet;
 use crate::tool::ToolSpec;
+
+/// Implements hash and equality of a key as those of its borrowed form.
+macro_rules! key_as_borrowed {
+    ($key:ident, $this:ident => $borrowed:expr) => {
+        impl Hash for $key {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                let $this = self;
+                $borrowed.hash(state);
+            }
+        }
+
+        impl PartialEq for $key {
+            fn eq(&self, other: &Self) -> bool {
+                let $this = self;
+                $borrowed.equivalent(other)
+            }
+        }
+
+        impl Eq for $key {}
+    };
+}
+
+key_as_borrowed!(TextKey, key => key.0.text());
+key_as_borrowed!(MessageKey, key => MessageLookup(key.0.original()));
+key_as_borrowed!(ToolSetKey, key => ToolSetLookup(key.0.specs()));
 
 pub(super) struct TextKey(pub(super) Arc<Part>);
 
@@ -22,36 +47,8 @@ impl Borrow<str> for TextKey {
     }
 }
 
-impl Hash for TextKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.text().hash(state);
-    }
-}
-
-impl PartialEq for TextKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.text() == other.0.text()
-    }
-}
-
-impl Eq for TextKey {}
-
 pub(super) struct MessageKey(pub(super) Arc<PromptMessage>);
 pub(super) struct MessageLookup<'a>(pub(super) &'a Message);
-
-impl Hash for MessageKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        MessageLookup(self.0.original()).hash(state);
-    }
-}
-
-impl PartialEq for MessageKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.original() == other.0.original()
-    }
-}
-
-impl Eq for MessageKey {}
 
 impl Equivalent<MessageKey> for MessageLookup<'_> {
     fn equivalent(&self, key: &MessageKey) -> bool {
@@ -65,24 +62,12 @@ impl Hash for MessageLookup<'_> {
         (message.role, &message.id, &message.tool_call_id).hash(state);
         match &message.content {
             Content::Text(text) => text.hash(state),
-            Content::Parts(parts) => parts.iter().for_each(|part| part_hash_key(part).hash(state)),
+            // Parts that differ elsewhere only are told apart by the comparison.
+            Content::Parts(parts) => parts.iter().for_each(|part| part_data(part).hash(state)),
         }
         for call in &message.tool_calls {
             (&call.id, &call.function.name, &call.function.arguments).hash(state);
         }
-    }
-}
-
-/// Returns the part's main bytes for hashing. Parts that differ elsewhere only are told apart by the comparison.
-fn part_hash_key(part: &ContentPart) -> &str {
-    match part {
-        ContentPart::Text { text } => text,
-        ContentPart::Image { source }
-        | ContentPart::Audio { source }
-        | ContentPart::Video { source }
-        | ContentPart::Document { source } => match source {
-            MediaSource::Data { value, .. } | MediaSource::Url { value, .. } => value,
-        },
     }
 }
 
@@ -143,20 +128,6 @@ impl PartIdentity {
 
 pub(super) struct ToolSetKey(pub(super) Arc<ToolSet>);
 pub(super) struct ToolSetLookup<'a>(pub(super) &'a [Arc<ToolSpec>]);
-
-impl Hash for ToolSetKey {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        ToolSetLookup(self.0.specs()).hash(state);
-    }
-}
-
-impl PartialEq for ToolSetKey {
-    fn eq(&self, other: &Self) -> bool {
-        all_ptr_eq(self.0.specs().iter(), other.0.specs().iter())
-    }
-}
-
-impl Eq for ToolSetKey {}
 
 impl Hash for ToolSetLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
