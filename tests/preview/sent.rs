@@ -91,6 +91,10 @@ async fn what_is_shown_is_what_is_sent() {
     let vendor = Vendor::start().await;
     let openai = json!({"provider": "openai", "model": "m", "baseUrl": vendor.base_url(), "apiKey": KEY});
     let ollama = json!({"provider": "ollama", "model": "m", "baseUrl": vendor.ollama_url(), "apiKey": KEY});
+    let responses = json!({
+        "provider": "openai-responses", "model": "m", "baseUrl": vendor.base_url(), "apiKey": KEY,
+        "enableThinking": true
+    });
     let runtime = json!({
         "agentServerUrl": vendor.ollama_url(), "agentServerProvider": "openai", "agentServerModel": "m",
         "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": KEY, "agentServerEnableThinking": true
@@ -103,6 +107,7 @@ async fn what_is_shown_is_what_is_sent() {
     let backends = [
         ("EmbeddedAI", openai, false),
         ("EmbeddedAI", ollama, false),
+        ("EmbeddedAI", responses, false),
         ("AgentServer", runtime, true),
         ("WorkflowConnector", workflow, true),
     ];

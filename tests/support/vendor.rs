@@ -14,6 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use super::responses_vendor;
+
 pub mod n8n;
 pub mod ollama;
 
@@ -207,6 +209,7 @@ async fn serve(
         let default = match request.path() {
             WEBHOOK_PATH => n8n::answer,
             path if path.starts_with("/api/") => ollama::answer,
+            path if path.ends_with("/responses") => responses_vendor::answer,
             _ => answer,
         };
         let steps = {

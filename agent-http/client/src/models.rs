@@ -7,6 +7,8 @@ mod harness;
 mod limits;
 pub mod ollama;
 pub mod openai;
+pub mod responses;
+mod spec;
 mod vendor_error;
 
 use std::sync::Arc;
@@ -20,9 +22,11 @@ use url::Url;
 
 pub(crate) use self::limits::window_key;
 pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
+pub use self::spec::ModelSpec;
 
 use self::ollama::Ollama;
 use self::openai::OpenAi;
+use self::responses::{Account, Responses, ResponsesProtocol};
 use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 use crate::secret::{BoundSecret, is_within};
 
@@ -73,6 +77,14 @@ pub struct HostedSettings<'a> {
     pub token_limits: TokenLimits,
 }
 
+impl HostedSettings<'_> {
+    /// Returns the model `name` with the settings' reasoning level, and with their limits in place of `limits`.
+    fn spec(&self, name: &str, limits: ModelLimits) -> ModelSpec {
+        let effort = self.reasoning_effort.and_then(non_blank);
+        ModelSpec::new(name).with_limits(limits.with_role(self.token_limits)).with_reasoning_effort(effort)
+    }
+}
+
 impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
     fn from(settings: &'a EmbeddedAi) -> Self {
         Self {
@@ -92,6 +104,23 @@ impl HostedVendor {
     /// # Errors
     /// `InvalidRequest` for an invalid base URL; `NotConfigured` for a missing key, naming the setting.
     pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, AgentError> {
+        let HostedTarget { base, trust, key, model } = self.target(&settings)?;
+        OpenAi::new(self.outbound.clone(), &base, trust, key, model)
+    }
+
+    /// Returns the model that `settings` select, called through the vendor's Responses API. The limit on the answer is
+    /// sent only if the settings contain one.
+    ///
+    /// # Errors
+    /// As [`model`](Self::model).
+    pub fn responses_model(&self, settings: HostedSettings<'_>) -> Result<Responses, AgentError> {
+        let HostedTarget { base, trust, key, model } = self.target(&settings)?;
+        let protocol = ResponsesProtocol::new(RESPONSES_PROVIDER, Account::ApiKey, model, base.as_str())
+            .with_output_limit(settings.token_limits.max_output_tokens.is_some());
+        Responses::new(self.outbound.clone(), &base, trust, key, protocol)
+    }
+
+    fn target(&self, settings: &HostedSettings<'_>) -> Result<HostedTarget, AgentError> {
         let base = match settings.base_url.and_then(non_blank) {
             Some(text) => parse_supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
@@ -102,17 +131,19 @@ impl HostedVendor {
         if key.is_none() && own && self.needs_key {
             return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
         }
-        let model = settings.model.and_then(non_blank);
-        let model = OpenAi::new(
-            self.outbound.clone(),
-            &base,
-            if own { UrlTrust::Operator } else { UrlTrust::Supplied },
-            key.cloned(),
-            model.unwrap_or(&self.default_model),
-        )?;
-        let model = model.with_limits(self.limits.with_role(settings.token_limits));
-        Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
+        let name = settings.model.and_then(non_blank).unwrap_or(&self.default_model);
+        let model = settings.spec(name, self.limits.clone());
+        let trust = if own { UrlTrust::Operator } else { UrlTrust::Supplied };
+        Ok(HostedTarget { base, trust, key: key.cloned(), model })
     }
+}
+
+/// Server, key and model that settings select.
+struct HostedTarget {
+    base: Url,
+    trust: UrlTrust,
+    key: Option<Secret>,
+    model: ModelSpec,
 }
 
 impl OllamaServer {
@@ -130,17 +161,15 @@ impl OllamaServer {
         };
         let own = self.base_url.as_ref().is_some_and(|own| is_within(own, &base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
-        let model = Ollama::new(
+        let model = model.ok_or_else(|| missing("OLLAMA_MODEL"))?;
+        let limits = ModelLimits { context_window: Some(self.num_ctx), ..self.limits.clone() };
+        Ollama::new(
             self.outbound.clone(),
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
-            model.ok_or_else(|| missing("OLLAMA_MODEL"))?,
-            self.num_ctx,
-        )?;
-        let limits = ModelLimits { context_window: Some(self.num_ctx), ..self.limits.clone() };
-        let model = model.with_limits(limits.with_role(settings.token_limits));
-        Ok(model.with_reasoning_effort(settings.reasoning_effort.and_then(non_blank)))
+            settings.spec(model, limits),
+        )
     }
 }
 
@@ -157,7 +186,9 @@ pub struct EmbeddedModels {
 }
 
 /// Provider names that an `EmbeddedAI` container accepts, for error messages.
-const PROVIDERS: &str = "auto, local, openai, ollama";
+const PROVIDERS: &str = "auto, local, openai, openai-responses, ollama";
+/// Provider name of the hosted vendor's Responses API.
+const RESPONSES_PROVIDER: &str = "openai-responses";
 
 impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
@@ -169,6 +200,7 @@ impl ModelSource for EmbeddedModels {
             }
             "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
             "openai" => self.hosted(settings),
+            RESPONSES_PROVIDER => Ok(Arc::new(self.hosted.responses_model(settings.into())?)),
             "ollama" => self.ollama(settings),
             other => Err(AgentError::new(
                 AgentErrorKind::UnknownProvider,

@@ -47,6 +47,7 @@ pub use address::{AddressError, AllowList, AllowListError};
 pub use failure::{retry_after, status_failure, was_sent};
 pub use network::{Network, SystemNetwork};
 pub use request::{OutboundBody, OutboundRequest};
+pub(crate) use response::media_type;
 pub use response::{BodyStream, OutboundResponse};
 pub(crate) use target::LazyTarget;
 pub use target::Target;

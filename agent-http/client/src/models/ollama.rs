@@ -29,7 +29,8 @@ use url::Url;
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
 use self::stream::{ChatStream, PromptEstimate};
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
-use super::limits::{ModelLimits, ResolvedLimits, window_key};
+use super::limits::ResolvedLimits;
+use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
@@ -40,16 +41,13 @@ const PROVIDER: &str = "ollama";
 pub struct Ollama {
     endpoint: LazyTarget,
     key: Option<Secret>,
-    model: String,
-    reasoning_effort: Option<String>,
-    limits: ModelLimits,
-    window_key: String,
+    model: ModelSpec,
 }
 
 impl Ollama {
-    /// Creates an adapter for `model` on the server with the base URL `base`, such as `http://127.0.0.1:11434`, with a
-    /// context window of `num_ctx` tokens for prompt and answer together. The key is for servers behind an
-    /// authenticating proxy.
+    /// Creates an adapter for `model` on the server with the base URL `base`, such as `http://127.0.0.1:11434`. Each call
+    /// requests the context window of the model's limits; its reasoning level is sent as `think`. The key is for servers
+    /// behind an authenticating proxy.
     ///
     /// # Errors
     /// `InvalidRequest` for a URL that cannot have path segments.
@@ -58,33 +56,15 @@ impl Ollama {
         base: &Url,
         trust: UrlTrust,
         key: Option<Secret>,
-        model: impl Into<String>,
-        num_ctx: usize,
+        model: impl Into<ModelSpec>,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
-        let model = model.into();
-        let window_key = window_key(base.as_str(), &model);
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        let limits = ModelLimits { context_window: Some(num_ctx), ..ModelLimits::default() };
-        Ok(Self { endpoint, key, model, reasoning_effort: None, limits, window_key })
-    }
-
-    /// Sets the level of the model's reasoning, such as `low`, sent as `think` in place of the request's switch.
-    pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
-        Self { reasoning_effort: effort.map(str::to_owned), ..self }
-    }
-
-    /// Sets the limits on the model's tokens, among them the window that each call requests.
-    pub fn with_limits(self, limits: ModelLimits) -> Self {
-        Self { limits, ..self }
-    }
-
-    fn limits(&self) -> ResolvedLimits {
-        self.limits.resolve(&self.model, &self.window_key)
+        Ok(Self { endpoint, key, model: model.into().at(base.as_str()) })
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let num_ctx = self.limits().context_window;
+        let num_ctx = self.model.limits().context_window;
         let expected = PromptEstimate { tokens: payload.prompt_tokens(), num_ctx };
         let (key, body) = (self.key.as_ref(), payload.into_bytes());
         let request = self.endpoint.target()?.post_json(key, "application/x-ndjson", body)?;
@@ -109,15 +89,7 @@ impl Ollama {
 #[async_trait]
 impl Model for Ollama {
     fn info(&self) -> ModelInfo {
-        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
-        ModelInfo {
-            provider: PROVIDER.into(),
-            model: self.model.clone(),
-            context_window,
-            max_output_tokens,
-            supports_media: true,
-            supports_tools: true,
-        }
+        self.model.info(PROVIDER)
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -126,10 +98,10 @@ impl Model for Ollama {
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let tools = request.tool_choice.offered(&request.tools);
-        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
+        let ResolvedLimits { context_window, max_output_tokens } = self.model.limits();
         let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
-        body.raw(r#"{"model":"#).json(&self.model).raw(r#","stream":true"#);
-        match (&self.reasoning_effort, request.thinking) {
+        body.raw(r#"{"model":"#).json(&self.model.name).raw(r#","stream":true"#);
+        match (&self.model.reasoning_effort, request.thinking) {
             (Some(effort), _) => {
                 body.raw(r#","think":"#).json(effort);
             }
@@ -148,12 +120,7 @@ impl Model for Ollama {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let estimated = payload.prompt_tokens();
-        let started = self.send(payload).await;
-        if let Err(failure) = &started {
-            self.limits.learn(&self.model, &self.window_key, failure, estimated);
-        }
-        started
+        self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
 }
 

@@ -16,7 +16,7 @@ use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
-use super::limits::{ModelLimits, ResolvedLimits, window_key};
+use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
@@ -28,14 +28,12 @@ const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
 pub struct OpenAi {
     endpoint: LazyTarget,
     key: Option<Secret>,
-    model: String,
-    reasoning_effort: Option<String>,
-    limits: ModelLimits,
-    window_key: String,
+    model: ModelSpec,
 }
 
 impl OpenAi {
-    /// Creates an adapter for `model` on the server with the base URL `base`, such as `https://api.openai.com/v1`.
+    /// Creates an adapter for `model` on the server with the base URL `base`, such as `https://api.openai.com/v1`. The
+    /// model's reasoning level is sent as `reasoning_effort`.
     ///
     /// # Errors
     /// `InvalidRequest` for a URL that cannot have path segments.
@@ -44,28 +42,11 @@ impl OpenAi {
         base: &Url,
         trust: UrlTrust,
         key: Option<Secret>,
-        model: impl Into<String>,
+        model: impl Into<ModelSpec>,
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
-        let model = model.into();
-        let window_key = window_key(base.as_str(), &model);
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        let limits = ModelLimits::default();
-        Ok(Self { endpoint, key, model, reasoning_effort: None, limits, window_key })
-    }
-
-    /// Sets the level of the model's reasoning, sent as `reasoning_effort` whatever a request's switch says.
-    pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
-        Self { reasoning_effort: effort.map(str::to_owned), ..self }
-    }
-
-    /// Sets the limits on the model's tokens.
-    pub fn with_limits(self, limits: ModelLimits) -> Self {
-        Self { limits, ..self }
-    }
-
-    fn limits(&self) -> ResolvedLimits {
-        self.limits.resolve(&self.model, &self.window_key)
+        Ok(Self { endpoint, key, model: model.into().at(base.as_str()) })
     }
 
     /// Returns the name of the field that limits the answer.
@@ -101,15 +82,7 @@ impl OpenAi {
 #[async_trait]
 impl Model for OpenAi {
     fn info(&self) -> ModelInfo {
-        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
-        ModelInfo {
-            provider: "openai".into(),
-            model: self.model.clone(),
-            context_window,
-            max_output_tokens,
-            supports_media: true,
-            supports_tools: true,
-        }
+        self.model.info("openai")
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
@@ -118,11 +91,11 @@ impl Model for OpenAi {
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
-        body.raw(r#"{"model":"#).json(&self.model);
+        body.raw(r#"{"model":"#).json(&self.model.name);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
-        body.raw(",").json(&self.output_limit_field()).raw(":").json(&self.limits().max_output_tokens);
-        let effort = self.reasoning_effort.as_deref();
-        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model, request.thinking?)) {
+        body.raw(",").json(&self.output_limit_field()).raw(":").json(&self.model.limits().max_output_tokens);
+        let effort = self.model.reasoning_effort.as_deref();
+        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model.name, request.thinking?)) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }
         push_tools(request, &mut body);
@@ -136,12 +109,7 @@ impl Model for OpenAi {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let estimated = payload.prompt_tokens();
-        let started = self.send(payload).await;
-        if let Err(failure) = &started {
-            self.limits.learn(&self.model, &self.window_key, failure, estimated);
-        }
-        started
+        self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
 }
 

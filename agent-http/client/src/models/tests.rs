@@ -206,12 +206,13 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let other = Some("https://other.example.com/v1");
     let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
+    let responses = Ok("openai-responses");
     let none = Err(NotConfigured);
     // Provider, base URL, key; outcomes with the operator's key, with Ollama and no key, with an in-process model only,
     // and with nothing configured.
     type Outcome = Result<&'static str, AgentErrorKind>;
     type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 4]);
-    let cases: [Case<'_>; 16] = [
+    let cases: [Case<'_>; 20] = [
         (None, None, None, [hosted, ollama, local, none]),
         (Some(""), None, None, [hosted, ollama, local, none]),
         (Some(" auto "), None, None, [hosted, ollama, local, none]),
@@ -224,6 +225,10 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
         (Some("openai"), None, Some("sk-role"), [hosted; 4]),
         (Some("openai"), other, None, [hosted; 4]),
         (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
+        (Some("openai-responses"), None, None, [responses, none, none, none]),
+        (Some("openai-responses"), None, Some("sk-role"), [responses; 4]),
+        (Some("openai-responses"), other, None, [responses; 4]),
+        (Some("openai-responses"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
         (Some("ollama"), None, None, [ollama, ollama, none, none]),
         (Some("ollama"), other, Some("sk-role"), [ollama; 4]),
         (Some("ollama"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
@@ -263,6 +268,6 @@ fn an_unknown_provider_is_told_the_choices() {
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(
         failure.message(),
-        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, local, openai, ollama"
+        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, local, openai, openai-responses, ollama"
     );
 }

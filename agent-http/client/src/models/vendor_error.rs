@@ -9,7 +9,7 @@ use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::outbound::{OutboundResponse, status_failure};
+use crate::outbound::{BodyStream, OutboundResponse, status_failure};
 
 /// Limits of an error response: size and read time.
 const MAX_ERROR_BODY_BYTES: usize = 16 << 10;
@@ -35,14 +35,23 @@ const WINDOW_MARKERS: [&str; 3] =
 const PROMPT_MARKERS: [&str; 4] =
     ["messages resulted in ", "however, you requested ", "request (", "prompt is too long: "];
 
+/// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
+const LOADING_PHRASE: &str = "loading model";
+/// Delay before a retry if such a server names none.
+const LOADING_DELAY: Duration = Duration::from_secs(5);
+
 /// The parts of a reported error that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct VendorError {
     /// Type and code, if they are plain words or small numbers.
     kind: Option<String>,
     code: Option<String>,
+    /// Path of the rejected parameter, if it has the form of one.
+    param: Option<String>,
     /// Sizes, if the error rejects a prompt beyond the context window.
     overflow: Option<ContextSize>,
+    /// True if the server has not loaded its model yet.
+    is_loading: bool,
 }
 
 impl VendorError {
@@ -58,7 +67,8 @@ impl VendorError {
         Self::from_value(&serde_json::from_str(error.get()).unwrap_or_default())
     }
 
-    fn from_value(error: &Value) -> Self {
+    /// Parses the object or the text of an error.
+    pub(super) fn from_value(error: &Value) -> Self {
         let (kind, code) = (plain_word(error.get("type")), plain_word(error.get("code")));
         let text = error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or_default();
         let text = text.to_ascii_lowercase();
@@ -72,13 +82,25 @@ impl VendorError {
             window: size("n_ctx", &WINDOW_MARKERS).filter(|size| *size > 0),
             prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
         });
-        Self { kind, code, overflow }
+        let is_loading = text.contains(LOADING_PHRASE);
+        Self { kind, code, param: parameter_path(error.get("param")), overflow, is_loading }
     }
 
     /// Describes the error for the log.
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
-        format!("type {}, code {}", word(&self.kind), word(&self.code))
+        let param = self.param.as_ref().map(|param| format!(", param {param}"));
+        format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
+    }
+
+    /// Returns type and code, as far as they are plain words.
+    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
+        [&self.kind, &self.code].into_iter().flatten().map(String::as_str)
+    }
+
+    /// Returns the sizes if the error rejects a prompt beyond the context window.
+    pub(super) fn overflow(&self) -> Option<ContextSize> {
+        self.overflow
     }
 
     /// Adds what the error says to `failure`, which has been made without it.
@@ -86,27 +108,45 @@ impl VendorError {
         let cause = self.describe();
         match self.overflow {
             Some(size) if failure.kind() == AgentErrorKind::Failed => {
-                let message = "the conversation exceeds the context window of the model";
-                AgentError::new(AgentErrorKind::ContextExceeded, message)
-                    .with_context_size(size)
-                    .with_source(format!("{cause}: {}", failure.message()))
+                context_exceeded(size).with_source(format!("{cause}: {}", failure.message()))
+            }
+            _ if self.is_loading && failure.kind() == AgentErrorKind::Failed => {
+                let message = "the model's server is still loading the model; try again in a moment";
+                let delay = failure.retry_after().unwrap_or(LOADING_DELAY);
+                AgentError::new(AgentErrorKind::Failed, message).with_retry_after(delay).with_source(cause)
             }
             _ => failure.with_source(cause),
         }
     }
 }
 
-/// Maps an unsuccessful response to a failure. Returns the body too, if it could be read.
+/// Maps an unsuccessful response to a failure. Returns the body too; empty if it could not be read.
 pub(super) async fn refused(response: OutboundResponse) -> (AgentError, bytes::Bytes) {
     let failure = status_failure(response.status, &response.headers);
-    match response.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await {
-        Ok(body) => (VendorError::from_body(&body).into_failure(failure), body),
-        Err(_) => (failure, bytes::Bytes::new()),
-    }
+    let body = read_body(response.into_stream()).await;
+    (VendorError::from_body(&body).into_failure(failure), body)
+}
+
+/// Reads the body of an unsuccessful response; empty if it is too long, or does not arrive in time.
+pub(super) async fn read_body(body: BodyStream) -> bytes::Bytes {
+    body.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await.unwrap_or_default()
+}
+
+/// The error of a prompt beyond the context window.
+pub(super) fn context_exceeded(size: ContextSize) -> AgentError {
+    let message = "the conversation exceeds the context window of the model";
+    AgentError::new(AgentErrorKind::ContextExceeded, message).with_context_size(size)
+}
+
+/// Returns the path of a parameter, such as `input[3].content`.
+fn parameter_path(value: Option<&Value>) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.[]".contains(&byte);
+    let path = value?.as_str()?;
+    (path.len() <= MAX_WORD_BYTES && !path.is_empty() && path.bytes().all(is_plain)).then(|| path.to_owned())
 }
 
 /// Returns a type or code if it is a plain lower-case word or a small number.
-fn plain_word(value: Option<&Value>) -> Option<String> {
+pub(super) fn plain_word(value: Option<&Value>) -> Option<String> {
     let is_plain = |text: &str| {
         !text.is_empty()
             && text.len() <= MAX_WORD_BYTES
@@ -143,6 +183,8 @@ mod tests {
             (r#"{"type":"sk-1234567890","code":12345678}"#, "type -, code -"),
             (r#"{"type":null,"code":"invalid_api_key"}"#, "type -, code invalid_api_key"),
             (r#"{"type":["x"],"code":{"x":1}}"#, "type -, code -"),
+            (r#"{"code":"x","param":"tools[0].parameters"}"#, "type -, code x, param tools[0].parameters"),
+            (r#"{"code":"x","param":"my secret: sk-1"}"#, "type -, code x"),
             (r#""sk-1234567890""#, "type -, code -"),
         ];
         for (error, expected) in cases {
@@ -186,6 +228,21 @@ mod tests {
         {
             assert_eq!(VendorError::from_body(body.as_bytes()).overflow, None, "{body}");
         }
+    }
+
+    #[test]
+    fn a_server_that_loads_its_model_is_named() {
+        let body = br#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
+        let failure = |kind| AgentError::new(kind, "the server failed");
+        let of = |error: AgentError| VendorError::from_body(body).into_failure(error);
+        let told = of(failure(AgentErrorKind::Failed));
+        assert_eq!((told.kind(), told.retry_after()), (AgentErrorKind::Failed, Some(LOADING_DELAY)));
+        assert!(told.message().contains("still loading"), "{told}");
+        let asked = Duration::from_secs(30);
+        let told = of(failure(AgentErrorKind::Failed).with_retry_after(asked));
+        assert_eq!(told.retry_after(), Some(asked));
+        let told = of(failure(AgentErrorKind::RateLimited));
+        assert_eq!((told.kind(), told.message()), (AgentErrorKind::RateLimited, "the server failed"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -35,9 +35,30 @@ impl OutboundResponse {
     }
 
     /// Returns the media type of `Content-Type` in lower case and without parameters; empty if there is none.
-    pub(crate) fn media_type(&self) -> String {
-        let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    pub fn media_type(&self) -> String {
+        media_type(&self.headers)
+    }
+
+    /// Returns true if the body is compressed, although no request allows it. It is not decompressed.
+    pub fn is_encoded(&self) -> bool {
+        let codings = self.headers.get_all(CONTENT_ENCODING);
+        codings.iter().any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    }
+
+    /// Returns true if the response is a page for a browser, such as the challenge of a proxy that protects the server
+    /// from robots: HTML, or a response with the header `cf-mitigated`.
+    pub fn is_page(&self) -> bool {
+        let media_type = self.media_type();
+        matches!(media_type.as_str(), "text/html" | "application/xhtml+xml")
+            || self.headers.contains_key("cf-mitigated")
+    }
+
+    /// Returns the server's id of the request (`x-request-id`) for the log, if it consists of at most 128 letters, digits,
+    /// hyphens and underscores.
+    pub fn request_id(&self) -> Option<&str> {
+        let id = self.headers.get("x-request-id")?.to_str().ok()?;
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        ((1..=128).contains(&id.len()) && id.bytes().all(allowed)).then_some(id)
     }
 
     /// Returns the body as a stream.
@@ -151,6 +172,12 @@ impl Drop for BodyStream {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Returns the media type of `Content-Type` in lower case and without parameters; empty if there is none.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 fn too_large(max_bytes: usize) -> AgentError {

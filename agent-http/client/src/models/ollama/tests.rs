@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
+use crate::models::ModelLimits;
 use crate::models::harness::{answer_of, answer_to, request, tool};
 
 const NDJSON: &str = "application/x-ndjson";
@@ -23,8 +24,13 @@ fn model(server: &LoopbackServer) -> Ollama {
 
 fn model_of(server: &LoopbackServer, num_ctx: usize) -> Ollama {
     let key = Some(Secret::new("sk-1"));
-    Ollama::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, key, "m-1", num_ctx)
-        .expect("a model")
+    let model = spec("m-1", num_ctx);
+    Ollama::new(outbound_client("127.0.0.1"), &server.url, UrlTrust::Supplied, key, model).expect("a model")
+}
+
+fn spec(name: &str, num_ctx: usize) -> ModelSpec {
+    let limits = ModelLimits { context_window: Some(num_ctx), ..ModelLimits::default() };
+    ModelSpec::new(name).with_limits(limits)
 }
 
 /// Checks the events of a stream for several chunk sizes, which also split multi-byte characters.
@@ -388,7 +394,7 @@ async fn the_adapter_conforms() {
 fn prepared(request: &ModelRequest) -> Result<Payload, AgentError> {
     let base = Url::parse("http://127.0.0.1:11434/").expect("an address");
     let key = Some(Secret::new("sk-1"));
-    Ollama::new(outbound_client(""), &base, UrlTrust::Operator, key, "m-1", 4096)
+    Ollama::new(outbound_client(""), &base, UrlTrust::Operator, key, spec("m-1", 4096))
         .expect("a model")
         .prepare(request)
 }
@@ -408,9 +414,8 @@ fn check_body(request: &ModelRequest, expected: Expect) {
 #[test]
 fn a_level_of_reasoning_takes_the_place_of_the_switch() {
     let base = Url::parse("http://127.0.0.1:11434").expect("an address");
-    let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1", 4096)
-        .expect("a model")
-        .with_reasoning_effort(Some("low"));
+    let model = spec("m-1", 4096).with_reasoning_effort(Some("low"));
+    let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, model).expect("a model");
     let payload = model.prepare(&ModelRequest { thinking: Some(false), ..request() }).expect("prepared");
     let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
     assert_eq!(body["think"], "low");
@@ -524,7 +529,7 @@ fn the_endpoint_is_below_the_base_address_and_the_window_is_the_budget() {
     ];
     for (base, expected) in cases {
         let base = Url::parse(base).expect("an address");
-        let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, "m-1", 2048);
+        let model = Ollama::new(outbound_client(""), &base, UrlTrust::Operator, None, spec("m-1", 2048));
         match (model, expected) {
             (Ok(model), Some(expected)) => {
                 assert_eq!(model.endpoint.url.as_str(), expected);

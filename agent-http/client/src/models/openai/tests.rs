@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
+use crate::models::ModelLimits;
 use crate::models::harness::{answer_of, request, tool};
 
 const SSE: &str = "text/event-stream";
@@ -518,17 +519,19 @@ fn the_limit_on_the_answer_has_the_name_that_the_server_knows() {
         ("http://127.0.0.1:8080/v1", "m-1", json!({"max_tokens": 16_384})),
     ] {
         let base = Url::parse(base).expect("an address");
-        let model =
-            OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model).expect("a model");
+        let with_limits = |limits| {
+            let model = ModelSpec::new(model).with_limits(limits);
+            OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model).expect("a model")
+        };
         let limit_of = |model: &OpenAi| {
             let payload = model.prepare(&request()).expect("prepared");
             let body: serde_json::Map<String, Value> =
                 serde_json::from_slice(payload.bytes()).expect("the body is JSON");
             Value::Object(body.into_iter().filter(|(name, _)| name.starts_with("max_")).collect())
         };
-        assert_eq!(limit_of(&model), expected);
+        assert_eq!(limit_of(&with_limits(ModelLimits::default())), expected);
         let limits = ModelLimits { max_output_tokens: 7, ..ModelLimits::default() };
-        let limited = limit_of(&model.with_limits(limits));
+        let limited = limit_of(&with_limits(limits));
         assert_eq!(limited.as_object().expect("an object").values().collect::<Vec<_>>(), [&json!(7)]);
     }
 }
@@ -540,7 +543,11 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let answer = chunked_response("400 Bad Request", JSON, OVERFLOW.as_bytes(), 64, true);
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let limits = ModelLimits::default();
-    let (one, same) = (model(&server).with_limits(limits.clone()), model(&server).with_limits(limits));
+    let of_limits = |limits| {
+        let spec = ModelSpec::new("m-1").with_limits(limits).at(server.url.as_str());
+        OpenAi { model: spec, ..model(&server) }
+    };
+    let (one, same) = (of_limits(limits.clone()), of_limits(limits));
     assert_eq!(one.info().context_window, 128_000);
     let payload = one.prepare(&request()).expect("prepared");
     let failure = one.start(payload).await.err().expect("refused");
@@ -551,7 +558,7 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     for model in [&one, &same] {
         assert!(model.info().context_window <= 4_096, "{:?}", model.info());
     }
-    let another = OpenAi { window_key: window_key("http://other.example/", "m-1"), ..one };
+    let another = OpenAi { model: one.model.clone().at("http://other.example/"), ..one };
     assert_eq!(another.info().context_window, 128_000);
 }
 
@@ -590,9 +597,9 @@ fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
         ("m-1", None, Some("high"), Some("high")),
         ("m-1", Some(false), Some("none"), Some("none")),
     ] {
-        let model = OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model)
-            .expect("a model")
-            .with_reasoning_effort(level);
+        let model = ModelSpec::new(model).with_reasoning_effort(level);
+        let model =
+            OpenAi::new(outbound_client(""), &base, UrlTrust::Operator, None, model).expect("a model");
         let payload = model.prepare(&ModelRequest { thinking, ..request() }).expect("prepared");
         let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
         assert_eq!(body.get("reasoning_effort").and_then(Value::as_str), expected, "{thinking:?} {level:?}");

@@ -1,0 +1,225 @@
+//! Adapter for servers that speak OpenAI's Responses API, streaming and without storage on the server.
+//!
+//! [`ResponsesProtocol`] builds the requests and reads the answers; [`Responses`] sends them with an API key. A backend
+//! with another transport, such as one that wraps the body, uses the protocol alone: it appends the body with
+//! [`push_body`](ResponsesProtocol::push_body), sends it, and passes the response to
+//! [`decode`](ResponsesProtocol::decode).
+//!
+//! The server keeps nothing between the rounds of a run. So its reasoning, in encrypted form, and items of types that
+//! the adapter does not know are [`ProviderItem`](agent_core::message::ProviderItem)s, which the next request repeats in
+//! their place.
+
+mod answer;
+mod items;
+mod names;
+mod refusal;
+mod request;
+mod stream;
+mod wire;
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use agent_core::error::AgentError;
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::{Payload, PayloadBuilder};
+use agent_core::secret::Secret;
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use url::Url;
+
+use self::answer::AnswerReader;
+use self::names::wire_tool_name;
+pub use self::refusal::{Account, sign_in_required};
+use self::refusal::{Refusal, turned_away};
+use self::stream::ResponsesStream;
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
+use super::spec::ModelSpec;
+use super::vendor_error;
+use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
+
+/// Builder of requests and reader of answers for one model, without a transport.
+#[derive(Clone)]
+pub struct ResponsesProtocol {
+    provider: &'static str,
+    account: Account,
+    model: Arc<ModelSpec>,
+    instructions: Option<String>,
+    default_instructions: Option<String>,
+    prompt_cache_key: Option<String>,
+    sends_output_limit: bool,
+}
+
+impl ResponsesProtocol {
+    /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
+    /// learnt. Usage names `provider`; `account` decides how a refusal is told.
+    pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
+        Self {
+            provider,
+            account,
+            model: Arc::new(model.into().at(address)),
+            instructions: None,
+            default_instructions: None,
+            prompt_cache_key: None,
+            sends_output_limit: false,
+        }
+    }
+
+    /// Sets a text that is sent as `instructions`. The system prompt becomes the first developer message.
+    pub fn with_instructions(self, instructions: Option<&str>) -> Self {
+        Self { instructions: instructions.map(str::to_owned), ..self }
+    }
+
+    /// Sets a text that is sent as `instructions` if there is no system prompt. Without it, the field is left out.
+    pub fn with_default_instructions(self, instructions: impl Into<String>) -> Self {
+        Self { default_instructions: Some(instructions.into()), ..self }
+    }
+
+    /// Sets the key by which the vendor finds the cached prefix of a conversation. It is hidden in previews.
+    pub fn with_prompt_cache_key(self, key: impl Into<String>) -> Self {
+        Self { prompt_cache_key: Some(key.into()), ..self }
+    }
+
+    /// Sets whether requests limit the answer, by `max_output_tokens`, which subscriptions reject. Off by default.
+    pub fn with_output_limit(self, sends_output_limit: bool) -> Self {
+        Self { sends_output_limit, ..self }
+    }
+
+    /// Describes the model.
+    pub fn info(&self) -> ModelInfo {
+        self.model.info(self.provider)
+    }
+
+    /// Appends the body of a request, with the data that [`AnswerContext::of`] takes from the finished payload. Pure.
+    ///
+    /// # Errors
+    /// `UnsupportedContent` for content other than text and images.
+    pub fn push_body(&self, request: &ModelRequest, body: &mut PayloadBuilder) -> Result<(), AgentError> {
+        request::push_body(self, request, body)?;
+        // A prompt that was assembled elsewhere has not counted the tools.
+        let counted = request.prompt.tokens().tools;
+        let tools = if counted == 0 { &request.tools[..] } else { &[] };
+        body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+        let names = request.tools.iter().map(|tool| (wire_tool_name(&tool.name), &tool.name));
+        let aliases = names.filter(|(alias, name)| alias != *name);
+        body.attach(AnswerContext {
+            aliases: aliases.map(|(alias, name)| (alias.into_owned(), name.clone())).collect(),
+            hides_reasoning: request.thinking == Some(false),
+            prompt_tokens: None,
+        });
+        Ok(())
+    }
+
+    /// Reads the response to a request: maps an unsuccessful one to an error, and any other to the events of the answer.
+    /// Learns the model's context window from either.
+    ///
+    /// # Errors
+    /// Those that the response reports in its head or, if it is not a stream, in its body.
+    pub async fn decode(
+        &self,
+        response: OutboundResponse,
+        context: AnswerContext,
+    ) -> Result<ModelStream, AgentError> {
+        self.model.learning(context.prompt_tokens, self.read(response, context.clone())).await
+    }
+
+    async fn read(
+        &self,
+        response: OutboundResponse,
+        context: AnswerContext,
+    ) -> Result<ModelStream, AgentError> {
+        if !response.status.is_success() {
+            let OutboundResponse { status, headers, body } = response;
+            let body = vendor_error::read_body(body).await;
+            let refusal = Refusal::from_response(status, headers, &body);
+            return Err(refusal.into_failure(self.account, SystemTime::now()));
+        }
+        let prompt_tokens = context.prompt_tokens;
+        let mut answer = AnswerReader::new(self.provider, self.account, context);
+        match response.media_type().as_str() {
+            // Some servers report an error with status 200, and some do not stream although a stream was requested.
+            "application/json" => {
+                let body = response.read_limited(MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT).await?;
+                answer.take_whole(&body)?;
+                Ok(futures_util::stream::iter(answer.ready.into_iter().map(Ok)).boxed())
+            }
+            "text/html" => Err(turned_away()),
+            // Compatible servers send streams with various media types.
+            _ => {
+                let body = response.into_stream();
+                Ok(ResponsesStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
+            }
+        }
+    }
+}
+
+/// Data of a request by which its answer is read.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerContext {
+    /// Names of the tools that were sent under an alias, by their alias.
+    aliases: Vec<(String, String)>,
+    /// True if the request switches reasoning off, so that what comes of it is not told.
+    hides_reasoning: bool,
+    /// Tokens of the prompt by the platform's count.
+    prompt_tokens: Option<usize>,
+}
+
+impl AnswerContext {
+    /// Returns the data of a payload with a body of [`ResponsesProtocol::push_body`].
+    pub fn of(payload: &Payload) -> Self {
+        let context = payload.attachment::<Self>().cloned().unwrap_or_default();
+        Self { prompt_tokens: payload.prompt_tokens(), ..context }
+    }
+
+    /// Returns the name of the tool that was sent under `name`.
+    fn tool_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.iter().find(|(alias, _)| alias == name).map_or(name, |(_, name)| name)
+    }
+}
+
+/// A model on a Responses server, called with an API key.
+pub struct Responses {
+    endpoint: LazyTarget,
+    key: Option<Secret>,
+    protocol: ResponsesProtocol,
+}
+
+impl Responses {
+    /// Creates an adapter for the server with the base URL `base`, such as `https://api.openai.com/v1`.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for a URL that cannot have path segments.
+    pub fn new(
+        outbound: OutboundClient,
+        base: &Url,
+        trust: UrlTrust,
+        key: Option<Secret>,
+        protocol: ResponsesProtocol,
+    ) -> Result<Self, AgentError> {
+        let endpoint = crate::outbound::join_path(base, &["responses"])?;
+        Ok(Self { endpoint: LazyTarget::new(outbound, endpoint, trust), key, protocol })
+    }
+}
+
+#[async_trait]
+impl Model for Responses {
+    fn info(&self) -> ModelInfo {
+        self.protocol.info()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
+        self.protocol.push_body(request, &mut body)?;
+        Ok(body.finish())
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let context = AnswerContext::of(&payload);
+        let (key, body) = (self.key.as_ref(), payload.into_bytes());
+        let request = self.endpoint.target()?.post_json(key, "text/event-stream", body)?;
+        self.protocol.decode(request.send().await?, context).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

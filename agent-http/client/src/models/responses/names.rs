@@ -1,0 +1,50 @@
+//! Identifiers of calls and names of tools that the Responses API accepts.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+/// Limit of the API on the length of an identifier or name, in bytes.
+const MAX_NAME_BYTES: usize = 64;
+/// Bytes of a hash in the identifier that replaces a call's own, and in the alias of a tool.
+const CALL_HASH_BYTES: usize = 8;
+const TOOL_HASH_BYTES: usize = 6;
+
+/// Returns the identifier of a call as it is sent: its own, or one made from its hash if the API would reject it.
+pub(super) fn wire_call_id(id: &str) -> Cow<'_, str> {
+    plain_or_hashed(id, "c_", CALL_HASH_BYTES)
+}
+
+/// Returns the name of a tool as it is sent: its own, or an alias made from its hash if the API would reject it.
+pub(super) fn wire_tool_name(name: &str) -> Cow<'_, str> {
+    plain_or_hashed(name, "t_", TOOL_HASH_BYTES)
+}
+
+fn plain_or_hashed<'a>(name: &'a str, prefix: &str, hash_bytes: usize) -> Cow<'a, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
+        return name.into();
+    }
+    let digest = Sha256::digest(name);
+    digest[..hash_bytes].iter().fold(prefix.to_owned(), |text, byte| format!("{text}{byte:02x}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_api_rejects_are_replaced() {
+        for name in ["a", "read_Todos-1", &"x".repeat(64)] {
+            assert_eq!((&*wire_call_id(name), &*wire_tool_name(name)), (name, name));
+        }
+        for name in ["", "a.b", "a b", "ä", "a\n", &"x".repeat(65)] {
+            let (call, tool) = (wire_call_id(name), wire_tool_name(name));
+            assert!(call.starts_with("c_") && call.len() == 18, "{call}");
+            assert!(tool.starts_with("t_") && tool.len() == 14, "{tool}");
+            assert_eq!((&wire_call_id(&call), &wire_tool_name(&tool)), (&call, &tool));
+        }
+        assert_eq!(wire_tool_name("a.b"), "t_2e7336dc8eba", "the alias is part of the cached prefix");
+        assert_ne!(wire_call_id("a.b"), wire_call_id("a.c"));
+    }
+}

@@ -1,0 +1,161 @@
+//! Request bodies of the Responses API. The order of their members is fixed, for the vendor's prompt cache.
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::Message;
+use agent_core::model::ModelRequest;
+use agent_core::payload::{PayloadBuilder, PromptSection};
+use agent_core::tool::{ToolChoice, ToolSpec};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::ResponsesProtocol;
+use super::items::{is_supported, push_items};
+use super::names::wire_tool_name;
+
+/// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
+const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gpt-5-chat"];
+
+/// Appends the body of a request.
+///
+/// # Errors
+/// `UnsupportedContent` for content that has no form in the API.
+pub(super) fn push_body(
+    protocol: &ResponsesProtocol,
+    request: &ModelRequest,
+    body: &mut PayloadBuilder,
+) -> Result<(), AgentError> {
+    if !request.prompt.messages().iter().all(|message| is_supported(message.original())) {
+        let message = "the model supports images only, not the other content that was sent";
+        return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+    }
+    body.raw(r#"{"model":"#).json(&protocol.model.name);
+    push_instructions(protocol, request, body);
+    push_tools(request, body);
+    push_reasoning(protocol, request, body);
+    body.raw(r#","store":false,"stream":true"#);
+    if protocol.sends_output_limit {
+        body.raw(r#","max_output_tokens":"#).json(&protocol.model.limits().max_output_tokens);
+    }
+    if let Some(key) = &protocol.prompt_cache_key {
+        body.raw(r#","prompt_cache_key":"#).secret(key);
+    }
+    push_input(protocol, request, body);
+    body.raw("}");
+    Ok(())
+}
+
+fn push_instructions(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
+    if let Some(text) = &protocol.instructions {
+        body.raw(r#","instructions":"#).json(text);
+    } else if !request.prompt.system_is_empty() {
+        body.section(PromptSection::System).raw(r#","instructions":"#);
+        request.prompt.push_system_json(body.buffer());
+    } else if let Some(text) = &protocol.default_instructions {
+        body.raw(r#","instructions":"#).json(text);
+    }
+}
+
+/// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt.
+fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+    if request.tools.is_empty() {
+        return;
+    }
+    body.section(PromptSection::Tools);
+    for (i, tool) in request.tools.iter().enumerate() {
+        let ToolSpec { name, description, input_schema, .. } = &**tool;
+        let name = wire_tool_name(name);
+        // Without `strict`, the API would read the schema by the rules of its strict mode.
+        let tool = FunctionTool {
+            kind: "function",
+            name: &name,
+            description,
+            parameters: input_schema,
+            strict: false,
+        };
+        body.raw(if i == 0 { r#","tools":["# } else { "," }).json(&tool);
+    }
+    let choice = match &request.tool_choice {
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => {
+            json!({"type": "function", "name": wire_tool_name(name)})
+        }
+        // A tool that is not offered cannot be called.
+        ToolChoice::None | ToolChoice::Tool(_) => json!("none"),
+        _ => json!("auto"),
+    };
+    body.raw(r#"],"tool_choice":"#).json(&choice).raw(r#","parallel_tool_calls":true"#);
+}
+
+/// Appends the request for reasoning and for its encrypted form. Switched on, the level is `medium`; switched off, it is
+/// the lowest one that every model has, without a summary.
+fn push_reasoning(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
+    let level = protocol.model.reasoning_effort.as_deref();
+    if level.is_none() && request.thinking != Some(true) && !reasons(&protocol.model.name) {
+        return;
+    }
+    let switch = request.thinking.map(|thinking| if thinking { "medium" } else { "low" });
+    let summary = (request.thinking != Some(false)).then_some("auto");
+    body.raw(r#","reasoning":"#).json(&Reasoning { effort: level.or(switch), summary });
+    body.raw(r#","include":["reasoning.encrypted_content"]"#);
+}
+
+fn reasons(model: &str) -> bool {
+    // Servers in front of several vendors prefix the vendor's name.
+    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    !MODELS_WITHOUT_REASONING.iter().any(|beginning| name.starts_with(beginning))
+}
+
+fn push_input(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
+    body.raw(r#","input":["#);
+    let start = body.buffer().len();
+    if protocol.instructions.is_some() && !request.prompt.system_is_empty() {
+        body.section(PromptSection::System);
+        body.raw(r#"{"type":"message","role":"developer","content":[{"type":"input_text","text":"#);
+        request.prompt.push_system_json(body.buffer());
+        body.raw("}]}");
+    }
+    let separate = |body: &mut PayloadBuilder| {
+        if body.buffer().len() > start {
+            body.raw(",");
+        }
+    };
+    for message in request.prompt.messages() {
+        separate(body);
+        body.buffer().extend_from_slice(&message.derived(MessageItems::encode).0);
+    }
+    for message in &request.appended_messages {
+        separate(body);
+        push_items(message, body.buffer());
+    }
+    body.raw("]");
+}
+
+/// Items of a message of the prompt, encoded once.
+struct MessageItems(Box<[u8]>);
+
+impl MessageItems {
+    fn encode(message: &Message) -> Self {
+        let mut json = Vec::new();
+        push_items(message, &mut json);
+        Self(json.into())
+    }
+}
+
+#[derive(Serialize)]
+struct FunctionTool<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    name: &'a str,
+    description: &'a str,
+    parameters: &'a RawValue,
+    strict: bool,
+}
+
+#[derive(Serialize)]
+struct Reasoning<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    summary: Option<&'static str>,
+}

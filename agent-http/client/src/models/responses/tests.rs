@@ -1,0 +1,900 @@
+//! Tests of the adapter against a scripted loopback server.
+
+use agent_core::conformance::{self, ModelSubject, Scenario};
+use agent_core::error::AgentErrorKind;
+use agent_core::message::{Content, ContentPart, MediaSource, Message, ProviderItem, Role, ToolCall};
+use agent_core::model::ModelEvent;
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use agent_core::tool::ToolChoice;
+use expect_test::{Expect, expect};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
+use crate::models::ModelLimits;
+use crate::models::harness::{answer_of, answer_to, request, tool};
+
+const SSE: &str = "text/event-stream";
+const JSON: &str = "application/json; charset=utf-8";
+
+fn protocol(model: impl Into<ModelSpec>) -> ResponsesProtocol {
+    ResponsesProtocol::new("test", Account::ApiKey, model, "https://example.com/v1")
+}
+
+fn model(server: &LoopbackServer) -> Responses {
+    let key = Some(Secret::new("sk-1"));
+    let outbound = outbound_client("127.0.0.1");
+    Responses::new(outbound, &server.url, UrlTrust::Supplied, key, protocol("m-1")).expect("a model")
+}
+
+/// SSE events with the given data.
+fn sse(data: &[Value]) -> String {
+    data.iter().map(|data| format!("data: {data}\n\n")).collect()
+}
+
+/// Checks the events of a body for several chunk sizes, which also split multi-byte characters.
+async fn check(kind: &str, body: &str, expected: &[&str]) {
+    for size in [usize::MAX, 7, 1] {
+        let answer = chunked_response("200 OK", kind, body.as_bytes(), size.min(body.len().max(1)), true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        assert_eq!(answer_of(&model(&server)).await, expected, "in chunks of {size}: {body}");
+    }
+}
+
+/// Checks the events of a stream.
+async fn check_stream(data: &[Value], expected: &[&str]) {
+    check(SSE, &sse(data), expected).await;
+}
+
+fn created() -> Value {
+    json!({"type": "response.created", "response": {"id": "r", "status": "in_progress", "error": null, "output": []}})
+}
+
+fn added(index: usize, item: Value) -> Value {
+    json!({"type": "response.output_item.added", "output_index": index, "item": item})
+}
+
+fn done(index: usize, item: Value) -> Value {
+    json!({"type": "response.output_item.done", "output_index": index, "item": item})
+}
+
+fn text(delta: &str) -> Value {
+    json!({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": delta})
+}
+
+fn message(id: &str, text: &str) -> Value {
+    json!({"id": id, "type": "message", "role": "assistant", "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": []}]})
+}
+
+fn call(number: usize, arguments: &str) -> Value {
+    json!({"id": format!("fc_{number}"), "type": "function_call", "status": "in_progress", "name": "x",
+        "call_id": format!("call_{number}"), "arguments": arguments})
+}
+
+fn arguments(number: usize, delta: &str) -> Value {
+    json!({"type": "response.function_call_arguments.delta", "item_id": format!("fc_{number}"),
+        "output_index": number, "delta": delta})
+}
+
+fn reasoning(id: &str) -> Value {
+    json!({"id": id, "type": "reasoning", "summary": [], "encrypted_content": format!("sealed-{id}")})
+}
+
+fn completed() -> Value {
+    json!({"type": "response.completed", "response": {"id": "r", "status": "completed", "error": null, "output": []}})
+}
+
+fn incomplete(reason: Value) -> Value {
+    json!({"type": "response.incomplete", "response": {"status": "incomplete", "incomplete_details": reason}})
+}
+
+#[tokio::test]
+async fn every_row_of_texts_becomes_its_event() {
+    let summary = |delta: &str| json!({"type": "response.reasoning_summary_text.delta", "delta": delta});
+    let part = |index: i32| json!({"type": "response.reasoning_summary_part.added", "summary_index": index});
+    let kind = |kind: &str| json!({"type": kind, "delta": 7, "item": [], "response": "?"});
+    check_stream(
+        &[
+            created(),
+            kind("response.in_progress"),
+            kind("response.queued"),
+            kind("response.metadata"),
+            kind("codex.rate_limits"),
+            json!({}),
+            text("Größe – 🙂"),
+            text(""),
+            text(" \"b\"\n"),
+            completed(),
+        ],
+        &["text Größe – 🙂", "text  \"b\"\n", "finish Stop"],
+    )
+    .await;
+    check_stream(
+        &[
+            part(0),
+            summary("Hm"),
+            part(1),
+            summary("m"),
+            json!({"type": "response.reasoning_text.delta", "delta": "!"}),
+            text("a"),
+            json!({"type": "response.done", "response": {"status": "completed"}}),
+        ],
+        &["reasoning Hm", "reasoning \n\n", "reasoning m", "reasoning !", "text a", "finish Stop"],
+    )
+    .await;
+    let refusal = json!({"type": "response.refusal.delta", "item_id": "msg_1", "delta": "No."});
+    check_stream(&[refusal, completed()], &["text No.", "finish ContentFilter"]).await;
+    // A message of which no delta came, and one of which all came.
+    let content = json!([{"type": "refusal", "refusal": "No."}]);
+    let refused = json!({"id": "msg_2", "type": "message", "content": content});
+    check_stream(
+        &[
+            added(0, message("msg_1", "")),
+            text("a"),
+            done(0, message("msg_1", "a")),
+            done(1, refused),
+            completed(),
+        ],
+        &["text a", "text No.", "finish ContentFilter"],
+    )
+    .await;
+    let unannounced = json!({"type": "response.output_text.delta", "delta": "a"});
+    let unnamed =
+        json!({"type": "response.output_item.done", "item": {"type": "message", "content": [{"text": "a"}]}});
+    check_stream(&[unannounced, unnamed, completed()], &["text a", "finish Stop"]).await;
+}
+
+#[tokio::test]
+async fn framing_does_not_matter() {
+    let plain = sse(&[text("a"), completed()]);
+    let expected = &["text a", "finish Stop"];
+    for body in [
+        format!("\u{feff}: hi\r\n\r\nevent: x\r\n{}", plain.replace('\n', "\r\n")),
+        plain.replace('\n', "\r"),
+        format!("data: [DONE]\n\n{plain}data: [DONE]\n\n"),
+        format!("{plain}{}data: sorry\n\n", sse(&[text("never"), incomplete(json!({}))])),
+        plain.replace("data: ", "event: error\nid: 7\nretry: 1\ndata: "),
+    ] {
+        check(SSE, &body, expected).await;
+    }
+    for kind in ["text/plain", "application/octet-stream", ""] {
+        check(kind, &plain, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn every_end_is_told_from_being_cut_off() {
+    let usage = json!({"input_tokens": 9, "input_tokens_details": {"cached_tokens": 8}, "output_tokens": 5,
+        "output_tokens_details": {"reasoning_tokens": 2}});
+    let with_usage = |kind: &str, details: Value| {
+        json!({"type": kind,
+        "response": {"model": "m-1-2026", "usage": usage, "incomplete_details": details}})
+    };
+    let reason = |reason: &str| json!({"reason": reason});
+    let cases: Vec<(Vec<Value>, &[&str])> = vec![
+        (
+            vec![text("a"), with_usage("response.completed", Value::Null)],
+            &["text a", "usage m-1-2026 9 5 8 2", "finish Stop"],
+        ),
+        (
+            vec![text("a"), with_usage("response.incomplete", reason("max_output_tokens"))],
+            &["text a", "usage m-1-2026 9 5 8 2", "finish Length"],
+        ),
+        (vec![text("a"), incomplete(reason("content_filter"))], &["text a", "finish ContentFilter"]),
+        (vec![text("a"), incomplete(reason("new"))], &["text a", "fails Failed"]),
+        (vec![text("a"), incomplete(Value::Null)], &["text a", "fails Failed"]),
+        (
+            vec![text("a"), json!({"type": "response.done", "response": {"status": "failed"}})],
+            &["text a", "fails Failed"],
+        ),
+        (vec![text("a"), json!({"type": "response.completed"})], &["text a", "finish Stop"]),
+        (vec![completed()], &["finish Stop"]),
+        (vec![text("a")], &["text a", "fails Truncated"]),
+        (vec![text("a"), json!("[DONE]")], &["text a", "fails Failed"]),
+        (vec![], &["fails Truncated"]),
+    ];
+    for (data, expected) in cases {
+        check_stream(&data, expected).await;
+    }
+    let odd = json!({"type": "response.completed", "response": {"usage": {"input_tokens": -1, "output_tokens": 9_223_372_036_854_775_808_u64}}});
+    check_stream(&[text("a"), odd], &["text a", "finish Stop"]).await;
+    check(SSE, &(sse(&[text("a")]) + "data: [DONE]\n\n"), &["text a", "fails Truncated"]).await;
+    check(SSE, sse(&[text("a"), completed()]).trim_end(), &["text a", "fails Truncated"]).await;
+}
+
+#[tokio::test]
+async fn calls_are_put_together_however_they_arrive() {
+    let all = |number| {
+        json!({"type": "response.function_call_arguments.done", "item_id": format!("fc_{number}"),
+        "arguments": "{\"n\":1}"})
+    };
+    let whole: &[&str] = &["call 0 call_0 x", "args 0 {\"n\":1}", "finish ToolCalls"];
+    let cut: &[&str] = &["call 0 call_0 x", "args 0 {\"n\"", "args 0 :1}", "finish ToolCalls"];
+    let full = |number| call(number, "{\"n\":1}");
+    let without = |item: Value, members: &[&str]| {
+        let mut item = item;
+        for member in members {
+            item.as_object_mut().expect("an object").remove(*member);
+        }
+        item
+    };
+    let cases: Vec<(Vec<Value>, &[&str])> = vec![
+        (
+            vec![
+                added(0, call(0, "")),
+                arguments(0, "{\"n\""),
+                arguments(0, ":1}"),
+                all(0),
+                done(0, full(0)),
+            ],
+            cut,
+        ),
+        (vec![added(0, call(0, "")), arguments(0, "{\"n\""), arguments(0, ":1}"), done(0, call(0, ""))], cut),
+        // What the deltas lack: a part, all, and the announcement.
+        (vec![added(0, call(0, "")), arguments(0, "{\"n\""), done(0, full(0))], cut),
+        (vec![added(0, call(0, "")), all(0), done(0, full(0))], whole),
+        (vec![added(0, full(0)), done(0, full(0))], whole),
+        (vec![done(0, full(0))], whole),
+        (vec![done(0, full(0)), done(0, full(0))], whole),
+        (vec![added(0, call(0, "")), all(0)], whole),
+        // A name that comes last, identifiers that change, and events without an identifier or an index.
+        (vec![added(0, without(call(0, ""), &["name"])), arguments(0, "{\"n\""), done(0, full(0))], cut),
+        (
+            vec![
+                added(0, call(0, "")),
+                json!({"type": "response.function_call_arguments.delta", "item_id": "other", "output_index": 0, "delta": "{\"n\""}),
+                done(
+                    0,
+                    json!({"id": "third", "type": "function_call", "name": "x", "arguments": "{\"n\":1}"}),
+                ),
+            ],
+            cut,
+        ),
+        (
+            vec![
+                added(0, call(0, "")),
+                json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{\"n\":1}"}),
+                done(0, without(full(0), &["id"])),
+            ],
+            whole,
+        ),
+        (
+            vec![
+                json!({"type": "response.output_item.added", "item": without(call(0, ""), &["id"])}),
+                json!({"type": "response.function_call_arguments.delta", "delta": "{\"n\":1}"}),
+                json!({"type": "response.output_item.done", "item": without(full(0), &["id"])}),
+            ],
+            whole,
+        ),
+        // Arguments that are an object, and no call identifier.
+        (
+            vec![done(
+                0,
+                json!({"type": "function_call", "call_id": "call_0", "name": "x", "arguments": {"n": 1}}),
+            )],
+            whole,
+        ),
+        (
+            vec![done(0, without(full(0), &["call_id"]))],
+            &["call 0 new x", "args 0 {\"n\":1}", "finish ToolCalls"],
+        ),
+        (
+            vec![done(0, without(full(0), &["name"]))],
+            &["call 0 call_0 ", "args 0 {\"n\":1}", "finish ToolCalls"],
+        ),
+        // Two items with one index.
+        (
+            vec![
+                added(0, call(0, "")),
+                added(0, call(1, "")),
+                arguments(1, "[1]"),
+                arguments(0, "[0]"),
+                done(0, call(1, "[1]")),
+                done(0, call(0, "[0]")),
+            ],
+            &["call 0 call_0 x", "call 1 call_1 x", "args 1 [1]", "args 0 [0]", "finish ToolCalls"],
+        ),
+    ];
+    for (data, expected) in cases {
+        let data: Vec<Value> = [created()].into_iter().chain(data).chain([completed()]).collect();
+        check_stream(&data, expected).await;
+    }
+}
+
+#[tokio::test]
+async fn calls_that_contradict_themselves_fail_and_incomplete_ones_are_not_made() {
+    let begun = || added(0, call(0, ""));
+    let cases: Vec<(Vec<Value>, &str)> = vec![
+        (vec![begun(), arguments(0, "[0]"), done(0, call(0, "[1]"))], "fails Failed"),
+        (vec![begun(), arguments(0, "[0]"), done(0, call(0, "[")), completed()], "fails Failed"),
+        (vec![begun(), done(0, call(0, "[0]")), arguments(0, "1")], "fails Failed"),
+        (vec![begun(), arguments(7, "[0]")], "fails Failed"),
+        (
+            vec![begun(), json!({"type": "response.function_call_arguments.delta", "item_id": "fc_0"})],
+            "fails Failed",
+        ),
+        (vec![begun(), arguments(0, "[0]"), completed()], "fails Truncated"),
+        (vec![added(0, json!({"type": "function_call"})), completed()], "fails Truncated"),
+        (
+            vec![begun(), arguments(0, "["), incomplete(json!({"reason": "max_output_tokens"}))],
+            "finish Length",
+        ),
+    ];
+    for (data, expected) in cases {
+        let body = sse(&data);
+        let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let events = answer_of(&model(&server)).await;
+        assert_eq!(events.last().map(String::as_str), Some(expected), "{body}: {events:?}");
+        assert_eq!(events.iter().filter(|event| event.starts_with("f")).count(), 1, "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn interleaved_calls_are_told_apart_up_to_the_limit() {
+    for (calls, expected) in [(32, "finish ToolCalls"), (33, "fails ToolLoopLimit")] {
+        let mut data: Vec<Value> = (0..calls).map(|number| added(number, call(number, ""))).collect();
+        for piece in ["{\"n\":", "1", "}"] {
+            data.extend((0..calls).rev().map(|number| arguments(number, piece)));
+        }
+        data.extend((0..calls).map(|number| done(number, call(number, "{\"n\":1}"))));
+        data.push(completed());
+        let answer = chunked_response("200 OK", SSE, sse(&data).as_bytes(), 1000, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let events = answer_of(&model(&server)).await;
+        assert_eq!(events.last().map(String::as_str), Some(expected));
+        if calls == 32 {
+            assert_eq!(events.len(), 4 * calls + 1);
+            for number in 0..calls {
+                let own = format!("args {number} ");
+                let arguments = events.iter().filter_map(|event| event.strip_prefix(&own));
+                assert_eq!(arguments.collect::<String>(), "{\"n\":1}");
+            }
+        }
+    }
+}
+
+/// Returns the events of a stream, as they are.
+async fn events_of(data: &[Value]) -> Vec<Result<ModelEvent, AgentError>> {
+    let answer = chunked_response("200 OK", SSE, sse(data).as_bytes(), 1000, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let model = model(&server);
+    let payload = model.prepare(&request()).expect("prepared");
+    model.start(payload).await.expect("started").collect().await
+}
+
+#[tokio::test]
+async fn the_providers_items_are_kept_with_their_place() {
+    let search =
+        json!({"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"q": "x"}});
+    let odd = json!({"type": "My Secret", "x": 1.0});
+    let events = events_of(&[
+        added(0, reasoning("a")),
+        done(0, reasoning("a")),
+        added(1, message("msg_1", "")),
+        text("ab"),
+        done(1, message("msg_1", "ab")),
+        added(2, reasoning("b")),
+        added(3, call(3, "")),
+        // The third item is done after the fourth has begun.
+        done(2, reasoning("b")),
+        done(3, call(3, "{}")),
+        done(4, search),
+        done(5, odd),
+        completed(),
+    ])
+    .await;
+    let events: Vec<ModelEvent> = events.into_iter().map(|event| event.expect("an event")).collect();
+    let items: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event {
+            ModelEvent::ProviderItem(ProviderItem { json, text_before, calls_before }) => {
+                Some((json.get(), *text_before, *calls_before))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        items,
+        [
+            (r#"{"type":"reasoning","summary":[],"encrypted_content":"sealed-a"}"#, 0, 0),
+            (r#"{"type":"reasoning","summary":[],"encrypted_content":"sealed-b"}"#, 2, 0),
+            (r#"{"type":"web_search_call","action":{"q":"x"}}"#, 2, 1),
+            (r#"{"type":"My Secret","x":1.0}"#, 2, 1),
+        ]
+    );
+    let notices: Vec<Value> = events
+        .iter()
+        .filter_map(|event| match event {
+            ModelEvent::Notice(notice) => serde_json::to_value(notice).ok(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        notices,
+        [
+            json!({"kind": "unknownItem", "itemType": "web_search_call"}),
+            json!({"kind": "unknownItem", "itemType": ""}),
+        ]
+    );
+    let cut = events_of(&[done(0, reasoning("a")), text("a")]).await;
+    assert!(!cut.iter().any(|event| matches!(event, Ok(ModelEvent::ProviderItem(_)))), "{cut:?}");
+}
+
+#[tokio::test]
+async fn what_is_kept_is_bounded() {
+    let long = |bytes: usize| "x".repeat(bytes);
+    let item = |number: usize| {
+        done(
+            number,
+            json!({"type": "reasoning", "id": number.to_string(), "encrypted_content": long(1 << 20)}),
+        )
+    };
+    let items: Vec<Value> = (0..5).map(item).collect();
+    let messages = |count: usize| (0..count).map(|number| done(number, json!({"type": "message"}))).collect();
+    let cases: Vec<(Vec<Value>, &str)> = vec![
+        (items, "fails OutputTooLarge"),
+        (messages(1024), "finish Stop"),
+        (messages(1025), "fails OutputTooLarge"),
+        (vec![done(0, call(0, &long(256 << 10)))], "finish ToolCalls"),
+        (vec![done(0, call(0, &long((256 << 10) + 1)))], "fails Failed"),
+        (vec![text(&long((4 << 20) - 200))], "finish Stop"),
+        (vec![text(&long(5 << 20))], "fails Failed"),
+    ];
+    for (data, expected) in cases {
+        let data: Vec<Value> = data.into_iter().chain([completed()]).collect();
+        let answer = chunked_response("200 OK", SSE, sse(&data).as_bytes(), 64 << 10, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let events = answer_of(&model(&server)).await;
+        assert_eq!(events.last().map(String::as_str), Some(expected));
+    }
+    let answer = chunked_response("200 OK", JSON, " ".repeat(5 << 20).as_bytes(), 1 << 20, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    assert_eq!(answer_of(&model(&server)).await, ["refused OutputTooLarge"]);
+}
+
+#[tokio::test]
+async fn errors_inside_an_answer_are_its_end() {
+    let error = json!({"type": "error", "error": {"code": "server_error", "message": "sk-1"}});
+    let failed = json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "rate_limit_exceeded"}}});
+    let cases: Vec<(Vec<Value>, &[&str])> = vec![
+        (vec![error.clone()], &["fails Failed"]),
+        (vec![text("a"), error, text("b"), completed()], &["text a", "fails Failed"]),
+        (vec![text("a"), failed], &["text a", "fails RateLimited"]),
+        (vec![json!({"error": {"message": "overloaded"}})], &["fails Failed"]),
+        (vec![text("a"), json!("sorry")], &["text a", "fails Failed"]),
+        (vec![text("a"), json!([1, 2])], &["text a", "fails Failed"]),
+        (vec![text("a"), json!({"type": 7})], &["text a", "fails Failed"]),
+        (vec![json!({"type": "response.output_text.delta"})], &["fails Failed"]),
+        (vec![json!({"type": "response.output_text.delta", "delta": {}})], &["fails Failed"]),
+        (vec![json!({"type": "response.output_item.added"})], &["fails Failed"]),
+        (vec![json!({"type": "response.output_item.done", "item": 7})], &["fails Failed"]),
+        (vec![json!({"type": "response.output_item.done", "item": []})], &["fails Failed"]),
+        (vec![json!({"type": "response.completed", "response": "?"})], &["fails Failed"]),
+    ];
+    for (data, expected) in cases {
+        check_stream(&data, expected).await;
+    }
+    for broken in [
+        "{\"type\":\"response.comp",
+        r#"{"type":"a","type":"b"}"#,
+        r#"{"type":"response.output_text.delta","delta":"\ud83d"}"#,
+    ] {
+        check(SSE, &format!("{}data: {broken}\n\n", sse(&[text("a")])), &["text a", "fails Failed"]).await;
+    }
+    let body = [sse(&[text("a")]).as_bytes(), b"data: {\"type\":\"x\xff\"}\n\n"].concat();
+    let server =
+        LoopbackServer::respond_with(chunked_response("200 OK", SSE, &body, 7, true), AfterResponse::Close)
+            .await;
+    assert_eq!(answer_of(&model(&server)).await, ["text a", "fails Failed"]);
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_an_answer_and_a_reported_error_a_refusal() {
+    let answer = |status: &str, output: Value| {
+        json!({"object": "response", "status": status, "model": "m-1", "error": null, "output": output,
+            "incomplete_details": {"reason": "max_output_tokens"}, "usage": {"input_tokens": 3, "output_tokens": 4}})
+        .to_string()
+    };
+    let output = json!([reasoning("a"), message("msg_1", "Hello"), call(0, "{}")]);
+    let cases: Vec<(String, &[&str])> = vec![
+        (
+            answer("completed", json!([message("msg_1", "Hello")])),
+            &["text Hello", "usage m-1 3 4 - -", "finish Stop"],
+        ),
+        (answer("incomplete", json!([])), &["usage m-1 3 4 - -", "finish Length"]),
+        (answer("failed", json!([])), &["refused Failed"]),
+        (
+            r#"{"error":{"message":"overloaded","code":"rate_limit_exceeded"}}"#.into(),
+            &["refused RateLimited"],
+        ),
+        (r#"{"detail":"Not Found"}"#.into(), &["refused Failed"]),
+        ("{}".into(), &["refused Failed"]),
+        ("[]".into(), &["refused Failed"]),
+        ("sorry".into(), &["refused Failed"]),
+        (String::new(), &["refused Failed"]),
+    ];
+    for (body, expected) in cases {
+        check(JSON, &body, expected).await;
+    }
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", JSON, answer("completed", output).as_bytes(), 64, true),
+        AfterResponse::Close,
+    )
+    .await;
+    let events = answer_of(&model(&server)).await;
+    assert_eq!(events[..3], ["text Hello", "call 0 call_0 x", "args 0 {}"]);
+    assert!(events[3].contains("sealed-a"), "{events:?}");
+    assert_eq!(events[4..], ["usage m-1 3 4 - -", "finish ToolCalls"]);
+    check("text/html; charset=utf-8", "<html>Sorry</html>", &["refused Failed"]).await;
+}
+
+#[tokio::test]
+async fn a_status_that_is_no_success_refuses() {
+    for (status, expected) in [
+        ("400 Bad Request", "Failed"),
+        ("401 Unauthorized", "Failed"),
+        ("403 Forbidden", "Failed"),
+        ("413 Payload Too Large", "InvalidRequest"),
+        ("429 Too Many Requests", "RateLimited"),
+        ("503 Service Unavailable", "Failed"),
+        ("504 Gateway Timeout", "Timeout"),
+    ] {
+        let answer = chunked_response(status, JSON, b"{}", 64, true);
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        assert_eq!(answer_of(&model(&server)).await, [format!("refused {expected}")]);
+    }
+    let answer = chunked_response("401 Unauthorized", JSON, b"{}", 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let protocol = ResponsesProtocol { account: Account::Subscription, ..protocol("m-1") };
+    let model = Responses { protocol, ..model(&server) };
+    assert_eq!(answer_of(&model).await, ["refused SignInRequired"]);
+}
+
+#[tokio::test]
+async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
+    let answer = chunked_response("200 OK", SSE, sse(&[completed()]).as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let model = model(&server);
+    let payload = model.prepare(&request()).expect("prepared");
+    let bytes = payload.bytes().clone();
+    drop(model.start(payload).await.expect("started"));
+    let requests = server.requests();
+    let (head, body) = requests[0].split_once("\r\n\r\n").expect("a request");
+    assert_eq!(body.as_bytes(), bytes);
+    for line in [
+        "POST /v1/responses HTTP/1.1",
+        "authorization: Bearer sk-1",
+        "content-type: application/json",
+        "accept: text/event-stream",
+    ] {
+        assert!(head.lines().any(|found| found == line), "{line}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn the_window_is_learnt_from_a_refusal_and_from_an_answer() {
+    let error = json!({"code": "context_length_exceeded", "message": "sk-1"});
+    let failed = json!({"type": "response.failed", "response": {"error": error}});
+    let refusal = json!({ "error": error }).to_string();
+    for answer in [
+        chunked_response("400 Bad Request", JSON, refusal.as_bytes(), 64, true),
+        chunked_response("200 OK", SSE, sse(&[created(), failed]).as_bytes(), 64, true),
+    ] {
+        let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+        let spec = ModelSpec::new("m-1").with_limits(ModelLimits::default());
+        let model = Responses { protocol: protocol(spec), ..model(&server) };
+        assert_eq!(model.info().context_window, 128_000);
+        let shown = answer_of(&model).await;
+        assert!(shown.iter().any(|event| event.ends_with("ContextExceeded")), "{shown:?}");
+        assert!(model.info().context_window < 1_000, "{:?}", model.info());
+    }
+}
+
+#[tokio::test]
+async fn the_adapter_conforms() {
+    conformance::model(async |scenario| {
+        let whole = sse(&[created(), text("Hello"), completed()]);
+        let begun = sse(&[created(), text("Hel")]);
+        let (answer, then) = match scenario {
+            Scenario::Completes => {
+                (chunked_response("200 OK", SSE, whole.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Hangs => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, false), AfterResponse::Hold)
+            }
+            Scenario::Truncates => {
+                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, true), AfterResponse::Close)
+            }
+            Scenario::Rejects => {
+                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
+            }
+            _ => return None,
+        };
+        // The closure that counts connections keeps the server alive.
+        let server = LoopbackServer::respond_with(answer, then).await;
+        let (model, open) = (Arc::new(model(&server)), server.open());
+        let open = Box::new(move || {
+            let _ = &server;
+            open()
+        });
+        Some(ModelSubject { model, open: Some(open) })
+    })
+    .await;
+}
+
+fn prepared(protocol: &ResponsesProtocol, request: &ModelRequest) -> Result<Payload, AgentError> {
+    let mut body = Payload::builder(0);
+    protocol.push_body(request, &mut body)?;
+    Ok(body.finish())
+}
+
+fn body_of(protocol: &ResponsesProtocol, request: &ModelRequest) -> Value {
+    let payload = prepared(protocol, request).expect("prepared");
+    serde_json::from_slice(payload.bytes()).expect("the body is JSON")
+}
+
+fn check_body(protocol: &ResponsesProtocol, request: &ModelRequest, expected: Expect) {
+    let payload = prepared(protocol, request).expect("prepared");
+    let again = prepared(protocol, request).expect("prepared");
+    assert_eq!(payload.bytes(), again.bytes(), "the bytes are the same with cached items");
+    let _: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    let lines = String::from_utf8_lossy(payload.bytes())
+        .replace("},{", "},\n{")
+        .replace(",\"input\"", ",\n\"input\"");
+    expected.assert_eq(&lines);
+}
+
+fn with_history(system: &str, history: Vec<Message>) -> ModelRequest {
+    let system = Fragment::new("role", "test", Stability::Role, Part::new(system));
+    let history = history.into_iter().map(PromptMessage::new).collect();
+    ModelRequest { prompt: Arc::new(Prompt::new(vec![system], history)), ..request() }
+}
+
+#[test]
+fn bodies_without_tools() {
+    check_body(
+        &protocol("m-1"),
+        &request(),
+        expect![[r#"
+            {"model":"m-1","reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,
+            "input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]}]}"#]],
+    );
+    let empty = Prompt::new(Vec::new(), Vec::new());
+    check_body(
+        &protocol("gpt-4o"),
+        &ModelRequest { prompt: Arc::new(empty), ..request() },
+        expect![[r#"
+            {"model":"gpt-4o","store":false,"stream":true,
+            "input":[]}"#]],
+    );
+}
+
+fn item(json: &str, text_before: usize, calls_before: usize) -> ProviderItem {
+    let json = RawValue::from_string(json.to_owned()).expect("JSON").into();
+    ProviderItem { json, text_before, calls_before }
+}
+
+#[test]
+fn bodies_with_tools_and_what_the_run_has_said_since() {
+    let image = |source| ContentPart::Image { source };
+    let picture = || image(MediaSource::Data { value: "QUJD".into(), mime_type: "image/png".into() });
+    let remote = image(MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None });
+    let caption = || ContentPart::Text { text: "What?".into() };
+    let parts = |role, parts| Message { content: Content::Parts(parts), ..Message::text(role, "") };
+    let history = vec![
+        Message::text(Role::System, "of the history"),
+        Message::text(Role::Developer, "of the page"),
+        parts(Role::User, vec![caption(), picture(), remote]),
+        Message::with_tool_calls("Wait.", vec![ToolCall::new("an id", "a.tool", "")]),
+        Message { tool_call_id: Some("an id".into()), ..parts(Role::Tool, vec![caption(), picture()]) },
+        Message::assistant(""),
+        Message::user("hi"),
+    ];
+    let calls = vec![ToolCall::new("1", "readTodos", "{\"n\":1}"), ToolCall::new("2", "createTodo", "{")];
+    let answer = Message {
+        provider_items: vec![item("{\"r\": 1.0}", 0, 0), item("{\"r\":2}", 5, 1)],
+        ..Message::with_tool_calls("One, two", calls)
+    };
+    let schema = r#"{"type":"object","properties":{"title":{"type":"string"}}}"#;
+    let request = ModelRequest {
+        appended_messages: vec![answer, Message::tool_result("1", "one"), Message::tool_result("2", "")],
+        tools: Arc::new([
+            tool("a.tool", "", "{}"),
+            tool("createTodo", "Adds a \"todo\".", schema),
+            tool("readTodos", "", r#"{"type":"object"}"#),
+        ]),
+        ..with_history("You are \"terse\".\n", history)
+    };
+    let limited = ModelLimits { max_output_tokens: 7, ..ModelLimits::default() };
+    let spec = ModelSpec::new("m-1").with_limits(limited);
+    check_body(
+        &protocol(spec).with_output_limit(true).with_prompt_cache_key("0123"),
+        &request,
+        expect![[r#"
+            {"model":"m-1","instructions":"You are \"terse\".\n","tools":[{"type":"function","name":"t_afe0f0996e87","description":"","parameters":{},"strict":false},
+            {"type":"function","name":"createTodo","description":"Adds a \"todo\".","parameters":{"type":"object","properties":{"title":{"type":"string"}}},"strict":false},
+            {"type":"function","name":"readTodos","description":"","parameters":{"type":"object"},"strict":false}],"tool_choice":"auto","parallel_tool_calls":true,"reasoning":{"summary":"auto"},"include":["reasoning.encrypted_content"],"store":false,"stream":true,"max_output_tokens":7,"prompt_cache_key":"0123",
+            "input":[{"type":"message","role":"developer","content":[{"type":"input_text","text":"of the history"}]},
+            {"type":"message","role":"developer","content":[{"type":"input_text","text":"of the page"}]},
+            {"type":"message","role":"user","content":[{"type":"input_text","text":"What?"},
+            {"type":"input_image","image_url":"data:image/png;base64,QUJD","detail":"auto"},
+            {"type":"input_image","image_url":"https://example.com/a.png","detail":"auto"}]},
+            {"type":"message","role":"assistant","content":[{"type":"output_text","text":"Wait."}]},
+            {"type":"function_call","call_id":"c_5e92a53cfa80609c","name":"t_afe0f0996e87","arguments":"{}"},
+            {"type":"function_call_output","call_id":"c_5e92a53cfa80609c","output":[{"type":"input_text","text":"What?"},
+            {"type":"input_image","image_url":"data:image/png;base64,QUJD","detail":"auto"}]},
+            {"type":"message","role":"assistant","content":[{"type":"output_text","text":""}]},
+            {"type":"message","role":"user","content":[{"type":"input_text","text":"hi"}]},
+            {"r": 1.0},
+            {"type":"message","role":"assistant","content":[{"type":"output_text","text":"One, "}]},
+            {"type":"function_call","call_id":"1","name":"readTodos","arguments":"{\"n\":1}"},
+            {"r":2},
+            {"type":"message","role":"assistant","content":[{"type":"output_text","text":"two"}]},
+            {"type":"function_call","call_id":"2","name":"createTodo","arguments":"{"},
+            {"type":"function_call_output","call_id":"1","output":"one"},
+            {"type":"function_call_output","call_id":"2","output":""}]}"#]],
+    );
+}
+
+#[test]
+fn an_items_place_is_kept_within_what_the_answer_has() {
+    let calls = || vec![ToolCall::new("1", "x", "{}")];
+    for (text, calls, items, expected) in [
+        ("", calls(), vec![item("1", 0, 0), item("2", 9, 9)], vec!["1", "call", "2"]),
+        ("größe", vec![], vec![item("1", 3, 0), item("2", 1, 0)], vec!["gr", "1", "2", "öße"]),
+        ("ab", calls(), vec![item("1", 0, 1), item("2", 1, 0)], vec!["call", "1", "a", "2", "b"]),
+        ("ab", calls(), vec![], vec!["ab", "call"]),
+        ("", vec![], vec![item("1", 0, 0)], vec!["1"]),
+        ("", vec![], vec![], vec![""]),
+    ] {
+        let message = Message { provider_items: items, ..Message::with_tool_calls(text, calls) };
+        let body = body_of(&protocol("m-1"), &with_history("", vec![message]));
+        let shown: Vec<String> = body["input"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .map(|item| match item["type"].as_str() {
+                Some("message") => item["content"][0]["text"].as_str().expect("text").to_owned(),
+                Some(_) => "call".to_owned(),
+                None => item.to_string(),
+            })
+            .collect();
+        assert_eq!(shown, expected);
+    }
+}
+
+#[test]
+fn the_operators_instructions_displace_the_system_prompt() {
+    let with_system = with_history("Be brief.", vec![Message::user("hi")]);
+    let developer = json!({"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be brief."}]});
+    let user = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]});
+    let own = || protocol("m-1").with_instructions(Some("Own.")).with_default_instructions("You are Ada.");
+    let default = || protocol("m-1").with_default_instructions("You are Ada.");
+    for (protocol, request, instructions, input) in [
+        (protocol("m-1"), &with_system, json!("Be brief."), json!([user])),
+        (default(), &with_system, json!("Be brief."), json!([user])),
+        (own(), &with_system, json!("Own."), json!([developer, user])),
+        (protocol("m-1"), &request(), Value::Null, json!([user])),
+        (default(), &request(), json!("You are Ada."), json!([user])),
+        (own(), &request(), json!("Own."), json!([user])),
+    ] {
+        let body = body_of(&protocol, request);
+        assert_eq!((&body["instructions"], &body["input"]), (&instructions, &input));
+    }
+}
+
+#[test]
+fn the_cache_key_is_hidden() {
+    let payload =
+        prepared(&protocol("m-1").with_prompt_cache_key("secret-key"), &request()).expect("prepared");
+    let shown = String::from_utf8(payload.redacted()).expect("UTF-8");
+    assert!(shown.contains(r#""prompt_cache_key":"***""#), "{shown}");
+    let other = prepared(&protocol("m-1").with_prompt_cache_key("other"), &request()).expect("prepared");
+    assert_eq!(payload.sha256(), other.sha256());
+    assert_eq!(body_of(&protocol("m-1"), &request()).get("prompt_cache_key"), None);
+}
+
+#[test]
+fn the_switch_for_reasoning_and_the_level_of_the_agent_are_sent() {
+    let cases = [
+        ("m-1", None, None, json!({"summary": "auto"})),
+        ("m-1", Some(true), None, json!({"effort": "medium", "summary": "auto"})),
+        ("m-1", Some(false), None, json!({"effort": "low"})),
+        ("m-1", None, Some("high"), json!({"effort": "high", "summary": "auto"})),
+        ("m-1", Some(false), Some("minimal"), json!({"effort": "minimal"})),
+        ("openai/GPT-4o", None, None, Value::Null),
+        ("gpt-4.1", Some(false), None, Value::Null),
+        ("gpt-4.1", Some(true), None, json!({"effort": "medium", "summary": "auto"})),
+        ("gpt-5-mini", None, None, json!({"summary": "auto"})),
+    ];
+    for (name, thinking, level, expected) in cases {
+        let spec = ModelSpec::new(name).with_reasoning_effort(level);
+        let body = body_of(&protocol(spec), &ModelRequest { thinking, ..request() });
+        assert_eq!(body["reasoning"], expected, "{name} {thinking:?} {level:?}");
+        let include = if expected.is_null() { Value::Null } else { json!(["reasoning.encrypted_content"]) };
+        assert_eq!(body["include"], include);
+    }
+}
+
+#[test]
+fn the_tool_choice_is_said_where_there_are_tools() {
+    let cases = [
+        (ToolChoice::Auto, json!("auto")),
+        (ToolChoice::None, json!("none")),
+        (ToolChoice::Required, json!("required")),
+        (ToolChoice::Tool("y".into()), json!({"type": "function", "name": "y"})),
+        (ToolChoice::Tool("a.b".into()), json!({"type": "function", "name": "t_2e7336dc8eba"})),
+        (ToolChoice::Tool("z".into()), json!("none")),
+    ];
+    for (tool_choice, expected) in cases {
+        let bare = ModelRequest { tool_choice, ..request() };
+        let body = body_of(&protocol("m-1"), &bare);
+        for member in ["tools", "tool_choice", "parallel_tool_calls"] {
+            assert_eq!(body.get(member), None, "servers refuse a choice without tools");
+        }
+        let tools = Arc::new([tool("a.b", "", "{}"), tool("y", "", "{}")]);
+        let body = body_of(&protocol("m-1"), &ModelRequest { tools, ..bare });
+        assert_eq!((&body["tool_choice"], &body["parallel_tool_calls"]), (&expected, &json!(true)));
+        assert_eq!(body["tools"].as_array().map(Vec::len), Some(2), "the choice does not change the prefix");
+    }
+}
+
+#[tokio::test]
+async fn aliases_of_tools_are_mapped_back_and_reasoning_is_hidden_if_switched_off() {
+    let named = |name: &str| {
+        done(0, json!({"type": "function_call", "call_id": "c", "name": name, "arguments": "{}"}))
+    };
+    let told = json!({"type": "response.reasoning_text.delta", "delta": "Hm"});
+    let body = sse(&[told, named("t_2e7336dc8eba"), named("y"), named("t_000000000000"), completed()]);
+    let answer = chunked_response("200 OK", SSE, body.as_bytes(), 64, true);
+    let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
+    let tools = || Arc::new([tool("a.b", "", "{}"), tool("y", "", "{}")]);
+    let calls =
+        ["call 0 c a.b", "args 0 {}", "call 1 c y", "args 1 {}", "call 2 c t_000000000000", "args 2 {}"];
+    for (thinking, begins) in
+        [(None, &["reasoning Hm"][..]), (Some(true), &["reasoning Hm"]), (Some(false), &[])]
+    {
+        let request = ModelRequest { tools: tools(), thinking, ..request() };
+        let events = answer_to(&model(&server), &request).await;
+        assert_eq!(events, [begins, &calls, &["finish ToolCalls"]].concat(), "{thinking:?}");
+    }
+}
+
+#[test]
+fn content_without_a_form_is_refused() {
+    let source = || MediaSource::Data { value: "QUJD".into(), mime_type: "application/pdf".into() };
+    let message = |role, part| Message { content: Content::Parts(vec![part]), ..Message::text(role, "") };
+    for (message, expected) in [
+        (message(Role::User, ContentPart::Image { source: source() }), Ok(())),
+        (message(Role::Tool, ContentPart::Image { source: source() }), Ok(())),
+        (message(Role::Assistant, ContentPart::Text { text: "a".into() }), Ok(())),
+        (message(Role::Assistant, ContentPart::Image { source: source() }), Err(())),
+        (message(Role::User, ContentPart::Document { source: source() }), Err(())),
+        (message(Role::User, ContentPart::Audio { source: source() }), Err(())),
+        (message(Role::User, ContentPart::Video { source: source() }), Err(())),
+    ] {
+        let prepared = prepared(&protocol("m-1"), &with_history("", vec![message.clone()]));
+        let refused = |failure: AgentError| assert_eq!(failure.kind(), AgentErrorKind::UnsupportedContent);
+        assert_eq!(prepared.map(drop).map_err(refused), expected, "{message:?}");
+    }
+}
+
+#[test]
+fn the_endpoint_is_below_the_base_address() {
+    for (base, expected) in [
+        ("https://example.com/v1", Some("https://example.com/v1/responses")),
+        ("https://example.com/v1/?api-version=1", Some("https://example.com/v1/responses?api-version=1")),
+        ("mailto:ada@example.com", None),
+    ] {
+        let base = Url::parse(base).expect("an address");
+        let model = Responses::new(outbound_client(""), &base, UrlTrust::Operator, None, protocol("m-1"));
+        match (model, expected) {
+            (Ok(model), Some(expected)) => assert_eq!(model.endpoint.url.as_str(), expected),
+            (Err(failure), None) => assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest),
+            (other, _) => panic!("{base}: {:?}", other.map(|model| model.endpoint.url)),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The part of a model that all adapters share: its name, its reasoning level and its limits.
+
+use agent_core::error::AgentError;
+use agent_core::model::ModelInfo;
+
+use super::limits::{ModelLimits, ResolvedLimits, window_key};
+
+/// Name, reasoning level and token limits of a model on a server.
+#[derive(Debug, Clone)]
+pub struct ModelSpec {
+    /// Name of the model at the server.
+    pub(super) name: String,
+    /// Level of the model's reasoning, in the server's terms.
+    pub(super) reasoning_effort: Option<String>,
+    limits: ModelLimits,
+    window_key: String,
+}
+
+impl ModelSpec {
+    /// Creates a specification with the default limits and without a reasoning level.
+    pub fn new(name: impl Into<String>) -> Self {
+        let (limits, window_key) = (ModelLimits::default(), String::new());
+        Self { name: name.into(), reasoning_effort: None, limits, window_key }
+    }
+
+    /// Sets the level of the model's reasoning, such as `low`, sent in place of a request's switch.
+    pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
+        Self { reasoning_effort: effort.map(str::to_owned), ..self }
+    }
+
+    /// Sets the limits on the model's tokens.
+    pub fn with_limits(self, limits: ModelLimits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Sets the server's address, by which the model's context window is learnt.
+    pub(super) fn at(self, address: &str) -> Self {
+        Self { window_key: window_key(address, &self.name), ..self }
+    }
+
+    /// Returns the limits, with the window that has been learnt.
+    pub(super) fn limits(&self) -> ResolvedLimits {
+        self.limits.resolve(&self.name, &self.window_key)
+    }
+
+    /// Describes the model, for adapters that support media and tools.
+    pub(super) fn info(&self, provider: &str) -> ModelInfo {
+        let ResolvedLimits { context_window, max_output_tokens } = self.limits();
+        ModelInfo {
+            provider: provider.to_owned(),
+            model: self.name.clone(),
+            context_window,
+            max_output_tokens,
+            supports_media: true,
+            supports_tools: true,
+        }
+    }
+
+    /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.
+    pub(super) fn learn(&self, failure: &AgentError, estimated: Option<usize>) {
+        self.limits.learn(&self.name, &self.window_key, failure, estimated);
+    }
+
+    /// Awaits the start of a call, and learns from its failure.
+    pub(super) async fn learning<T>(
+        &self,
+        estimated: Option<usize>,
+        start: impl Future<Output = Result<T, AgentError>>,
+    ) -> Result<T, AgentError> {
+        let started = start.await;
+        if let Err(failure) = &started {
+            self.learn(failure, estimated);
+        }
+        started
+    }
+}
+
+impl From<&str> for ModelSpec {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
