@@ -1,9 +1,8 @@
 //! Secrets and keys stay out of logs and responses, and are sent only to the server they are meant for.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::SystemClock;
@@ -13,13 +12,9 @@ use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
 use agentd::config::{AppConfig, Flags};
 use reqwest::Client;
 use serde_json::{Value, json};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::FmtSpan;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::support::client;
+use crate::support::log::LogBuffer;
 use crate::support::server::{self, INTERNAL_SECRET, SESSION_SECRET, Server, session_token};
 use crate::support::vendor::{
     ReceivedRequest, Step, Vendor, answer, chunk, delta, event, json_response, last_chunk, n8n, ollama,
@@ -37,47 +32,6 @@ const BOT_SECRET: &str = "bot-token-canary-0123456789";
 const GUESSED_CREDENTIAL: &str = "guess-canary-0123456789";
 /// Value that upstreams put into their errors and headers.
 const UPSTREAM_CANARY: &str = "upstream-canary-0123456789";
-
-/// An in-memory log of every event in this process.
-#[derive(Clone, Default)]
-struct LogBuffer(Arc<Mutex<Vec<u8>>>);
-
-impl LogBuffer {
-    /// Installs the global subscriber, which is possible once in a process; only one test needs it.
-    fn install() -> Self {
-        let log = Self::default();
-        let filter: Targets = "trace".parse().expect("a filter");
-        let lines = tracing_subscriber::fmt::layer()
-            .with_span_events(FmtSpan::FULL)
-            .with_ansi(false)
-            .with_writer(log.clone());
-        tracing_subscriber::registry().with(lines).with(filter).try_init().expect("nobody else collects");
-        log
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().expect("unpoisoned")).into_owned()
-    }
-}
-
-impl io::Write for LogBuffer {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("unpoisoned").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'w> MakeWriter<'w> for LogBuffer {
-    type Writer = Self;
-
-    fn make_writer(&'w self) -> Self {
-        self.clone()
-    }
-}
 
 fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value {
     let agents = agents.into_iter().map(|(id, content, children)| {

@@ -62,6 +62,14 @@ where
     }
 }
 
+/// Limit on the size of an endpoint's bodies.
+enum BodySizeLimit<S> {
+    /// The lower one of this size in bytes and the service's limit.
+    AtMost(usize),
+    /// A limit from the state, in place of the service's.
+    FromState(fn(&S) -> usize),
+}
+
 /// Endpoint of a service with the state `S`.
 ///
 /// A path is a pattern; see [`Route`].
@@ -71,7 +79,7 @@ pub(crate) struct Endpoint<S> {
     pub(crate) class: CredentialClass,
     describe: DescribeFn,
     handler: Handler<S>,
-    max_body_bytes: usize,
+    body_size: BodySizeLimit<S>,
     answers_head: bool,
     is_open_to_any_origin: bool,
 }
@@ -137,7 +145,7 @@ impl<S: ServiceState> Endpoint<S> {
             class: C::CLASS,
             describe,
             handler,
-            max_body_bytes: usize::MAX,
+            body_size: BodySizeLimit::AtMost(usize::MAX),
             answers_head: true,
             is_open_to_any_origin: false,
         }
@@ -145,7 +153,12 @@ impl<S: ServiceState> Endpoint<S> {
 
     /// Limits the body to `bytes`, if the service's own limit is not lower.
     pub(crate) fn max_body_bytes(self, bytes: usize) -> Self {
-        Self { max_body_bytes: bytes, ..self }
+        Self { body_size: BodySizeLimit::AtMost(bytes), ..self }
+    }
+
+    /// Replaces the service's limit on the body's size by one in bytes from the state, which may be higher.
+    pub(crate) fn own_body_limit(self, limit: fn(&S) -> usize) -> Self {
+        Self { body_size: BodySizeLimit::FromState(limit), ..self }
     }
 
     /// Excludes `HEAD`: for a `GET` whose handler has side effects.
@@ -177,7 +190,11 @@ impl<S: ServiceState> Endpoint<S> {
     ) -> BoxFuture<'static, HandlerResult> {
         let (head, body) = request.into_parts();
         let base = state.base();
-        let limits = BodyLimits { bytes: base.body.bytes.min(self.max_body_bytes), ..base.body.clone() };
+        let bytes = match self.body_size {
+            BodySizeLimit::AtMost(bytes) => base.body.bytes.min(bytes),
+            BodySizeLimit::FromState(limit) => limit(&state),
+        };
+        let limits = BodyLimits { bytes, ..base.body.clone() };
         let body = LimitedBody { body, limits, json_depth: base.json_depth };
         (self.handler)(RequestContext { state, head, params, body })
     }

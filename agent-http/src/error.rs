@@ -8,6 +8,8 @@
 //! The core library knows nothing of HTTP; handlers convert its errors into `HttpError`s with `?`. Handlers return
 //! `Result<Response<ResponseBody>, HttpError>`, and `service::service_fn` makes the response from either.
 
+mod code;
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -18,9 +20,13 @@ use agent_core::error::{AgentError, ContextSize};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
-use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, Method, Response};
 use serde_json::{Map, Value};
+
+pub use code::Code;
 
 use crate::body::{ResponseBody, full};
 use crate::request_id::RequestId;
@@ -36,128 +42,6 @@ const DEFAULT_POLICY_NAME: &str = "default";
 
 /// `Retry-After` for a rate limit that does not specify one.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(5);
-
-macro_rules! codes {
-    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:ident;)*) => {
-        /// Machine-readable error codes of problems. They are part of the wire contract: codes are added, never
-        /// changed.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Code {
-            $($(#[$doc])* $name,)*
-        }
-
-        impl Code {
-            /// All codes, in the order of their statuses.
-            pub const ALL: &[Self] = &[$(Self::$name),*];
-
-            /// Returns the code as it is on the wire.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $word,)*
-                }
-            }
-
-            /// Returns the HTTP status of a response with this code.
-            #[must_use]
-            pub const fn status(self) -> StatusCode {
-                match self {
-                    $(Self::$name => StatusCode::$status,)*
-                }
-            }
-        }
-    };
-}
-
-codes! {
-    /// The request, or a field of it, is malformed.
-    InvalidRequest = "INVALID_REQUEST", BAD_REQUEST;
-    /// The request has more than one explicit credential.
-    AmbiguousCredentials = "AMBIGUOUS_CREDENTIALS", BAD_REQUEST;
-    /// The provider name is unknown.
-    UnknownProvider = "UNKNOWN_PROVIDER", BAD_REQUEST;
-    /// The request has no valid credential.
-    Unauthenticated = "UNAUTHENTICATED", UNAUTHORIZED;
-    /// The credential does not permit the request.
-    Forbidden = "FORBIDDEN", FORBIDDEN;
-    /// The address policy blocks an outbound address.
-    OutboundBlocked = "OUTBOUND_BLOCKED", FORBIDDEN;
-    /// The resource does not exist, or belongs to another tenant.
-    NotFound = "NOT_FOUND", NOT_FOUND;
-    /// The path does not support the method.
-    MethodNotAllowed = "METHOD_NOT_ALLOWED", METHOD_NOT_ALLOWED;
-    /// None of the accepted media types is available.
-    NotAcceptable = "NOT_ACCEPTABLE", NOT_ACCEPTABLE;
-    /// The client did not send its body in time.
-    RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT;
-    /// The request conflicts with the current state.
-    Conflict = "CONFLICT", CONFLICT;
-    /// The resource has existed and is gone: the caller may stop requesting it.
-    Gone = "GONE", GONE;
-    /// A precondition of the request, such as `If-Match`, does not hold.
-    PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;
-    /// The body exceeds its limit.
-    PayloadTooLarge = "PAYLOAD_TOO_LARGE", PAYLOAD_TOO_LARGE;
-    /// The body's media type or encoding is not supported.
-    UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE;
-    /// No backend can be selected for the agent.
-    NoConnector = "NO_CONNECTOR", UNPROCESSABLE_ENTITY;
-    /// A tool call was interrupted, its outcome is unknown, and it is not repeated.
-    OutcomeUnknown = "OUTCOME_UNKNOWN", UNPROCESSABLE_ENTITY;
-    /// The model does not support a part of the message.
-    UnsupportedContent = "UNSUPPORTED_CONTENT", UNPROCESSABLE_ENTITY;
-    /// A rate limit was reached, here or upstream.
-    RateLimited = "RATE_LIMITED", TOO_MANY_REQUESTS;
-    /// Internal server error.
-    Internal = "INTERNAL", INTERNAL_SERVER_ERROR;
-    /// The provider is known, but not implemented.
-    ProviderNotImplemented = "PROVIDER_NOT_IMPLEMENTED", NOT_IMPLEMENTED;
-    /// The backend could not be reached.
-    BackendUnreachable = "BACKEND_UNREACHABLE", BAD_GATEWAY;
-    /// The backend returned an error or an invalid response.
-    BackendFailed = "BACKEND_FAILED", BAD_GATEWAY;
-    /// The model kept calling tools up to the limit of rounds. In a stream it is a `RUN_ERROR`.
-    ToolLoopLimit = "TOOL_LOOP_LIMIT", BAD_GATEWAY;
-    /// The output of an answer or of the run exceeds its limit. In a stream it is a `RUN_ERROR`.
-    OutputTooLarge = "OUTPUT_TOO_LARGE", BAD_GATEWAY;
-    /// The model rejects the prompt, because it exceeds the model's context window. In a stream it is a `RUN_ERROR`.
-    ContextLengthExceeded = "CONTEXT_LENGTH_EXCEEDED", BAD_GATEWAY;
-    /// The backend's stream ended without its final event. In a stream it is a `RUN_ERROR`.
-    StreamTruncated = "STREAM_TRUNCATED", BAD_GATEWAY;
-    /// A setting that the endpoint requires is missing; the detail names it.
-    NotConfigured = "NOT_CONFIGURED", SERVICE_UNAVAILABLE;
-    /// The scheduler's address or secret is not configured.
-    PulseNotConfigured = "PULSE_NOT_CONFIGURED", SERVICE_UNAVAILABLE;
-    /// The store cannot be read or written: the disk is full, or the database does not answer. No part of the request
-    /// was committed.
-    StoreUnavailable = "STORE_UNAVAILABLE", SERVICE_UNAVAILABLE;
-    /// The server shuts down before the request is answered. In a stream it is a `RUN_ERROR`.
-    ServerShuttingDown = "SERVER_SHUTTING_DOWN", SERVICE_UNAVAILABLE;
-    /// The backend did not answer in time.
-    BackendTimeout = "BACKEND_TIMEOUT", GATEWAY_TIMEOUT;
-}
-
-impl Code {
-    /// Returns the code for its text on the wire.
-    #[must_use]
-    pub fn from_wire(word: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|code| code.as_str() == word)
-    }
-
-    /// Returns the problem's title: the status's reason phrase, as RFC 9457 requires of problems of type
-    /// `about:blank`.
-    #[must_use]
-    pub fn title(self) -> &'static str {
-        self.status().canonical_reason().unwrap_or("Error")
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// Error of a request: the code and detail for the client, and the cause for the log.
 #[derive(Debug)]
@@ -193,6 +77,7 @@ struct ErrorExtras {
     policy: Option<RatePolicy>,
     is_cross_origin_denied: bool,
     is_invalid_token: bool,
+    is_uncacheable: bool,
     allow: Vec<Method>,
     members: Map<String, Value>,
 }
@@ -308,6 +193,13 @@ impl HttpError {
         self
     }
 
+    /// Adds `Cache-Control: no-store`, as RFC 6749 requires of the answers of a token endpoint.
+    #[must_use]
+    pub(crate) fn prevent_caching(mut self) -> Self {
+        self.more_mut().is_uncacheable = true;
+        self
+    }
+
     /// Adds an extension member to the problem, such as `selection`. Members with a reserved name (those of RFC 9457,
     /// `code` and `requestId`) are overwritten.
     #[must_use]
@@ -375,6 +267,9 @@ impl HttpError {
 
     fn write_headers(&self, headers: &mut HeaderMap) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if self.more.as_ref().is_some_and(|more| more.is_uncacheable) {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
         if self.code == Code::Unauthenticated {
             let is_invalid_token = self.more.as_ref().is_some_and(|more| more.is_invalid_token);
             let challenge = if is_invalid_token { r#"Bearer error="invalid_token""# } else { "Bearer" };
@@ -416,6 +311,8 @@ impl From<AgentError> for HttpError {
             Some(size) => error.with_member(name, size.into()),
             None => error,
         });
+        let members = failure.members().iter().cloned();
+        let error = members.fold(error, |error, (name, value)| error.with_member(name, value));
         if failure.source().is_some() { error.with_source(failure) } else { error }
     }
 }
@@ -583,6 +480,7 @@ mod tests {
                 HttpError::conflict("in progress").with_retry_after(Duration::from_secs(1)),
                 &[("retry-after", "1")],
             ),
+            (HttpError::not_configured("X").prevent_caching(), &[("cache-control", "no-store")]),
         ];
         for (error, expected) in cases {
             let name = error.to_string();

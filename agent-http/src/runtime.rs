@@ -1,7 +1,11 @@
-//! Agent runtime service: a streaming chat endpoint with a tool loop, and a messenger proxy. It is stateless.
+//! Agent runtime service: a streaming chat endpoint with a tool loop, and proxies of a messenger and of a coding
+//! subscription. It is stateless.
 
 mod chat;
+mod coding_auth;
+mod coding_chat;
 mod messenger;
+mod proxy;
 mod tools;
 
 use std::sync::Arc;
@@ -23,6 +27,8 @@ use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 
 pub use chat::PROVIDERS;
+pub use coding_auth::{CodingAuth, CodingIssuer};
+pub use coding_chat::CodingApi;
 pub use messenger::BotApi;
 
 /// Tag of the runtime's operations.
@@ -36,6 +42,10 @@ pub struct RuntimeState {
     pub ollama: OllamaServer,
     /// The messenger's bot API, if configured.
     pub bot_api: Option<BotApi>,
+    /// Model API of the coding subscription, if configured.
+    pub coding_api: Option<CodingApi>,
+    /// Issuer of the coding subscription's tokens.
+    pub coding_issuer: CodingIssuer,
     /// Checks `RUNTIME_SECRET`, if it is set.
     pub bearer_auth: BearerAuth,
     /// Checks `Host` and `Origin`. Required without a secret: a page whose name was rebound to this machine could spend
@@ -47,7 +57,7 @@ pub struct RuntimeState {
     pub limits: LoopLimits,
     /// Limits on a run's output.
     pub output: OutputLimits,
-    /// Clock for the timeouts of tool calls.
+    /// Clock for the timeouts of tool calls and the expiry of sign-ins.
     pub clock: Arc<dyn Clock>,
     /// Limits of streamed responses.
     pub stream: StreamLimits,
@@ -85,10 +95,35 @@ pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
         probe::endpoints(
             |runtime: Arc<RuntimeState>, route| async move { runtime.base.health.respond(route) },
         );
+    let device = Endpoint::post(
+        "/coding-auth/device",
+        RuntimeSecret,
+        coding_auth::device,
+        coding_auth::describe_device,
+    );
+    let token =
+        Endpoint::post("/coding-auth/token", RuntimeSecret, coding_auth::token, coding_auth::describe_token);
+    let refresh = Endpoint::post(
+        "/coding-auth/refresh",
+        RuntimeSecret,
+        coding_auth::refresh,
+        coding_auth::describe_refresh,
+    );
+    let revoke = Endpoint::post(
+        "/coding-auth/revoke",
+        RuntimeSecret,
+        coding_auth::revoke,
+        coding_auth::describe_revoke,
+    );
     let mut all = vec![
         Endpoint::post("/chat", RuntimeSecret, chat::post, chat::describe),
+        Endpoint::post("/coding-chat", RuntimeSecret, coding_chat::post, coding_chat::describe)
+            .own_body_limit(CodingApi::body_limit),
         Endpoint::post("/messenger/call", RuntimeSecret, messenger::post, messenger::describe),
     ];
+    all.extend(
+        [device, token, refresh, revoke].map(|route| route.max_body_bytes(coding_auth::MAX_BODY_BYTES)),
+    );
     all.extend(health);
     all
 }

@@ -30,12 +30,14 @@ mod encode;
 mod json;
 mod n8n;
 mod negotiate;
+mod timer;
 mod ui_message;
 mod watch;
 
 pub use body::StreamBody;
 pub(crate) use collect::collect;
 pub use negotiate::{Framing, NegotiationError, negotiate};
+pub(crate) use timer::{StreamTimeout, StreamTimer};
 
 use encode::Encoder;
 use watch::TimeoutStream;

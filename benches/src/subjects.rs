@@ -59,7 +59,7 @@ const BURST_64: Measurement = Measurement::Burst { connections: 64 };
 const EMBEDDED: &str = "application, embedded backend";
 
 /// The services under test.
-pub const SUBJECTS: [Subject; 4] = [
+pub const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "runtime",
         start: runtime,
@@ -109,6 +109,15 @@ pub const SUBJECTS: [Subject; 4] = [
             (BURST_64, Limit::Ratio(0.65)),
             (Measurement::Paced, Limit::Ratio(1.5)),
             (Measurement::FirstToken, Limit::Ratio(1.7)),
+        ],
+    },
+    Subject {
+        name: "coding proxy",
+        start: coding_proxy,
+        limits: &[
+            (BURST_8, Limit::Ratio(0.5)),
+            (BURST_64, Limit::Ratio(0.5)),
+            (Measurement::Paced, Limit::Ratio(1.15)),
         ],
     },
 ];
@@ -350,6 +359,30 @@ fn runtime_exchange(bench: &Bench) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
         });
         vec![event_step("/chat", None, &body, behaviour)]
     })
+}
+
+/// Starts the runtime, measured by `POST /coding-chat`, which passes the vendor's stream on byte for byte.
+fn coding_proxy(bench: &Bench) -> Result<RunningSubject> {
+    let address = free_address()?;
+    let mut command = bench.agentd(&["runtime"])?;
+    command.env("CODING_API_URL", format!("{}/chat/completions", bench.vendor_url()));
+    let process = bench.service(command, address, &[])?;
+    Ok(RunningSubject { processes: vec![process], address, exchange: Box::new(coding_exchange) })
+}
+
+/// Returns a request whose response is the vendor's. The body has what the proxy requires and what the vendor reads.
+fn coding_exchange(behaviour: Behaviour) -> Vec<Step> {
+    let body = json!({
+        "accessToken": API_KEY,
+        "accountId": USER,
+        "body": {
+            "model": behaviour.to_string(), "stream": true, "store": false,
+            "messages": [{"role": "user", "content": MESSAGE}],
+        },
+    });
+    let request = post("/coding-chat", "text/event-stream", None, &body);
+    let expected = Expected { text: behaviour.text(), ..Expected::default() };
+    vec![Step { request, wire: Wire::ChatCompletions, expected }]
 }
 
 /// Starts the application, measured by `POST /api/agent/chat` with an embedded backend.

@@ -21,6 +21,7 @@
 //! );
 //! ```
 
+mod coding;
 mod load;
 mod parse;
 mod resolve;
@@ -49,6 +50,7 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use url::Url;
 
+pub use coding::{CodingConfig, CodingIssuerConfig};
 pub use resolve::{Flags, SettingSource};
 
 pub(crate) use resolve::ResolvedSettings;
@@ -289,6 +291,8 @@ pub struct AppConfig {
     pub mcp: McpConfig,
     /// Access to the scheduler.
     pub pulse: PulseConfig,
+    /// Allows jobs and proactive calls to use the subscription of the user for whom they run.
+    pub coding_unattended: bool,
     /// Path of the embedded model's weights, if they are not in `model_dir`.
     pub embedded_model_path: Option<PathBuf>,
     /// Directory of downloaded model weights.
@@ -330,6 +334,8 @@ pub struct RuntimeConfig {
     pub runtime_secret: Option<Secret>,
     /// Base URL of the messenger's bot API.
     pub messenger_api_url: Option<Url>,
+    /// Proxies of a coding subscription.
+    pub coding: CodingConfig,
 }
 
 impl RuntimeConfig {

@@ -11,15 +11,14 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::messenger::{is_bot_token, is_method_name};
 use bytes::Bytes;
-use http::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderMap, Response, StatusCode};
+use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use url::Url;
 
+use super::proxy::mark_foreign;
 use super::{RuntimeState, TAG};
 use crate::body::{ResponseBody, full};
 use crate::endpoint::{Operation, RequestContext, Schemas};
@@ -88,7 +87,7 @@ async fn into_response(
     timeout: Duration,
 ) -> Result<Response<ResponseBody>, AgentError> {
     let (status, content_type) = (upstream.status, upstream.headers.get(CONTENT_TYPE).cloned());
-    if is_encoded(&upstream.headers) {
+    if upstream.is_encoded() {
         let message = "the messenger's response is compressed, although the request did not allow it";
         return Err(AgentError::new(AgentErrorKind::Failed, message));
     }
@@ -99,17 +98,8 @@ async fn into_response(
     let headers = response.headers_mut();
     headers.extend(content_type.map(|value| (CONTENT_TYPE, value)));
     headers.extend(retry_after.map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // The content type comes from the API; a browser must not interpret the body as a page of this service.
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    mark_foreign(headers);
     Ok(response)
-}
-
-fn is_encoded(headers: &HeaderMap) -> bool {
-    headers
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
 }
 
 /// Returns the seconds in `parameters.retry_after` of an error response.

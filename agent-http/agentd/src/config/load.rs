@@ -12,6 +12,7 @@ use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 
+use super::coding;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
@@ -60,6 +61,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             cron_secret: values.secret("CRON_SECRET"),
             deadline: required(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
+        coding_unattended: values.text("CODING_UNATTENDED").is_some_and(|word| word == "on"),
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
     })
@@ -83,11 +85,13 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
                 .to_owned(),
         });
     }
+    coding::check(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(RuntimeConfig {
         server: server(resolved, &values),
         runtime_secret: values.secret("RUNTIME_SECRET"),
         messenger_api_url: values.url("MESSENGER_API_URL"),
+        coding: coding::load(&values),
     })
 }
 
@@ -140,11 +144,11 @@ fn into_result(faults: Vec<SettingError>) -> Result<(), ConfigError> {
 }
 
 /// Unwraps the value of a setting that is required or has a default.
-fn required<T>(value: Option<T>) -> T {
+pub(super) fn required<T>(value: Option<T>) -> T {
     value.expect("the setting has a default in the table, or was refused")
 }
 
-fn required_usize(value: Option<u64>) -> usize {
+pub(super) fn required_usize(value: Option<u64>) -> usize {
     usize::try_from(required(value)).expect("the table's bounds are below the least usize")
 }
 

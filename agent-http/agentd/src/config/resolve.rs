@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::setting::Setting;
-use super::table::{SETTINGS, find};
+use super::table::{self, find};
 use super::{ConfigError, Env, Service, SettingError, parse, read_file};
 
 /// Parsed command-line flags.
@@ -79,7 +79,7 @@ impl ResolvedSettings {
     /// Returns the settings that the service reads.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &'static Setting> + use<> {
         let service = self.service;
-        SETTINGS.iter().filter(move |setting| setting.services.contains(&service))
+        table::settings().filter(move |setting| setting.services.contains(&service))
     }
 
     /// Returns true if a setting has a value other than its default.

@@ -1,5 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
+mod coding;
+
 use super::Service;
 use super::setting::{Setting, SettingKind};
 
@@ -28,8 +30,13 @@ const fn setting(
     Setting { name, services, kind, default, doc }
 }
 
-/// All settings, in the order of the documentation.
-pub(crate) const SETTINGS: &[Setting] = &[
+/// Returns all settings, in the order of the documentation.
+pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(coding::SETTINGS)
+}
+
+/// All settings but those of the coding subscription.
+const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
         "PORT",
@@ -57,7 +64,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Url,
         &[],
-        "The URL of the operator's own agent runtime, which receives messenger calls and `RUNTIME_SECRET`.",
+        "The URL of the operator's own agent runtime, which receives messenger calls, sign-ins to subscriptions and `RUNTIME_SECRET`. Without it, `/api/coding` answers 503.",
     ),
     setting(
         "SESSION_SECRET",
@@ -78,7 +85,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         APP,
         OPERATOR_SECRET,
         &[],
-        "The secret under which agents' API keys and webhook credentials are sealed at rest. Without it, saving one is answered 503.",
+        "The secret under which agents' API keys and webhook credentials, and the tokens of users' subscriptions are sealed at rest. Without it, saving one is answered 503, and so is `/api/coding`.",
     ),
     setting(
         "DATA_SECRET_PREVIOUS",
@@ -382,6 +389,13 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "The timeout of a run that a job has started, after which it fails and is retried. It should be less than the scheduler's `CALLBACK_TIMEOUT_MS`.",
     ),
     setting(
+        "CODING_UNATTENDED",
+        APP,
+        SettingKind::Word(&["off", "on"]),
+        &["off"],
+        "With `on`, jobs and proactive calls may use the subscription of the user for whom they run; with `off`, agents that answer by a subscription refuse them with `SIGN_IN_REQUIRED`.",
+    ),
+    setting(
         "CALLBACK_URL",
         SCHEDULER,
         SettingKind::Url,
@@ -462,5 +476,5 @@ pub(crate) const SETTINGS: &[Setting] = &[
 
 /// Finds a setting by name, ignoring case.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
+    settings().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }

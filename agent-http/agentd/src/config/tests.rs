@@ -6,7 +6,7 @@ use agent_client::models::ModelLimits;
 use expect_test::{Expect, expect};
 
 use super::setting::Setting;
-use super::table::SETTINGS;
+use super::table;
 use super::*;
 
 type Map<'m> = BTreeMap<&'m str, &'m str>;
@@ -57,6 +57,7 @@ fn nothing_set_is_a_configuration() {
     assert_eq!(config.server.hosted.base_url.as_str(), "https://api.openai.com/v1");
     assert!(config.server.hosted.needs_key && config.server.hosted.api_key.is_none());
     assert!(config.session_secret.is_none() && config.runtime_url.is_none());
+    assert!(!config.coding_unattended, "a subscription is its user's, who must be there");
     let ollama = OllamaConfig { base_url: None, model: None, num_ctx: 8192, preferred: false };
     assert_eq!(config.server.ollama, ollama);
     let runtime = runtime(&[("OLLAMA_BASE_URL", "http://127.0.0.1:11434"), ("OLLAMA_MODEL", "m")]).unwrap();
@@ -133,6 +134,7 @@ fn every_setting_is_read() {
         ("MAX_CONNECTIONS", "7"),
         ("DRAIN_MS", "0"),
         ("LAME_DUCK_MS", "1009"),
+        ("CODING_UNATTENDED", "on"),
         ("LOG", "debug"),
         ("LOG_FORMAT", "json"),
     ])
@@ -179,6 +181,7 @@ fn every_setting_is_read() {
     assert_eq!((server.context_window, server.max_output_tokens), (Some(513), 7));
     assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
     assert_eq!(millis(server.serve.lame_duck), 1009);
+    assert!(config.coding_unattended);
     assert_eq!(server.log, LogConfig { filter: "debug".to_owned(), json: true });
     assert!(!format!("{config:?}").contains("secret-0"));
 }
@@ -260,6 +263,63 @@ fn a_runtime_that_others_reach_asks_for_a_secret() {
     let error = runtime(&[("HOST", "0.0.0.0"), ("RUNTIME_SECRET", "short")]).unwrap_err();
     assert_eq!(error.to_string(), "RUNTIME_SECRET (environment) must have at least 16 bytes");
     assert!(app(&[("HOST", "0.0.0.0")]).is_ok());
+}
+
+#[test]
+fn a_coding_subscription_has_no_default_and_names_what_is_missing() {
+    let unset = runtime(&[]).unwrap().coding;
+    assert!(unset.api_url.is_none());
+    assert_eq!(unset.originator, "agentd");
+    assert_eq!((unset.body_limit_bytes, unset.stream_idle), (16 << 20, Duration::from_secs(300)));
+    let required = [
+        ("CODING_AUTH_URL", "https://issuer.example/base"),
+        ("CODING_AUTH_DIALECT", "codex"),
+        ("CODING_CLIENT_ID", "client-1"),
+    ];
+    for (set, (missing, _)) in required.iter().enumerate() {
+        match runtime(&required[..set]).unwrap().coding.issuer {
+            CodingIssuerConfig::MissingSetting(name) => assert_eq!(name, *missing),
+            CodingIssuerConfig::Configured(_) => panic!("without {missing}"),
+        }
+    }
+    let mut settings = required.to_vec();
+    settings.extend([
+        ("CODING_API_URL", "https://api.example/responses"),
+        ("CODING_DEVICE_URL", "https://issuer.example/device"),
+        ("CODING_TOKEN_URL", "https://issuer.example/token"),
+        ("CODING_EXCHANGE_URL", "https://issuer.example/exchange"),
+        ("CODING_REVOKE_URL", "https://issuer.example/revoke"),
+        ("CODING_VERIFICATION_URL", "https://issuer.example/page"),
+        ("CODING_SCOPE", "openid"),
+        ("CODING_ORIGINATOR", "a test"),
+        ("CODING_BODY_LIMIT_BYTES", "1024"),
+        ("CODING_STREAM_IDLE_MS", "1000"),
+    ]);
+    let coding = runtime(&settings).unwrap().coding;
+    let CodingIssuerConfig::Configured(issuer) = coding.issuer else { panic!("it is configured") };
+    let text = |url: &Option<Url>| url.as_ref().map(|url| url.path().to_owned()).unwrap_or_default();
+    assert_eq!(issuer.issuer.as_str(), "https://issuer.example/base");
+    assert_eq!((issuer.dialect.name(), issuer.client_id.as_str()), ("codex", "client-1"));
+    let urls = [&issuer.device_url, &issuer.token_url, &issuer.exchange_url, &issuer.revoke_url];
+    assert_eq!(urls.map(text), ["/device", "/token", "/exchange", "/revoke"]);
+    assert_eq!((text(&issuer.verification_url).as_str(), issuer.scope.as_deref()), ("/page", Some("openid")));
+    assert_eq!(text(&coding.api_url), "/responses");
+    assert_eq!(coding.originator, "a test");
+    assert_eq!((coding.body_limit_bytes, coding.stream_idle), (1024, Duration::from_secs(1)));
+
+    let error = runtime(&[
+        ("CODING_API_URL", "https://user:sk-1@api.example/"),
+        ("CODING_AUTH_DIALECT", "oauth"),
+        ("CODING_ORIGINATOR", "a\tb"),
+        ("CODING_BODY_LIMIT_BYTES", "1"),
+    ])
+    .unwrap_err();
+    expect![[r#"
+        CODING_API_URL (environment) must not contain a user name or password
+        CODING_AUTH_DIALECT (environment) must be one of rfc8628, codex
+        CODING_BODY_LIMIT_BYTES (environment) must be a whole number from 1024 to 67108864
+        CODING_ORIGINATOR (environment) must be printable ASCII"#]]
+    .assert_eq(&error.to_string());
 }
 
 #[test]
@@ -426,7 +486,7 @@ fn the_documentation_is_the_table() {
     let row = |setting: &Setting| {
         format!("| `{}` | {} | {} | {} |\n", setting.name, services(setting), default(setting), setting.doc)
     };
-    let expected: String = SETTINGS.iter().map(row).collect();
+    let expected: String = table::settings().map(row).collect();
     let documentation = include_str!("../../../../docs/configuration.md");
     let rows: String = documentation
         .lines()
