@@ -6,6 +6,7 @@
 pub mod assignment;
 #[cfg(feature = "bpe")]
 pub mod bpe;
+pub mod coding;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod history;

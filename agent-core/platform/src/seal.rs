@@ -103,6 +103,11 @@ impl Sealer {
         String::from_utf8(text).map(Secret::new).map_err(|_| SealError::Damaged)
     }
 
+    /// Returns true if there is a key, so that texts can be sealed.
+    pub fn has_key(&self) -> bool {
+        self.current.is_some()
+    }
+
     /// Returns true if the sealed text names the current key.
     pub(crate) fn is_current(&self, sealed: &str) -> bool {
         let key_id = split_sealed(sealed).map(|(key_id, _)| key_id);

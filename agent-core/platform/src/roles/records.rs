@@ -41,7 +41,7 @@ pub(super) type SealedSecrets = BTreeMap<String, String>;
 /// Roles are cached in memory once read; reading a role again costs one lookup of its version.
 pub struct RecordRoleStore {
     records: Arc<dyn Records>,
-    sealer: Sealer,
+    sealer: Arc<Sealer>,
     cache: Cache<Key, OpenedRole, RoleWeighter>,
 }
 
@@ -126,8 +126,9 @@ pub(crate) struct RoleWrites {
 
 impl RecordRoleStore {
     /// Creates a role store over `records`, with secrets sealed by `sealer`.
-    pub fn new(records: Arc<dyn Records>, sealer: Sealer) -> Self {
+    pub fn new(records: Arc<dyn Records>, sealer: impl Into<Arc<Sealer>>) -> Self {
         let usual = usize::try_from(MAX_ROLE_CACHE_BYTES / TYPICAL_ROLE_BYTES).unwrap_or(usize::MAX);
+        let sealer = sealer.into();
         Self { records, sealer, cache: Cache::with_weighter(usual, MAX_ROLE_CACHE_BYTES, RoleWeighter) }
     }
 
@@ -141,7 +142,8 @@ impl RecordRoleStore {
         &self.records
     }
 
-    pub(super) fn sealer(&self) -> &Sealer {
+    /// Returns the sealer of the secrets.
+    pub fn sealer(&self) -> &Arc<Sealer> {
         &self.sealer
     }
 

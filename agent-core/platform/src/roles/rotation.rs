@@ -28,12 +28,13 @@ pub struct RotationReport {
 }
 
 impl RotationReport {
-    fn merge(&mut self, agent: Self) {
-        self.resealed += agent.resealed;
-        self.already_current += agent.already_current;
-        self.unopened += agent.unopened;
+    /// Adds the secrets of one record.
+    pub(crate) fn merge(&mut self, record: Self) {
+        self.resealed += record.resealed;
+        self.already_current += record.already_current;
+        self.unopened += record.unopened;
         let room = MAX_REPORTED_ERRORS - self.errors.len();
-        self.errors.extend(agent.errors.into_iter().take(room));
+        self.errors.extend(record.errors.into_iter().take(room));
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::memories::{MemorySelection, clear, delete_memories};
 use super::{Assignment, TodoList, collection};
+use crate::coding;
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt,
     StoreError,
@@ -96,13 +97,15 @@ pub struct UserDeletion {
     pub todo_lists: usize,
     /// The user's assignments. The application cancels their jobs at its next maintenance.
     pub assignments: usize,
+    /// 1 if something of a subscription was stored, such as its tokens. They are not revoked.
+    pub subscriptions: usize,
     /// 1 if the user had a record.
     pub users: usize,
 }
 
-/// Deletes a user and what belongs to the user alone: memory, notifications, todo lists and assignments. Agents and
-/// documents stay with the company, and so do the entries of a memory that the company shares. Repeating it after an
-/// error deletes what is left.
+/// Deletes a user and what belongs to the user alone: memory, notifications, todo lists, assignments and the sign-in to
+/// a subscription. Agents and documents stay with the company, and so do the entries of a memory that the company
+/// shares. Repeating it after an error deletes what is left.
 pub async fn delete_user(
     inventory: &dyn Inventory,
     company_id: &CompanyId,
@@ -120,6 +123,7 @@ pub async fn delete_user(
             assignment.user_id == *user_id
         })
         .await?,
+        subscriptions: usize::from(coding::erase(inventory, company_id, user_id).await?),
         users: usize::from(inventory.delete(&user, Precondition::Any).await?),
     })
 }

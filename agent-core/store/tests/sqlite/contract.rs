@@ -2,7 +2,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_jobs::conformance;
+use agent_platform::coding::Spawner;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use futures_util::future::BoxFuture;
 
 use super::{TempStore, uncached};
 
@@ -67,4 +70,26 @@ async fn jobs_are_as_the_model_says() {
     for seed in 100..104 {
         conformance::jobs_against_reference(async || maker.make() as _, seed, 500).await;
     }
+}
+
+/// Rounds of refreshes in three processes; 1,000 of them take minutes.
+const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
+
+fn spawner() -> Arc<dyn Spawner> {
+    Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sign_ins_to_subscriptions_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::coding(async || maker.make() as _, spawner()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_refresh_tokens_once() {
+    let rounds = std::env::var(REFRESH_ROUNDS).map_or(5, |rounds| rounds.parse().expect("a number"));
+    let maker = StoreFactory::new(SqliteOptions::default());
+    agent_platform::conformance::coding_refreshes(async || maker.make() as _, spawner(), rounds).await;
 }

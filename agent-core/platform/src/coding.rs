@@ -1,0 +1,178 @@
+//! Users' own subscriptions to a model vendor: sign-in by device code (RFC 8628), tokens at rest, and their refresh.
+//!
+//! Each user signs in to the own subscription, and only turns of that user use its tokens. The vendor's issuer is
+//! reached through [`CodingAuthority`]; this module sends nothing itself.
+//!
+//! Two records of the company hold everything, so that processes that share a store share it too:
+//!
+//! - `codingSignIns/{userId}`: the user's recent sign-ins. A poll of the issuer is claimed by moving `nextPollAt` on
+//!   with the record's version as precondition, so that two processes never poll at once and a restart needs no sweep.
+//! - `codingTokens/{userId}`: the tokens, with a generation and the lease of the process that refreshes them.
+//!
+//! Refresh tokens are single-use: an answer of the issuer that is not stored ends the sign-in. Every call whose answer
+//! has tokens is therefore a task of its own, which a caller that leaves does not cancel, and tokens are stored before
+//! they are used.
+//!
+//! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`]) and never logged.
+
+mod authority;
+mod limits;
+mod poll;
+mod refresh;
+mod rotation;
+mod sign_in;
+mod sign_ins;
+mod stored;
+mod tasks;
+mod tokens;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::{CompanyId, UserId};
+use futures_util::future::{self, Either};
+use jiff::Timestamp;
+
+use crate::records::{Key, Precondition, Records, StoreError, Write};
+use crate::seal::Sealer;
+
+pub use authority::{CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint};
+pub use limits::{Credits, LimitWindow, SubscriptionLimits};
+pub use rotation::rotate_secrets;
+pub use sign_in::{BegunSignIn, SignInError, SignInStatus, SignInView, SignIns};
+pub use sign_ins::{MAX_SIGN_INS_PER_HOUR, expire_sign_ins};
+pub use stored::{SIGN_IN_COLLECTION, TOKEN_COLLECTION};
+pub use tasks::Spawner;
+pub use tokens::{
+    AccessToken, CodingTokenError, CodingTokens, SignInReason, SubscriptionState, SubscriptionStatus,
+};
+
+/// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
+/// that runs holds its lease for the whole call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+/// Maximum duration of a revocation.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Validity of a lease: the time after which another process may take over from one that was killed.
+const LEASE: Duration = Duration::from_secs(30);
+/// Pause between two looks at a record that another process is about to change.
+const HELD_RECHECK: Duration = Duration::from_millis(200);
+/// Maximum time of waiting for another process.
+const HELD_TIMEOUT: Duration = Duration::from_secs(35);
+/// Attempts to store tokens while the store is unavailable, a second apart. They are below [`LEASE`] in total.
+const STORE_ATTEMPTS: usize = 10;
+/// Pause between two of these attempts.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Maximum number of tasks of each kind in a process.
+const MAX_TASKS: usize = 10_000;
+
+/// Services that the sign-ins and the tokens share.
+#[derive(Clone)]
+pub struct CodingServices {
+    /// Store of the records.
+    pub records: Arc<dyn Records>,
+    /// Seals tokens, codes and account ids.
+    pub sealer: Arc<Sealer>,
+    /// Source of time and timers.
+    pub clock: Arc<dyn Clock>,
+    /// The issuer of the tokens.
+    pub authority: Arc<dyn CodingAuthority>,
+    /// Runs tasks that outlive their callers.
+    pub spawner: Arc<dyn Spawner>,
+}
+
+impl CodingServices {
+    fn now(&self) -> Timestamp {
+        Timestamp::try_from(self.clock.now()).unwrap_or_default()
+    }
+
+    /// Awaits a call of the authority, for `limit` at most.
+    async fn call<T>(
+        &self,
+        limit: Duration,
+        call: impl Future<Output = Result<T, CodingAuthorityError>> + Send,
+    ) -> Result<T, CodingAuthorityError> {
+        match future::select(std::pin::pin!(call), self.clock.sleep(limit)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                let message = "the agent runtime did not answer in time";
+                let error = AgentError::new(AgentErrorKind::Timeout, message);
+                Err(CodingAuthorityError::Unanswered(Arc::new(error)))
+            }
+        }
+    }
+
+    /// Revokes tokens that are not stored, or no longer. A failure is logged and changes nothing.
+    async fn revoke(&self, who: &Subscriber, tokens: &IssuedTokens) {
+        let (token, hint) = match &tokens.refresh_token {
+            Some(token) => (token, TokenHint::RefreshToken),
+            None => (&tokens.access_token, TokenHint::AccessToken),
+        };
+        let Subscriber { company_id, user_id } = who;
+        match self.call(REVOKE_TIMEOUT, self.authority.revoke(token, hint)).await {
+            Ok(revoked) => {
+                tracing::info!(%company_id, %user_id, revoked, "a subscription's tokens were revoked")
+            }
+            Err(error) => {
+                tracing::warn!(%company_id, %user_id, %error, "a subscription's tokens could not be revoked");
+            }
+        }
+    }
+}
+
+/// User of a company who signs in to a subscription.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Subscriber {
+    company_id: CompanyId,
+    user_id: UserId,
+}
+
+impl Subscriber {
+    fn new(company_id: &CompanyId, user_id: &UserId) -> Self {
+        Self { company_id: company_id.clone(), user_id: user_id.clone() }
+    }
+
+    fn sign_ins_key(&self) -> Result<Key, StoreError> {
+        Key::new(&self.company_id, SIGN_IN_COLLECTION, self.user_id.as_str())
+    }
+
+    fn tokens_key(&self) -> Result<Key, StoreError> {
+        Key::new(&self.company_id, TOKEN_COLLECTION, self.user_id.as_str())
+    }
+
+    /// Returns the place to which a secret is bound when it is sealed.
+    fn seal_place<'a>(&'a self, field: &'a str) -> [&'a str; 4] {
+        ["coding", &self.company_id, &self.user_id, field]
+    }
+}
+
+/// Deletes what is stored of a user's subscription, and returns true if there was anything. A process that is about to
+/// store new tokens revokes them instead.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn erase(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    user_id: &UserId,
+) -> Result<bool, StoreError> {
+    let who = Subscriber::new(company_id, user_id);
+    let keys = [who.sign_ins_key()?, who.tokens_key()?];
+    let deletions = keys.map(|key| Write::Delete { key, precondition: Precondition::Any });
+    let deleted = records.commit(deletions.into()).await?;
+    Ok(deleted.iter().any(Option::is_some))
+}
+
+/// Returns the time `duration` after `time`; the last representable one if it is later.
+fn after(time: Timestamp, duration: Duration) -> Timestamp {
+    time.saturating_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+/// Returns the time from `now` to `time`; zero if it has passed.
+fn until(time: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(time.duration_since(now)).unwrap_or_default()
+}

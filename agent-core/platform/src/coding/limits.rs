@@ -1,0 +1,223 @@
+//! Usage limits of subscriptions, as the vendor reports them with its answers. They are kept in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::{CompanyId, UserId};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Subscriber;
+
+/// Maximum number of users whose limits are kept.
+const MAX_USERS: usize = 10_000;
+/// Maximum number of them from one company.
+const MAX_USERS_PER_COMPANY: usize = 2_500;
+/// Maximum length of a balance, in bytes.
+const MAX_BALANCE_BYTES: usize = 64;
+
+/// Limits of a user's subscription.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SubscriptionLimits {
+    /// The shorter window, such as five hours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub primary: Option<LimitWindow>,
+    /// The longer window, such as a week.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secondary: Option<LimitWindow>,
+    /// Credits beyond the windows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub credits: Option<Credits>,
+}
+
+/// Usage within a window of time.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitWindow {
+    /// Used share of the window in percent.
+    pub used_percent: f64,
+    /// Length of the window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window_minutes: Option<u64>,
+    /// End of the window: RFC 3339 in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub resets_at: Option<Timestamp>,
+}
+
+/// Credits of a subscription.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Credits {
+    /// True if there are credits.
+    pub has_credits: bool,
+    /// True if they are unlimited.
+    pub unlimited: bool,
+    /// Amount, in the vendor's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<String>,
+}
+
+impl SubscriptionLimits {
+    /// Reads the `x-codex-*` headers of an answer, which `header` returns by their names in lower case. What is absent
+    /// or malformed is left out.
+    pub fn from_headers<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Self {
+        let text = |name: &str| header(name).map(str::trim);
+        let window = |name: &str| {
+            let part = |field: &str| text(&format!("x-codex-{name}-{field}"));
+            LimitWindow::new(
+                part("used-percent")?.parse().ok()?,
+                part("window-minutes").and_then(|minutes| minutes.parse().ok()),
+                part("reset-at").and_then(|seconds| seconds.parse().ok()),
+            )
+        };
+        let flag = |name: &str| match text(name)?.to_ascii_lowercase().as_str() {
+            "true" | "1" => Some(true),
+            "false" | "0" => Some(false),
+            _ => None,
+        };
+        let credits = || {
+            Some(Credits {
+                has_credits: flag("x-codex-credits-has-credits")?,
+                unlimited: flag("x-codex-credits-unlimited")?,
+                balance: text("x-codex-credits-balance").and_then(balance),
+            })
+        };
+        Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
+    }
+
+    /// Reads a `codex.rate_limits` event of an answer's stream. What is absent or malformed is left out.
+    pub fn from_event(event: &Value) -> Self {
+        let window = |name: &str| {
+            let window = &event["rate_limits"][name];
+            LimitWindow::new(
+                window["used_percent"].as_f64()?,
+                window["window_minutes"].as_u64(),
+                window["reset_at"].as_i64(),
+            )
+        };
+        let credits = &event["credits"];
+        let credits = || {
+            Some(Credits {
+                has_credits: credits["has_credits"].as_bool()?,
+                unlimited: credits["unlimited"].as_bool()?,
+                balance: credits["balance"].as_str().and_then(balance),
+            })
+        };
+        Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
+    }
+}
+
+impl LimitWindow {
+    /// Creates a window; `None` if it says nothing, as windows do that a plan does not have.
+    fn new(used_percent: f64, window_minutes: Option<u64>, resets_at: Option<i64>) -> Option<Self> {
+        let is_known = used_percent != 0.0 || window_minutes.is_some_and(|minutes| minutes != 0);
+        let resets_at = resets_at.and_then(|seconds| Timestamp::from_second(seconds).ok());
+        let is_valid = used_percent.is_finite() && (is_known || resets_at.is_some());
+        is_valid.then_some(Self { used_percent, window_minutes, resets_at })
+    }
+}
+
+/// Returns a balance of printable text and usual length.
+fn balance(text: &str) -> Option<String> {
+    let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    (is_plain && (1..=MAX_BALANCE_BYTES).contains(&text.len())).then(|| text.to_owned())
+}
+
+/// The limits of the users that were reported last. At its bound, the oldest report of the same company, or of the
+/// company that has the most, is forgotten.
+#[derive(Default)]
+pub(super) struct LimitTable(Mutex<LimitReports>);
+
+#[derive(Default)]
+struct LimitReports {
+    companies: HashMap<CompanyId, CompanyReports>,
+    count: usize,
+    /// Number of reports so far, by which they are ordered.
+    last_report: u64,
+}
+
+#[derive(Default)]
+struct CompanyReports {
+    users: HashMap<UserId, (u64, SubscriptionLimits)>,
+    /// Users by their report, the oldest first.
+    order: BTreeMap<u64, UserId>,
+}
+
+impl CompanyReports {
+    fn remove(&mut self, user_id: &UserId) -> bool {
+        let removed = self.users.remove(user_id);
+        removed.is_some_and(|(report, _)| self.order.remove(&report).is_some())
+    }
+
+    fn remove_oldest(&mut self) -> bool {
+        let oldest = self.order.pop_first();
+        oldest.is_some_and(|(_, user_id)| self.users.remove(&user_id).is_some())
+    }
+}
+
+impl LimitTable {
+    pub(super) fn get(&self, who: &Subscriber) -> Option<SubscriptionLimits> {
+        let reports = self.lock();
+        let (_, limits) = reports.companies.get(&who.company_id)?.users.get(&who.user_id)?;
+        Some(limits.clone())
+    }
+
+    pub(super) fn insert(&self, who: Subscriber, limits: SubscriptionLimits) {
+        let mut reports = self.lock();
+        reports.remove(&who);
+        if reports.companies.get(&who.company_id).is_some_and(|own| own.users.len() >= MAX_USERS_PER_COMPANY)
+        {
+            reports.remove_oldest_of(&who.company_id);
+        }
+        if reports.count >= MAX_USERS {
+            let largest = reports.companies.iter().max_by_key(|(_, company)| company.users.len());
+            if let Some(company_id) = largest.map(|(company_id, _)| company_id.clone()) {
+                reports.remove_oldest_of(&company_id);
+            }
+        }
+        reports.count += 1;
+        reports.last_report += 1;
+        let report = reports.last_report;
+        let company = reports.companies.entry(who.company_id).or_default();
+        company.order.insert(report, who.user_id.clone());
+        company.users.insert(who.user_id, (report, limits));
+    }
+
+    pub(super) fn remove(&self, who: &Subscriber) {
+        self.lock().remove(who);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.lock().count
+    }
+
+    /// Locks the reports. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, LimitReports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LimitReports {
+    fn remove(&mut self, who: &Subscriber) {
+        self.change(&who.company_id, |company| company.remove(&who.user_id));
+    }
+
+    fn remove_oldest_of(&mut self, company_id: &CompanyId) {
+        self.change(company_id, CompanyReports::remove_oldest);
+    }
+
+    fn change(&mut self, company_id: &CompanyId, remove: impl FnOnce(&mut CompanyReports) -> bool) {
+        let Some(company) = self.companies.get_mut(company_id) else { return };
+        if remove(company) {
+            self.count -= 1;
+        }
+        if company.users.is_empty() {
+            self.companies.remove(company_id);
+        }
+    }
+}

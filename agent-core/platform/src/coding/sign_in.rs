@@ -1,0 +1,383 @@
+//! Sign-ins by device code: begin, status and cancellation.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use agent_core::ids::{CompanyId, UserId};
+use agent_core::secret::Secret;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::authority::{CodingAuthorityError, DeviceCode};
+use super::poll::watch;
+use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredSignIns};
+use super::stored::{put, sealed};
+use super::tasks::{SharedTasks, TaskError};
+use super::{CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, Subscriber, until};
+use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
+
+/// Users' sign-ins. Clones share the running tasks.
+///
+/// The process that begins a sign-in polls the issuer in the background, and so does each look at the status when a
+/// poll is due. Whoever moves the record's `nextPollAt` on polls, so that no interval is cut short by a second poll.
+#[derive(Clone)]
+pub struct SignIns(Arc<Inner>);
+
+pub(super) struct Inner {
+    pub(super) services: CodingServices,
+    begins: SharedTasks<Subscriber, Result<BegunSignIn, SignInError>>,
+    pub(super) polls: SharedTasks<SignInKey, Result<(), SignInError>>,
+    /// Background tasks that poll for their sign-ins.
+    watches: SharedTasks<SignInKey, ()>,
+    pub(super) is_stopped: AtomicBool,
+}
+
+/// A sign-in of a user, by its id.
+pub(super) type SignInKey = (Subscriber, String);
+
+/// Sign-in that the user can confirm.
+#[derive(Debug, Clone)]
+pub struct BegunSignIn {
+    /// Identifier of the sign-in.
+    pub id: String,
+    /// Code that the user enters at the verification URI.
+    pub user_code: Secret,
+    /// Page of the issuer at which the user enters the code.
+    pub verification_uri: String,
+    /// Remaining lifetime.
+    pub expires_in: Duration,
+    /// Interval at which the issuer is polled.
+    pub interval: Duration,
+    /// False if the sign-in was begun before.
+    pub is_new: bool,
+}
+
+/// Status of a sign-in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum SignInStatus {
+    /// The user has not confirmed it yet.
+    Pending,
+    /// The tokens are stored.
+    Complete,
+    /// The user has refused it.
+    Denied,
+    /// The user has not confirmed it in time.
+    Expired,
+    /// It has failed; the code says why.
+    Failed,
+}
+
+impl fmt::Display for SignInStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "pending",
+            Self::Complete => "complete",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// A sign-in as its user sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignInView {
+    /// Status.
+    pub status: SignInStatus,
+    /// Reason of a failure.
+    pub code: Option<String>,
+    /// Remaining lifetime while it is pending.
+    pub expires_in: Option<Duration>,
+}
+
+/// Error of an operation on a sign-in.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignInError {
+    /// The user has no such sign-in.
+    #[error("there is no such sign-in")]
+    NotFound,
+    /// The user has begun as many sign-ins as allowed in an hour.
+    #[error("too many sign-ins were begun within an hour")]
+    TooMany {
+        /// Time after which another one may be begun.
+        retry_after: Duration,
+    },
+    /// The issuer has not begun the sign-in.
+    #[error("the sign-in could not be begun")]
+    Issuer(#[source] CodingAuthorityError),
+    /// Another process begins a sign-in for too long, too many sign-ins run, or the process stops.
+    #[error("a sign-in is being begun; try again later")]
+    Busy,
+    /// The store failed.
+    #[error("the sign-in could not be read or written")]
+    Store(#[source] Arc<StoreError>),
+}
+
+impl From<StoreError> for SignInError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl From<TaskError> for SignInError {
+    fn from(_: TaskError) -> Self {
+        Self::Busy
+    }
+}
+
+impl SignIns {
+    /// Creates the sign-ins of a store.
+    pub fn new(services: CodingServices) -> Self {
+        let spawner = &services.spawner;
+        Self(Arc::new(Inner {
+            begins: SharedTasks::new(spawner.clone(), MAX_TASKS),
+            polls: SharedTasks::new(spawner.clone(), MAX_TASKS),
+            watches: SharedTasks::new(spawner.clone(), MAX_TASKS),
+            is_stopped: AtomicBool::new(false),
+            services,
+        }))
+    }
+
+    /// Begins a sign-in, or returns the open one if it lasts for more than a minute.
+    ///
+    /// # Errors
+    /// [`SignInError::TooMany`], and errors of the issuer and the store.
+    pub async fn begin(&self, company_id: &CompanyId, user_id: &UserId) -> Result<BegunSignIn, SignInError> {
+        let who = Subscriber::new(company_id, user_id);
+        let work = self.0.clone().begin(who.clone());
+        let outcome = self.0.begins.run(who, work).await?;
+        let begun = outcome.value?;
+        Ok(BegunSignIn { is_new: begun.is_new && outcome.is_own, ..begun })
+    }
+
+    /// Returns the status of a sign-in, after a poll if one is due.
+    ///
+    /// # Errors
+    /// [`SignInError::NotFound`], and errors of the store.
+    pub async fn status(
+        &self,
+        company_id: &CompanyId,
+        user_id: &UserId,
+        id: &str,
+    ) -> Result<SignInView, SignInError> {
+        let who = Subscriber::new(company_id, user_id);
+        let mut stored = self.0.read(&who).await?;
+        let now = self.0.services.now();
+        if stored.pending_mut(id).is_some_and(|pending| pending.is_due(now)) {
+            let key = (who.clone(), id.to_owned());
+            match self.0.polls.run(key.clone(), self.0.clone().poll(key)).await {
+                Ok(outcome) => outcome.value?,
+                // Another look polls.
+                Err(TaskError::Full) => {}
+                Err(error) => return Err(error.into()),
+            }
+            stored = self.0.read(&who).await?;
+        }
+        let sign_in = stored.find_mut(id).ok_or(SignInError::NotFound)?;
+        view(sign_in, self.0.services.now()).ok_or(SignInError::NotFound)
+    }
+
+    /// Cancels a sign-in, so that it is not shown or polled any longer. Tokens that the issuer gives at this moment are
+    /// revoked.
+    ///
+    /// # Errors
+    /// [`SignInError::NotFound`], and errors of the store.
+    pub async fn cancel(
+        &self,
+        company_id: &CompanyId,
+        user_id: &UserId,
+        id: &str,
+    ) -> Result<(), SignInError> {
+        let who = Subscriber::new(company_id, user_id);
+        let cancelled = self.0.update(&who, |stored, now| {
+            let sign_in = stored.find_mut(id).ok_or(SignInError::NotFound)?;
+            sign_in.end(SignInOutcome::Cancelled, None, now);
+            Ok(Some(()))
+        });
+        cancelled.await?;
+        tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was cancelled");
+        Ok(())
+    }
+
+    /// Stops polling in the background, for the end of the process.
+    pub fn stop(&self) {
+        self.0.is_stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until no call of the issuer is running, for the end of the process.
+    pub async fn drain(&self) {
+        self.0.begins.drain().await;
+        self.0.polls.drain().await;
+    }
+}
+
+/// Returns a sign-in as its user sees it; `None` if the user does not see it.
+fn view(sign_in: &StoredSignIn, now: Timestamp) -> Option<SignInView> {
+    let (status, code) = match &sign_in.phase {
+        Phase::Starting { .. } => return None,
+        Phase::Pending(pending) => {
+            let expires_in = Some(until(pending.expires_at, now));
+            return Some(SignInView { status: SignInStatus::Pending, code: None, expires_in });
+        }
+        Phase::Ended { outcome, code, .. } => {
+            let status = match outcome {
+                SignInOutcome::Complete => SignInStatus::Complete,
+                SignInOutcome::Denied => SignInStatus::Denied,
+                SignInOutcome::Expired => SignInStatus::Expired,
+                SignInOutcome::Failed => SignInStatus::Failed,
+                SignInOutcome::Cancelled => return None,
+            };
+            (status, code.clone())
+        }
+    };
+    Some(SignInView { status, code, expires_in: None })
+}
+
+impl Inner {
+    /// Reads the user's sign-ins as of now.
+    pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
+        let found = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
+        let mut stored = found.map(|record| record.value).unwrap_or_default();
+        stored.tidy(self.services.now());
+        Ok(stored)
+    }
+
+    /// Changes the user's sign-ins; `change` runs again if another task has changed them meanwhile. Nothing is written
+    /// if it returns `None`.
+    pub(super) async fn update<T>(
+        &self,
+        who: &Subscriber,
+        mut change: impl FnMut(&mut StoredSignIns, Timestamp) -> Result<Option<T>, SignInError> + Send,
+    ) -> Result<Option<T>, SignInError> {
+        let key = who.sign_ins_key()?;
+        let mut attempt = 1;
+        loop {
+            let found = self.services.records.get_as::<StoredSignIns>(&key).await?;
+            let version = found.as_ref().map(|record| record.version);
+            let mut stored = found.map(|record| record.value).unwrap_or_default();
+            let now = self.services.now();
+            stored.tidy(now);
+            let Some(done) = change(&mut stored, now)? else { return Ok(None) };
+            match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
+                Ok(_) => return Ok(Some(done)),
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Begins a sign-in, or returns the open one.
+    async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
+        let clock = &self.services.clock;
+        let deadline = clock.monotonic() + HELD_TIMEOUT;
+        loop {
+            let stored = self.read(&who).await?;
+            if let Some(begun) = self.reusable(&who, &stored) {
+                return Ok(begun);
+            }
+            if !stored.is_starting() {
+                let Some(id) = self.reserve(&who).await? else { continue };
+                let begun = self.request_code(&who, id).await?;
+                let key = (who, begun.id.clone());
+                self.watches.start(key.clone(), watch(Arc::downgrade(&self), key));
+                return Ok(begun);
+            }
+            if clock.monotonic() >= deadline {
+                return Err(SignInError::Busy);
+            }
+            clock.sleep(HELD_RECHECK).await;
+        }
+    }
+
+    /// Returns the open sign-in that can be given again. One whose code cannot be decrypted is not.
+    fn reusable(&self, who: &Subscriber, stored: &StoredSignIns) -> Option<BegunSignIn> {
+        let now = self.services.now();
+        let (id, pending) = stored.reusable(now)?;
+        let user_code = self.services.open(who, sealed::USER_CODE, &pending.user_code).ok()?;
+        Some(begun(id, user_code, pending, now, false))
+    }
+
+    /// Adds a sign-in whose code only the caller requests, and returns its id; `None` if another task was faster.
+    async fn reserve(&self, who: &Subscriber) -> Result<Option<String>, SignInError> {
+        self.update(who, |stored, now| {
+            if stored.is_starting() || self.reusable(who, stored).is_some() {
+                return Ok(None);
+            }
+            if let Some(retry_after) = stored.retry_after(now) {
+                return Err(SignInError::TooMany { retry_after });
+            }
+            let sign_in = StoredSignIn::starting(now);
+            let id = sign_in.id.clone();
+            stored.sign_ins.push(sign_in);
+            Ok(Some(id))
+        })
+        .await
+    }
+
+    /// Requests the device code of a sign-in that was added for it.
+    async fn request_code(&self, who: &Subscriber, id: String) -> Result<BegunSignIn, SignInError> {
+        let Subscriber { company_id, user_id } = who;
+        match self.services.call(CALL_TIMEOUT, self.services.authority.request_device_code()).await {
+            Ok(code) => {
+                let begun = self.store_code(who, &id, &code).await?;
+                tracing::info!(%company_id, %user_id, sign_in = id, "a sign-in to a subscription was begun");
+                Ok(begun)
+            }
+            Err(error) => {
+                tracing::warn!(%company_id, %user_id, sign_in = id, %error, "a sign-in could not be begun");
+                // It counts only if the issuer may have heard of it.
+                let is_known = !matches!(
+                    error,
+                    CodingAuthorityError::NotConfigured(_) | CodingAuthorityError::NotSent(_)
+                );
+                self.update(who, |stored, now| {
+                    match stored.sign_ins.iter_mut().find(|sign_in| sign_in.id == id) {
+                        Some(sign_in) if is_known => sign_in.end(SignInOutcome::Cancelled, None, now),
+                        _ => stored.sign_ins.retain(|sign_in| sign_in.id != id),
+                    }
+                    Ok(Some(()))
+                })
+                .await?;
+                Err(SignInError::Issuer(error))
+            }
+        }
+    }
+
+    async fn store_code(
+        &self,
+        who: &Subscriber,
+        id: &str,
+        code: &DeviceCode,
+    ) -> Result<BegunSignIn, SignInError> {
+        let device_code = self.services.seal(who, sealed::DEVICE_CODE, &code.device_code)?;
+        let user_code = self.services.seal(who, sealed::USER_CODE, &code.user_code)?;
+        let stored = self.update(who, |stored, now| {
+            let reserved = stored.sign_ins.iter_mut().find(|sign_in| sign_in.id == id);
+            let is_starting = |sign_in: &&mut StoredSignIn| matches!(sign_in.phase, Phase::Starting { .. });
+            let Some(sign_in) = reserved.filter(is_starting) else { return Ok(None) };
+            let pending = PendingSignIn::new(code, device_code.clone(), user_code.clone(), now);
+            let begun = begun(id, code.user_code.clone(), &pending, now, true);
+            sign_in.phase = Phase::Pending(pending);
+            Ok(Some(begun))
+        });
+        // It was erased with the user, or given up because the issuer took too long.
+        stored.await?.ok_or(SignInError::Busy)
+    }
+}
+
+/// Returns a pending sign-in as the user needs it.
+fn begun(id: &str, user_code: Secret, pending: &PendingSignIn, now: Timestamp, is_new: bool) -> BegunSignIn {
+    BegunSignIn {
+        id: id.to_owned(),
+        user_code,
+        verification_uri: pending.verification_uri.clone(),
+        expires_in: until(pending.expires_at, now),
+        interval: pending.interval(),
+        is_new,
+    }
+}

@@ -1,0 +1,282 @@
+//! Record of a user's tokens.
+
+use std::time::Duration;
+
+use agent_core::secret::Secret;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
+use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
+use super::{CodingServices, LEASE, Subscriber, after};
+use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
+use crate::seal::SealError;
+
+/// Collection of the users' sign-ins, one record per user.
+pub const SIGN_IN_COLLECTION: &str = "codingSignIns";
+/// Collection of the users' tokens, one record per user.
+pub const TOKEN_COLLECTION: &str = "codingTokens";
+
+/// Fields whose values are sealed, as parts of the place to which a value is bound.
+pub(super) mod sealed {
+    pub(in super::super) const ACCESS: &str = "access";
+    pub(in super::super) const REFRESH: &str = "refresh";
+    pub(in super::super) const ACCOUNT: &str = "account";
+    pub(in super::super) const DEVICE_CODE: &str = "deviceCode";
+    pub(in super::super) const USER_CODE: &str = "userCode";
+}
+
+/// Remaining lifetime below which an access token is refreshed before it is used.
+const REFRESH_BELOW: Duration = Duration::from_secs(5 * 60);
+/// Remaining lifetime with which an access token is still used if it cannot be refreshed.
+const USABLE_ABOVE: Duration = Duration::from_secs(30);
+
+/// Stored tokens of a user.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StoredTokens {
+    /// Number of the tokens. It changes with each sign-in and each refresh, and is not reused.
+    pub(super) generation: u64,
+    /// The sign-in from which the tokens come, which tells a refresh of it from a new sign-in.
+    pub(super) sign_in_id: String,
+    pub(super) state: SubscriptionState,
+    /// Why the sign-in has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) ended: Option<SignInReason>,
+    /// Sealed access token; absent after the end of the sign-in, like the refresh token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) access: Option<String>,
+    /// Sealed refresh token, if the issuer has given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refresh: Option<String>,
+    /// Sealed account id, if the issuer has given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) account: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<String>,
+    pub(super) access_expires_at: Timestamp,
+    pub(super) refreshed_at: Timestamp,
+    /// Lease of the task that refreshes the tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) lease: Option<Lease>,
+    /// True if the refresh token may have been used without its answer having arrived.
+    #[serde(default)]
+    pub(super) is_unsure: bool,
+}
+
+/// Right of one task to refresh the tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Lease {
+    /// Identity of the task.
+    by: String,
+    until: Timestamp,
+}
+
+impl Lease {
+    pub(super) fn new(by: &str, now: Timestamp) -> Self {
+        Self { by: by.to_owned(), until: after(now, LEASE) }
+    }
+
+    /// Returns true while the lease is valid. One that ends later than any that begins now was written before the clock
+    /// was set back, and does not count.
+    fn is_valid(&self, now: Timestamp) -> bool {
+        self.until > now && self.until <= after(now, LEASE)
+    }
+}
+
+impl StoredTokens {
+    /// Returns true if the access token can be used without a refresh: for five minutes, or to its end if there is no
+    /// refresh token.
+    pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
+        let margin = if self.refresh.is_some() { REFRESH_BELOW } else { Duration::ZERO };
+        self.access_expires_at > after(now, margin)
+    }
+
+    /// Returns true if the access token can still be used if it cannot be refreshed.
+    pub(super) fn is_usable(&self, now: Timestamp) -> bool {
+        self.access_expires_at > after(now, USABLE_ABOVE)
+    }
+
+    /// Returns true if another task may be refreshing the tokens.
+    pub(super) fn is_leased(&self, now: Timestamp) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_valid(now))
+    }
+
+    /// Returns the record of a sign-in that the issuer has ended.
+    pub(super) fn end(self, reason: SignInReason) -> Self {
+        Self {
+            state: SubscriptionState::SignInRequired,
+            ended: Some(reason),
+            access: None,
+            refresh: None,
+            lease: None,
+            is_unsure: false,
+            ..self
+        }
+    }
+
+    /// Returns the reason for which a refused refresh token ends the sign-in. One that was used by a call whose answer
+    /// never arrived was cut off, rather than stolen.
+    pub(super) fn end_reason(&self, fault: GrantFault) -> SignInReason {
+        match fault {
+            GrantFault::Reused if self.is_unsure => SignInReason::CutOff,
+            fault => SignInReason::Ended(fault),
+        }
+    }
+}
+
+/// Issued tokens in stored form.
+#[derive(Debug, Clone)]
+pub(super) struct SealedTokens {
+    access: String,
+    refresh: Option<String>,
+    account: Option<String>,
+    plan: Option<String>,
+    expires_at: Timestamp,
+    issued_at: Timestamp,
+}
+
+impl SealedTokens {
+    /// Returns the record of a new sign-in. `before` is the record that it replaces.
+    pub(super) fn into_first(self, sign_in_id: &str, before: Option<&StoredTokens>) -> StoredTokens {
+        // Taken from the time, so that the tokens of an earlier sign-in that was forgotten have other numbers.
+        let from_time = u64::try_from(self.issued_at.as_millisecond()).unwrap_or_default();
+        let generation = from_time.max(before.map_or(0, |before| before.generation + 1));
+        self.into_stored(generation, sign_in_id.to_owned())
+    }
+
+    /// Returns the record after a refresh of `before`. What the issuer has not given again stays.
+    pub(super) fn into_next(self, before: &StoredTokens) -> StoredTokens {
+        let next = self.into_stored(before.generation + 1, before.sign_in_id.clone());
+        StoredTokens {
+            refresh: next.refresh.or_else(|| before.refresh.clone()),
+            account: next.account.or_else(|| before.account.clone()),
+            plan: next.plan.or_else(|| before.plan.clone()),
+            ..next
+        }
+    }
+
+    fn into_stored(self, generation: u64, sign_in_id: String) -> StoredTokens {
+        StoredTokens {
+            generation,
+            sign_in_id,
+            state: SubscriptionState::Ok,
+            ended: None,
+            access: Some(self.access),
+            refresh: self.refresh,
+            account: self.account,
+            plan: self.plan,
+            access_expires_at: self.expires_at,
+            refreshed_at: self.issued_at,
+            lease: None,
+            is_unsure: false,
+        }
+    }
+}
+
+impl CodingServices {
+    /// Seals a value for a field of the user's records.
+    pub(super) fn seal(&self, who: &Subscriber, field: &str, secret: &Secret) -> Result<String, StoreError> {
+        let sealed = self.sealer.seal(&who.seal_place(field), secret);
+        sealed.map_err(|error| seal_store_error(&who.user_id, field, error))
+    }
+
+    /// Opens the value of a field of the user's records.
+    pub(super) fn open(&self, who: &Subscriber, field: &str, sealed: &str) -> Result<Secret, StoreError> {
+        let opened = self.sealer.open(&who.seal_place(field), sealed);
+        opened.map_err(|error| seal_store_error(&who.user_id, field, error))
+    }
+
+    pub(super) fn seal_tokens(
+        &self,
+        who: &Subscriber,
+        issued: &IssuedTokens,
+    ) -> Result<SealedTokens, StoreError> {
+        let seal = |field: &str, secret: &Option<Secret>| {
+            secret.as_ref().map(|secret| self.seal(who, field, secret)).transpose()
+        };
+        let now = self.now();
+        Ok(SealedTokens {
+            access: self.seal(who, sealed::ACCESS, &issued.access_token)?,
+            refresh: seal(sealed::REFRESH, &issued.refresh_token)?,
+            account: seal(sealed::ACCOUNT, &issued.account_id)?,
+            plan: issued.plan.clone(),
+            expires_at: after(now, issued.expires_in),
+            issued_at: now,
+        })
+    }
+
+    /// Opens the access token of a record.
+    ///
+    /// # Errors
+    /// [`CodingTokenError::SignInRequired`] if there is none, or none that can be opened.
+    pub(super) fn access_token(
+        &self,
+        who: &Subscriber,
+        stored: &StoredTokens,
+    ) -> Result<AccessToken, CodingTokenError> {
+        let Some(access) = &stored.access else {
+            return Err(CodingTokenError::SignInRequired(stored.ended.unwrap_or(SignInReason::NotSignedIn)));
+        };
+        let open = |field: &str, sealed: &str| {
+            self.open(who, field, sealed).map_err(|error| {
+                let Subscriber { company_id, user_id } = who;
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%company_id, %user_id, %error, cause, "a subscription's tokens cannot be read");
+                CodingTokenError::SignInRequired(SignInReason::Unreadable)
+            })
+        };
+        let account = stored.account.as_ref().map(|account| open(sealed::ACCOUNT, account)).transpose()?;
+        Ok(AccessToken {
+            token: open(sealed::ACCESS, access)?,
+            account_id: account,
+            generation: stored.generation,
+        })
+    }
+
+    pub(super) async fn read_tokens(
+        &self,
+        who: &Subscriber,
+    ) -> Result<Option<Record<StoredTokens>>, StoreError> {
+        self.records.get_as(&who.tokens_key()?).await
+    }
+
+    /// Replaces the user's tokens as they were read at `version`. Returns the new version; `None` if another task has
+    /// changed them.
+    pub(super) async fn replace_tokens(
+        &self,
+        who: &Subscriber,
+        version: u64,
+        tokens: &StoredTokens,
+    ) -> Result<Option<u64>, StoreError> {
+        match self.records.put_as(&who.tokens_key()?, tokens, Precondition::Version(version)).await {
+            Ok(version) => Ok(Some(version)),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the write that puts `value` in place of what was read at `version`.
+pub(super) fn put(key: Key, value: &impl Serialize, version: Option<u64>) -> Result<Write, StoreError> {
+    let precondition = version.map_or(Precondition::Absent, Precondition::Version);
+    Ok(Write::Put { key, value: to_json(value)?, precondition })
+}
+
+/// Converts a sealing error for a field of the user's records into a [`StoreError`].
+pub(super) fn seal_store_error(owner: &str, field: &str, error: SealError) -> StoreError {
+    match error {
+        SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),
+        SealError::NoRandomness => StoreError::unavailable(error),
+        source => StoreError::UnreadableSecret {
+            owner: owner.to_owned(),
+            field: format!("coding.{field}"),
+            source: source.into(),
+        },
+    }
+}
+
+/// Returns true if the issuer may have used up a refresh token although the call failed.
+pub(super) fn may_be_processed(error: &CodingAuthorityError) -> bool {
+    matches!(error, CodingAuthorityError::Unanswered(_))
+}

@@ -1,0 +1,140 @@
+//! Tasks that outlive their callers, at most one at a time for each key.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use futures_util::lock::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+/// Runs tasks in the background, such as `tokio::spawn` does.
+pub trait Spawner: Send + Sync + 'static {
+    /// Runs a task until it ends.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+}
+
+impl<F: Fn(BoxFuture<'static, ()>) + Send + Sync + 'static> Spawner for F {
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self(task);
+    }
+}
+
+/// Outcome of a task, `None` until it ends. The task holds the lock while it runs.
+type TaskOutcome<T> = Arc<AsyncMutex<Option<T>>>;
+
+/// Error of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum TaskError {
+    /// As many tasks run as allowed.
+    #[error("too many tasks are running")]
+    Full,
+    /// The task was dropped before its end: the process stops, or the task panicked.
+    #[error("the task was interrupted")]
+    Interrupted,
+}
+
+/// The running tasks, by key. A caller joins the task of its key, or starts it.
+pub(super) struct SharedTasks<K, T> {
+    spawner: Arc<dyn Spawner>,
+    running: Arc<RunningTasks<K, T>>,
+    capacity: usize,
+}
+
+type RunningTasks<K, T> = Mutex<HashMap<K, TaskOutcome<T>>>;
+
+/// Outcome of a task, as one of its callers gets it.
+pub(super) struct SharedOutcome<T> {
+    /// The outcome.
+    pub(super) value: T,
+    /// True for the caller that has started the task.
+    pub(super) is_own: bool,
+}
+
+impl<K, T> SharedTasks<K, T>
+where
+    K: Clone + Eq + Hash + Send + 'static,
+    T: Clone + Send + 'static,
+{
+    pub(super) fn new(spawner: Arc<dyn Spawner>, capacity: usize) -> Self {
+        Self { spawner, running: Arc::default(), capacity }
+    }
+
+    /// Waits for the task of `key`, which does `work` if none is running. Dropping the returned future does not cancel
+    /// the task.
+    pub(super) async fn run(
+        &self,
+        key: K,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<SharedOutcome<T>, TaskError> {
+        let (outcome, is_own) = self.join_or_start(key, work)?;
+        let value = outcome.lock().await.clone();
+        Ok(SharedOutcome { value: value.ok_or(TaskError::Interrupted)?, is_own })
+    }
+
+    /// Starts the task of `key`, unless it is running or there is no room.
+    pub(super) fn start(&self, key: K, work: impl Future<Output = T> + Send + 'static) {
+        let _ = self.join_or_start(key, work);
+    }
+
+    fn join_or_start(
+        &self,
+        key: K,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<(TaskOutcome<T>, bool), TaskError> {
+        let outcome = TaskOutcome::default();
+        let Some(guard) = outcome.try_lock_owned() else { return Err(TaskError::Interrupted) };
+        {
+            let mut running = lock(&self.running);
+            if let Some(outcome) = running.get(&key) {
+                return Ok((outcome.clone(), false));
+            }
+            if running.len() >= self.capacity {
+                return Err(TaskError::Full);
+            }
+            running.insert(key.clone(), outcome.clone());
+        }
+        let entry = RunningEntry { running: self.running.clone(), key };
+        self.spawner.spawn(Box::pin(complete(guard, entry, work)));
+        Ok((outcome, true))
+    }
+
+    /// Waits until no task is running.
+    pub(super) async fn drain(&self) {
+        loop {
+            let outcome = lock(&self.running).values().next().cloned();
+            match outcome {
+                Some(outcome) => drop(outcome.lock().await),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Does the work of a task. If it is dropped, its entry is removed and its callers are woken as well.
+async fn complete<K: Eq + Hash, T>(
+    mut outcome: OwnedMutexGuard<Option<T>>,
+    entry: RunningEntry<K, T>,
+    work: impl Future<Output = T>,
+) {
+    let value = work.await;
+    // Removed first: a caller that comes now must not get an outcome that is older than its call.
+    drop(entry);
+    *outcome = Some(value);
+}
+
+/// Entry of a running task; removed on drop.
+struct RunningEntry<K: Eq + Hash, T> {
+    running: Arc<RunningTasks<K, T>>,
+    key: K,
+}
+
+impl<K: Eq + Hash, T> Drop for RunningEntry<K, T> {
+    fn drop(&mut self) {
+        lock(&self.running).remove(&self.key);
+    }
+}
+
+/// Locks the table. No code panics while holding the lock, so the data behind a poisoned one is intact.
+fn lock<K, T>(running: &RunningTasks<K, T>) -> MutexGuard<'_, HashMap<K, TaskOutcome<T>>> {
+    running.lock().unwrap_or_else(PoisonError::into_inner)
+}

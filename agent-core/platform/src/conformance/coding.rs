@@ -1,0 +1,47 @@
+//! Conformance suite for the records of [`coding`](crate::coding): sign-ins and tokens of several processes that share
+//! a store.
+
+mod bench;
+mod refresh;
+mod sign_in;
+
+use std::sync::Arc;
+
+use crate::coding::Spawner;
+use crate::records::Inventory;
+
+use bench::Bench;
+
+/// Runs the suite against stores from `make`, which must return an empty one at every call. `spawner` runs the tasks.
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub async fn coding(make: impl AsyncFn() -> Arc<dyn Inventory>, spawner: Arc<dyn Spawner>) {
+    let bench = async || Bench::new(make().await, spawner.clone());
+    sign_in::a_sign_in_is_completed_once(&bench().await).await;
+    sign_in::ten_at_once_are_one(&bench().await).await;
+    sign_in::an_hour_has_ten_sign_ins(&bench().await).await;
+    sign_in::what_was_cancelled_gets_no_tokens(&bench().await).await;
+    sign_in::what_was_erased_gets_no_tokens(&bench().await).await;
+    sign_in::a_crash_during_a_poll_is_no_end(&bench().await).await;
+    sign_in::old_sign_ins_are_deleted(&bench().await).await;
+    refresh::a_crash_is_no_end(&bench).await;
+    refresh::a_stopped_process_overwrites_nothing(&bench().await).await;
+    refresh::late_tokens_save_a_sign_in(&bench().await).await;
+    refresh::a_sign_out_wins(&bench().await).await;
+    refresh::a_new_sign_in_wins(&bench().await).await;
+    refresh::secrets_are_rotated(&bench().await).await;
+}
+
+/// Refreshes tokens at the moment of their expiry in three processes of a store at once, with 64 runs each, for a number
+/// of rounds. The processes use the real time.
+///
+/// # Panics
+/// If a round refreshes more than once, or a run fails.
+pub async fn coding_refreshes(
+    make: impl AsyncFn() -> Arc<dyn Inventory>,
+    spawner: Arc<dyn Spawner>,
+    rounds: usize,
+) {
+    refresh::a_crowd_refreshes_once(make().await, spawner, rounds).await;
+}

@@ -1,0 +1,183 @@
+//! Sign-ins.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+use jiff::Timestamp;
+
+use super::bench::{Bench, Gate, Process, company, never, user};
+use crate::coding::{
+    CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus, SignInView, erase,
+    expire_sign_ins,
+};
+use crate::testing::{IssuerCall, IssuerStep, SignInDecision};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn begin(process: &Process) -> String {
+    process.sign_ins.begin(&company(), &user()).await.expect("a sign-in is begun").id
+}
+
+async fn status(process: &Process, id: &str) -> Result<SignInView, SignInError> {
+    process.sign_ins.status(&company(), &user(), id).await
+}
+
+async fn expect_signed_out(process: &Process) {
+    let error = process.tokens.access(&company(), &user()).await.expect_err("there are no tokens");
+    let expected = CodingTokenError::SignInRequired(SignInReason::NotSignedIn);
+    assert_eq!(error.to_string(), expected.to_string(), "without tokens a sign-in is required");
+}
+
+pub(super) async fn a_sign_in_is_completed_once(bench: &Bench) {
+    let (first, second) = (bench.process(), bench.process());
+    expect_signed_out(&first).await;
+    let begun = first.sign_ins.begin(&company(), &user()).await.expect("a sign-in is begun");
+    assert!(begun.is_new, "the first sign-in is a new one");
+    assert_eq!(begun.interval, 5 * SECOND, "the interval is the issuer's");
+    for process in [&first, &second] {
+        let again = process.sign_ins.begin(&company(), &user()).await.expect("a sign-in is given");
+        assert_eq!(
+            (again.id.as_str(), again.is_new),
+            (begun.id.as_str(), false),
+            "an open sign-in is given again"
+        );
+        assert_eq!(again.user_code, begun.user_code, "with its code");
+        let view = status(process, &begun.id).await.expect("a status");
+        assert_eq!((view.status, view.expires_in), (SignInStatus::Pending, Some(900 * SECOND)));
+        assert!(matches!(status(process, "another").await, Err(SignInError::NotFound)), "ids are checked");
+    }
+    assert_eq!(
+        bench.issuer.calls(IssuerCall::Token),
+        0,
+        "the issuer is not polled before the interval is over"
+    );
+    for polls in 1..=3 {
+        bench.clock.advance(5 * SECOND);
+        let (one, two) = join(first.settled_status(&begun.id), second.settled_status(&begun.id)).await;
+        assert_eq!(one.expect("a status").status, SignInStatus::Pending);
+        assert_eq!(two.expect("a status").status, SignInStatus::Pending);
+        assert_eq!(bench.issuer.calls(IssuerCall::Token), polls, "two processes poll once");
+    }
+    bench.issuer.decide(SignInDecision::Approved);
+    bench.clock.advance(5 * SECOND);
+    second.settled_status(&begun.id).await.expect("a status");
+    let view = first.settled_status(&begun.id).await.expect("a status");
+    assert_eq!(
+        (view.status, view.expires_in),
+        (SignInStatus::Complete, None),
+        "a confirmed sign-in is complete"
+    );
+    for process in [&first, &second] {
+        let token = process.tokens.access(&company(), &user()).await.expect("the tokens are there");
+        assert_eq!(token.account_id.expect("an account").expose(), "account-canary-1234");
+        let other = process.tokens.access(&company(), &"bob".into()).await;
+        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "tokens are those of their user");
+        let other = process.tokens.access(&"other".into(), &user()).await;
+        assert!(matches!(other, Err(CodingTokenError::SignInRequired(_))), "and of its company");
+    }
+    let text = bench.stored_text().await;
+    assert!(!text.to_lowercase().contains("canary"), "no secret is readable at rest: {text}");
+    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+}
+
+pub(super) async fn ten_at_once_are_one(bench: &Bench) {
+    let processes = [bench.process(), bench.process(), bench.process()];
+    let (company, user) = (company(), user());
+    let begins = processes.iter().cycle().take(30).map(|process| process.sign_ins.begin(&company, &user));
+    let begun = bench.drive(join_all(begins)).await;
+    let begun: Vec<_> = begun.into_iter().map(|begun| begun.expect("a sign-in is begun")).collect();
+    assert_eq!(bench.issuer.calls(IssuerCall::Device), 1, "one device code is requested");
+    assert!(begun.iter().all(|other| other.id == begun[0].id), "all get the same sign-in");
+    assert_eq!(begun.iter().filter(|begun| begun.is_new).count(), 1, "one of them has begun it");
+}
+
+pub(super) async fn an_hour_has_ten_sign_ins(bench: &Bench) {
+    let process = bench.process();
+    let (company, user) = (company(), user());
+    for _ in 0..MAX_SIGN_INS_PER_HOUR {
+        let id = begin(&process).await;
+        process.sign_ins.cancel(&company, &user, &id).await.expect("cancelled");
+        assert!(matches!(status(&process, &id).await, Err(SignInError::NotFound)), "a cancelled one is gone");
+    }
+    let refused = bench.process().sign_ins.begin(&company, &user).await.expect_err("too many");
+    let SignInError::TooMany { retry_after } = refused else { panic!("it is refused as {refused:?}") };
+    assert_eq!(retry_after, 3600 * SECOND, "the oldest counts for an hour");
+    process.sign_ins.begin(&company, &"bob".into()).await.expect("another user has sign-ins of its own");
+    bench.clock.advance(retry_after);
+    begin(&process).await;
+}
+
+pub(super) async fn what_was_cancelled_gets_no_tokens(bench: &Bench) {
+    let (process, other) = (bench.process(), bench.process());
+    bench.issuer.decide(SignInDecision::Approved);
+    let mut gate = Gate::closed();
+    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
+    let id = begin(&process).await;
+    bench.clock.advance(5 * SECOND);
+    let deciding = async {
+        bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+        other.sign_ins.cancel(&company(), &user(), &id).await.expect("cancelled");
+        gate.open();
+    };
+    join(status(&process, &id), deciding).await.0.ok();
+    let view = process.settled_status(&id).await;
+    assert!(matches!(view, Err(SignInError::NotFound)), "a cancelled sign-in is gone: {view:?}");
+    assert_eq!(bench.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
+    expect_signed_out(&process).await;
+}
+
+pub(super) async fn what_was_erased_gets_no_tokens(bench: &Bench) {
+    let process = bench.process();
+    bench.issuer.decide(SignInDecision::Approved);
+    let mut gate = Gate::closed();
+    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldAnswer(gate.pass()));
+    let id = begin(&process).await;
+    bench.clock.advance(5 * SECOND);
+    let erasing = async {
+        bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+        assert!(erase(&*bench.records, &company(), &user()).await.expect("erased"), "there was something");
+        gate.open();
+    };
+    join(status(&process, &id), erasing).await.0.ok();
+    let view = process.settled_status(&id).await;
+    assert!(matches!(view, Err(SignInError::NotFound)), "an erased sign-in is gone: {view:?}");
+    assert_eq!(bench.issuer.revoked(), ["refresh-canary-2"], "the tokens are revoked");
+    assert_eq!(bench.stored_text().await, "", "nothing is stored again");
+}
+
+pub(super) async fn a_crash_during_a_poll_is_no_end(bench: &Bench) {
+    bench.issuer.decide(SignInDecision::Approved);
+    let process = bench.process();
+    bench.issuer.script(IssuerCall::Token, IssuerStep::HoldRequest(never()));
+    let id = begin(&process).await;
+    bench.clock.wait_for_sleepers(1).await;
+    bench.clock.advance(5 * SECOND);
+    bench.issuer.wait_for_calls(IssuerCall::Token, 1).await;
+    process.crash();
+    let next = bench.process();
+    assert_eq!(status(&next, &id).await.expect("a status").status, SignInStatus::Pending);
+    bench.clock.advance(30 * SECOND);
+    assert_eq!(
+        status(&next, &id).await.expect("a status").status,
+        SignInStatus::Complete,
+        "another poll completes it"
+    );
+    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+}
+
+pub(super) async fn old_sign_ins_are_deleted(bench: &Bench) {
+    let process = bench.process();
+    bench.sign_in(&process).await;
+    let expire = async || {
+        let now = Timestamp::try_from(agent_core::clock::Clock::now(&bench.clock)).expect("a time");
+        expire_sign_ins(&*bench.records, &company(), &user(), now).await.expect("the store works");
+        bench.stored_text().await
+    };
+    assert!(expire().await.contains("complete"), "a final sign-in is kept for an hour");
+    bench.clock.advance(3600 * SECOND);
+    let left = expire().await;
+    assert!(
+        !left.contains("complete") && left.contains("generation"),
+        "then it goes, and the tokens stay: {left}"
+    );
+}
