@@ -6,6 +6,7 @@
 mod address;
 mod chat;
 mod clients;
+mod coding;
 mod durable;
 mod faults;
 mod identity;
@@ -16,6 +17,7 @@ mod ollama;
 mod openapi;
 mod preview;
 mod pulse;
+mod responses;
 mod runtime;
 mod scheduler;
 mod secrets;

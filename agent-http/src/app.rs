@@ -6,6 +6,7 @@ mod answer;
 mod assignments;
 mod assistants;
 mod chat;
+mod coding;
 mod credential;
 mod cron;
 mod debug;
@@ -35,6 +36,7 @@ use agent_platform::roles::RoleStore;
 use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
+pub use coding::{CodingLink, CodingLinkConfig};
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
@@ -68,6 +70,8 @@ pub struct App {
     pub tools: McpEndpoint,
     /// The scheduler client, and the state of the scheduler's callback.
     pub pulse: SchedulerLink,
+    /// Users' sign-ins to their own subscriptions.
+    pub coding: CodingLink,
     /// Limits on response streams.
     pub stream: StreamLimits,
     /// State and limits of all endpoints.

@@ -83,6 +83,7 @@ pub fn document() -> Value {
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Documents that agents can read."},
             {"name": "runtime", "description": "A model with its tool loop, for remote applications."},
+            {"name": "coding", "description": "The sign-in to a user's own subscription."},
             {"name": "jobs", "description": "Scheduled jobs and assignments, in the application."},
             {"name": "scheduler", "description": "The scheduler's jobs."},
             {"name": "health", "description": "Liveness, readiness, status and metrics."},

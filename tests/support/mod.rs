@@ -12,9 +12,15 @@ use tokio::net::TcpStream;
 // The store's tests use more of this module than these tests do.
 #[allow(dead_code)]
 pub mod cluster;
+pub mod coding_runtime;
 pub mod control;
+// Tests of the application use more of this module than those of the runtime do.
+#[allow(dead_code)]
+pub mod issuer;
+pub mod log;
 pub mod packages;
 pub mod process;
+pub mod responses_vendor;
 pub mod schemathesis;
 pub mod server;
 pub mod sink;

@@ -1,11 +1,15 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::backends::agent_server::AgentServerBackend;
+use agent_client::backends::subscription::{SubscriptionAccess, SubscriptionModels};
 use agent_client::backends::workflow::WorkflowBackend;
+use agent_client::coding::RuntimeCodingAuthority;
+use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
 use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
 use agent_client::outbound::OutboundClient;
@@ -19,11 +23,12 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, McpEndpoint, RateLimits, RunRegistry, SchedulerLink, SchedulerLinkConfig,
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits, RunRegistry, SchedulerLink,
+    SchedulerLinkConfig,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
-use agent_http::runtime::{BotApi, PROVIDERS, RuntimeState};
+use agent_http::runtime::{BotApi, CodingApi, CodingAuth, CodingIssuer, PROVIDERS, RuntimeState};
 use agent_http::scheduler::{CallbackClient, JobCountCache, Scheduler, SchedulerMetrics, Worker};
 use agent_http::shutdown::Shutdown;
 use agent_http::state::ServiceBase;
@@ -32,6 +37,7 @@ use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::bpe::BpeCounter;
+use agent_platform::coding::CodingAuthority;
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
@@ -44,10 +50,12 @@ use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::users::RecordUsers;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 
 use crate::StartError;
 use crate::config::{
-    AppConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
+    AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig,
+    ServerConfig,
 };
 use crate::stores::Stores;
 
@@ -55,6 +63,9 @@ use crate::stores::Stores;
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
+///
+/// # Panics
+/// Outside of a tokio runtime.
 pub fn application(
     config: &AppConfig,
     bound: SocketAddr,
@@ -62,8 +73,7 @@ pub fn application(
     local: Option<Arc<dyn Model>>,
     shutdown: &Shutdown,
 ) -> Result<App, StartError> {
-    let server = &config.server;
-    let outbound = OutboundClient::new(server.outbound.clone())?;
+    let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
     let public_url = config.public_url(bound);
     let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
     let pulse = pulse_client(&config.pulse, &outbound);
@@ -80,6 +90,7 @@ pub fn application(
     let tools = Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable));
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
+    let coding = coding(config, &outbound, &stores);
     Ok(App {
         tools: agent_tools,
         pulse: SchedulerLink::new(SchedulerLinkConfig {
@@ -99,14 +110,10 @@ pub fn application(
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         tokens: tokens.clone(),
-        platform: platform(config, &outbound, &public_url, stores, (tools, journals), local)
+        platform: platform(config, &outbound, &public_url, stores, (tools, journals), (local, &coding))
             .with_run_tokens(tokens.clone()),
-        auth: Authenticator::new(
-            config.session_secret.as_ref(),
-            config.internal_secret.clone(),
-            config.public_url.as_ref(),
-        )
-        .with_tokens(tokens.clone()),
+        coding,
+        auth: authenticator(config).with_tokens(tokens.clone()),
         runs: RunRegistry::default(),
         rate_limits: RateLimits::new(tokens, config.session_limits, Arc::new(SystemClock)),
         own_tools: Vec::new(),
@@ -117,12 +124,63 @@ pub fn application(
     })
 }
 
+/// Creates the verification of sessions and of the internal secret.
+fn authenticator(config: &AppConfig) -> Authenticator {
+    let AppConfig { session_secret, internal_secret, public_url, .. } = config;
+    Authenticator::new(session_secret.as_ref(), internal_secret.clone(), public_url.as_ref())
+}
+
 /// Creates the messenger that sends through agents' bots; it calls the operator's own runtime. `None` without
 /// a runtime URL.
 fn messenger(config: &AppConfig, outbound: &OutboundClient) -> Option<Arc<dyn Messenger>> {
     let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
     let runtime = config.runtime_url.clone()?;
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
+}
+
+/// Task of a user's subscription, which outlives the request that needs it.
+type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Creates the users' subscriptions, whose issuer is reached through the operator's own runtime.
+fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> CodingLink {
+    let authority = config.runtime_url.clone().map(|runtime| {
+        let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
+        Arc::new(RuntimeCodingAuthority { outbound, runtime, secret }) as Arc<dyn CodingAuthority>
+    });
+    // Not on the runtime of the connection that needs a task: those end with the server.
+    let process = Handle::current();
+    CodingLink::new(CodingLinkConfig {
+        authority,
+        records: stores.records.clone(),
+        sealer: stores.roles.sealer().clone(),
+        clock: Arc::new(SystemClock),
+        spawner: Arc::new(move |task: BackgroundTask| drop(process.spawn(task))),
+        is_allowed_unattended: config.coding_unattended,
+    })
+}
+
+/// Creates the source of the subscriptions' models, which are called through the operator's own runtime.
+fn subscriptions(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    coding: &CodingLink,
+    limits: &ModelLimits,
+) -> SubscriptionModels {
+    let access = match (&config.runtime_url, coding.tokens()) {
+        (Some(runtime), Ok(tokens)) => Ok(SubscriptionAccess {
+            runtime: runtime.clone(),
+            secret: config.runtime_secret.clone(),
+            tokens: tokens.clone(),
+        }),
+        (None, _) => Err("RUNTIME_URL"),
+        (_, Err(setting)) => Err(setting),
+    };
+    SubscriptionModels {
+        outbound: outbound.clone(),
+        access,
+        limits: limits.clone(),
+        allows_unattended: coding.is_allowed_unattended(),
+    }
 }
 
 /// Creates the scheduler client, if the scheduler's URL and secret are configured.
@@ -164,7 +222,7 @@ fn platform(
     public_url: &url::Url,
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
-    local: Option<Arc<dyn Model>>,
+    (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
 ) -> Platform {
     let parts = Arc::new(PartCache::default());
     let limits = model_limits(&config.server);
@@ -174,7 +232,11 @@ fn platform(
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
-    let embedded = EmbeddedBackend::new(JournaledModels::new(ModelCache::new(models), journals))
+    let embedded = EmbeddedBackend::new(JournaledModels::new(ModelCache::new(models), journals.clone()))
+        .with_tools(tools.clone())
+        .with_limits(config.server.tool_loop);
+    let subscriptions = subscriptions(config, outbound, coding, &limits);
+    let subscriptions = EmbeddedBackend::new(JournaledModels::new(subscriptions, journals))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
@@ -204,6 +266,7 @@ fn platform(
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_backend(embedded)
+        .with_backend(subscriptions)
         .with_backend(agent_server)
         .with_backend(workflow)
 }
@@ -228,6 +291,8 @@ pub(crate) fn runtime(
             base_url,
             answer_timeout: server.outbound.header_timeout,
         }),
+        coding_api: coding_api(config, &outbound, shutdown),
+        coding_issuer: coding_issuer(config, &outbound),
         bearer_auth: BearerAuth::new(config.runtime_secret.clone()),
         host_guard: config.runtime_secret.is_none().then(|| HostGuard::local(bound, server.origins.clone())),
         discoveries: DiscoveryCache::default(),
@@ -237,6 +302,30 @@ pub(crate) fn runtime(
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "runtime", "providers": PROVIDERS}), shutdown),
     })
+}
+
+/// Creates the proxy of the coding subscription's model API, if its address is configured.
+fn coding_api(config: &RuntimeConfig, outbound: &OutboundClient, shutdown: &Shutdown) -> Option<CodingApi> {
+    let (server, coding) = (&config.server, &config.coding);
+    Some(CodingApi {
+        outbound: outbound.clone(),
+        url: coding.api_url.clone()?,
+        originator: coding.originator.clone(),
+        max_body_bytes: coding.body_limit_bytes,
+        stream: StreamLimits { idle_timeout: coding.stream_idle, ..stream_limits(server, shutdown) },
+        answer_timeout: server.outbound.header_timeout,
+    })
+}
+
+/// Creates the client of the issuer of the coding subscription's tokens, if it is configured.
+fn coding_issuer(config: &RuntimeConfig, outbound: &OutboundClient) -> CodingIssuer {
+    match &config.coding.issuer {
+        CodingIssuerConfig::Configured(issuer) => {
+            let client = DeviceAuthClient::new(outbound.clone(), Arc::new(SystemClock), (**issuer).clone());
+            CodingIssuer::Configured(Box::new(CodingAuth::new(client, config.runtime_secret.as_ref())))
+        }
+        CodingIssuerConfig::MissingSetting(name) => CodingIssuer::MissingSetting(name),
+    }
 }
 
 /// Builds the scheduler over a job store. `store_kind` is the name of the store's kind.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::config::AppConfig;
 use crate::stores::{self, Imported, Stores};
 use agent_core::ids::CompanyId;
+use agent_platform::coding;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
 
 use crate::failure::CommandError;
@@ -53,7 +54,9 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
         return Err(CommandError::Missing("DATA_SECRET"));
     }
     let records = Arc::new(stores::open_existing(config)?);
-    let rotated = Stores::from_records(records.clone(), config).roles.rotate_secrets(&*records).await?;
+    let roles = Stores::from_records(records.clone(), config).roles;
+    let mut rotated = roles.rotate_secrets(&*records).await?;
+    coding::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
     for fault in &rotated.errors {
         writeln!(out, "{fault}")?;
     }

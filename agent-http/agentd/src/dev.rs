@@ -73,6 +73,9 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let has_demo = options.workspace.is_none()
         && stores.roles.masked_role(&DEMO_ID.into(), &DEMO_AGENT_ID.into()).await?.is_some();
     print_welcome(&app, &origin, &options, has_demo)?;
+    if has_coding_issuer(&overlay) {
+        print_sign_in(&app);
+    }
 
     let shutdown = run::shutdown_on_signal();
     tokio::try_join!(
@@ -260,9 +263,44 @@ fn print_welcome(
     Ok(())
 }
 
+/// Returns true if the environment configures an issuer, so that the runtime can sign users in to their subscriptions.
+fn has_coding_issuer(env: &dyn Env) -> bool {
+    let is_set = |name: &str| env.var(name).ok().flatten().is_some_and(|value| !value.trim().is_empty());
+    is_set("CODING_AUTH_URL") && is_set("CODING_CLIENT_ID")
+}
+
+/// Prints how a user signs in to the own subscription.
+fn print_sign_in(app: &AppConfig) {
+    let address = app.server.listen;
+    say(&format!(
+        "Sign in to your own subscription, with a session token in TOKEN; the answer has the page and the code:\n\n  \
+         curl -X POST http://{address}/api/coding/sign-in \\\n    -H \"Authorization: Bearer $TOKEN\"\n"
+    ));
+}
+
 #[expect(clippy::print_stdout, reason = "the newcomer reads it on the terminal")]
 fn say(text: &str) {
     println!("{text}");
+}
+
+#[cfg(test)]
+mod sign_in_tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_in_is_offered_where_an_issuer_is_configured() {
+        let (url, client) = (("CODING_AUTH_URL", "https://issuer.example"), ("CODING_CLIENT_ID", "c"));
+        for (env, expected) in [
+            (vec![], false),
+            (vec![url], false),
+            (vec![client], false),
+            (vec![url, ("CODING_CLIENT_ID", " ")], false),
+            (vec![url, client], true),
+        ] {
+            let env: BTreeMap<&str, &str> = env.into_iter().collect();
+            assert_eq!(has_coding_issuer(&env), expected, "{env:?}");
+        }
+    }
 }
 
 #[cfg(all(test, feature = "embedded"))]

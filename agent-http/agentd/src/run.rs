@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::model::Model;
 use agent_http::serve::{ServeLimits, Workers};
@@ -73,16 +73,31 @@ pub async fn serve_app(
     let app = Arc::new(compose::application(&config, address, stores, local, &shutdown)?);
     info!(%address, "application listening");
     let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
-    let stop_tools = tokio::spawn({
+    let draining = tokio::spawn({
         let (app, draining) = (app.clone(), shutdown.wait_for(ShutdownStage::Draining));
         async move {
             draining.await;
             app.tools.server.stop();
+            app.coding.stop();
+            Instant::now()
         }
     });
+    let drain_time = config.server.serve.drain;
     let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
     upkeep.abort();
-    stop_tools.abort();
+    let began_draining = match draining.is_finished() {
+        true => draining.await.ok(),
+        false => {
+            draining.abort();
+            None
+        }
+    };
+    let remaining = drain_time.saturating_sub(began_draining.map_or(Duration::ZERO, |began| began.elapsed()));
+    if tokio::time::timeout(remaining, app.coding.drain()).await.is_err() {
+        tracing::warn!(
+            "a call of a subscription's issuer was still running: its user may have to sign in again"
+        );
+    }
     app.tools.server.audit().flush().await;
     served
 }

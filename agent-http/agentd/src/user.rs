@@ -35,17 +35,22 @@ async fn delete_in(
     if revoked == 0 && deleted == UserDeletion::default() {
         return Err(CommandError::NoSuchUser { user: user.to_string(), company: company.to_string() });
     }
-    let UserDeletion { memories, notifications, todo_lists, assignments, .. } = deleted;
+    let UserDeletion { memories, notifications, todo_lists, assignments, subscriptions, .. } = deleted;
     writeln!(
         out,
         "{user} at {company} is deleted, with {memories} memories, {notifications} notifications, {todo_lists} todo \
          lists and {assignments} assignments; {revoked} tokens are revoked."
     )?;
+    if subscriptions > 0 {
+        writeln!(out, "The sign-in to a subscription is forgotten; the vendor has not been told.")?;
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use agent_platform::coding::TOKEN_COLLECTION;
+    use agent_platform::records::{Key, Precondition, RecordsExt};
     use agent_platform::token::{Grant, McpGrant, NewToken};
     use agent_platform::workspace::WorkspaceFile;
     use serde_json::json;
@@ -86,13 +91,23 @@ mod tests {
         };
         let (own, colleagues, namesakes) =
             (mint("c1", "ada").await, mint("c1", "bob").await, mint("c2", "ada").await);
+        let tokens_of = |company: &str| Key::new(company, TOKEN_COLLECTION, "ada").expect("a key");
+        for company in ["c1", "c2"] {
+            stores
+                .records
+                .put_as(&tokens_of(company), &json!({}), Precondition::Absent)
+                .await
+                .expect("stored");
+        }
         let mut out = Vec::new();
         delete_in(&stores, &"ada".into(), &"c1".into(), &mut out).await.expect("deleted");
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "ada at c1 is deleted, with 1 memories, 0 notifications, 1 todo lists and 1 assignments; 1 tokens are \
-             revoked.\n"
+             revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
         );
+        assert!(stores.records.get(&tokens_of("c1")).await.expect("read").is_none());
+        assert!(stores.records.get(&tokens_of("c2")).await.expect("read").is_some());
         for (token, is_valid) in [(own, false), (colleagues, true), (namesakes, true)] {
             assert_eq!(tokens.find(token.expose()).await.is_ok(), is_valid);
         }

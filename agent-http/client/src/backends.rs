@@ -2,6 +2,7 @@
 
 pub mod agent_server;
 mod mcp_url;
+pub mod subscription;
 pub mod workflow;
 
 use agent_core::budget::TokenBudget;

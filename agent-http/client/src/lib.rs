@@ -6,8 +6,10 @@
 //! # Modules
 //!
 //! - [`outbound`]: the one outbound HTTP client.
-//! - [`models`]: model clients: OpenAI-compatible Chat Completions servers, and Ollama.
+//! - [`models`]: model clients: servers of OpenAI's Chat Completions and Responses APIs, and Ollama.
 //! - [`backends`]: backends over HTTP: agent runtimes and workflow webhooks.
+//! - [`coding`]: the issuer of users' subscriptions, through the operator's own runtime.
+//! - [`device_auth`]: sign-in at an OAuth issuer by a device code.
 //! - [`messenger`]: messenger bots, through the operator's own runtime.
 //! - [`pulse`]: the scheduler's client.
 //! - [`events`]: decoder of another runtime's event lines.
@@ -18,6 +20,8 @@
 //! - [`secret`]: secrets bound to an origin.
 
 pub mod backends;
+pub mod coding;
+pub mod device_auth;
 pub mod events;
 pub mod keep_alive;
 mod lines;

@@ -12,7 +12,7 @@ use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
-use super::{App, assistants, chat, cron, debug, mcp, resource};
+use super::{App, assistants, chat, coding, cron, debug, mcp, resource};
 use crate::endpoint::Endpoint;
 use crate::error::HttpError;
 use crate::health::HealthRoute;
@@ -39,6 +39,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
     all.extend(memory_endpoints());
     all.extend(sharing_endpoints());
     all.extend(job_endpoints());
+    all.extend(coding_endpoints());
     all.extend(health);
     all
 }
@@ -154,5 +155,16 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post(CALLBACK_PATH, SchedulerCallback, callback::post, callback::describe)
             .max_body_bytes(callback::MAX_BODY_BYTES),
         Endpoint::get("/api/cron", CronSecret, cron::get, cron::describe),
+    ]
+}
+
+fn coding_endpoints() -> Vec<Endpoint<App>> {
+    let (sign_in_path, one_path) = ("/api/coding/sign-in", "/api/coding/sign-in/{id}");
+    vec![
+        Endpoint::get("/api/coding", USER, coding::get, coding::describe_get),
+        Endpoint::post(sign_in_path, USER, coding::begin, coding::describe_begin),
+        Endpoint::delete(sign_in_path, USER, coding::sign_out, coding::describe_sign_out),
+        Endpoint::get(one_path, USER, coding::status, coding::describe_status),
+        Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
     ]
 }

@@ -3,6 +3,10 @@ use std::path::PathBuf;
 
 use crate::config::Flags;
 use agent_core::role::RoleSource as _;
+use agent_core::secret::Secret;
+use agent_platform::records::{Key, Precondition, RecordsExt};
+use agent_platform::seal::Sealer;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
@@ -165,6 +169,35 @@ async fn secrets_move_to_a_new_key() {
         rotated(&desk).await.expect_err("no key"),
         "DATA_SECRET is not configured; set it, or name a file with --config"
     );
+}
+
+#[tokio::test]
+async fn tokens_of_subscriptions_move_too_and_are_not_exported() {
+    let mut desk = ImportFixture::new(FILE);
+    desk.import().await.expect("imported");
+    let place = |field| ["coding", "acme", "ada", field];
+    let sealer = |secret: &str| Sealer::new(&Secret::new(secret), None);
+    let seal =
+        |field| sealer("data-secret-0000").seal(&place(field), &Secret::new("canary")).expect("sealed");
+    let stored = json!({"generation": 1, "signInId": "s", "state": "ok", "access": seal("access"), "refresh": seal("refresh"),
+        "accessExpiresAt": "2026-11-22T08:00:00Z", "refreshedAt": "2026-11-22T08:00:00Z"});
+    let key = Key::new("acme", coding::TOKEN_COLLECTION, "ada").expect("a key");
+    let store = stores::open_existing(&desk.config()).expect("it opens");
+    store.put_as(&key, &stored, Precondition::Absent).await.expect("stored");
+    drop(store);
+    let exported = desk.export().await.expect("exported");
+    assert!(!exported.contains("coding") && !exported.contains("refresh"), "{exported}");
+
+    let old = desk.env.insert("DATA_SECRET", "data-secret-1111".to_owned()).expect("there was one");
+    desk.env.insert("DATA_SECRET_PREVIOUS", old);
+    let config = desk.config();
+    let moved = said(async |out| rotate(&config, out).await).await.expect("rotated");
+    assert_eq!(moved, "1 agents: 3 secrets re-encrypted, 0 already encrypted with DATA_SECRET.\n");
+    let store = stores::open_existing(&config).expect("it opens");
+    let record = store.get_as::<serde_json::Value>(&key).await.expect("read").expect("there");
+    let sealed = record.value["refresh"].as_str().expect("text");
+    let opened = sealer("data-secret-1111").open(&place("refresh"), sealed).expect("under the new key");
+    assert_eq!(opened.expose(), "canary");
 }
 
 #[tokio::test]

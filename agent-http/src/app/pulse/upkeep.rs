@@ -1,11 +1,12 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
-//! journal entries and the leases of ended processes.
+//! journal entries, the leases of ended processes and old sign-ins to subscriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_platform::assignment::{self, AssignmentSync, SYNC_COLLECTION, SyncError};
+use agent_platform::coding::{SIGN_IN_COLLECTION, expire_sign_ins};
 use agent_platform::journal::{JOURNAL_COLLECTION, delete_obsolete_entries};
 use agent_platform::occurrence::{OCCURRENCE_COLLECTION, OccurrenceState, delete_expired_leases};
 use agent_platform::pulse::PulseError;
@@ -36,7 +37,8 @@ pub async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 4] = [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION, JOURNAL_COLLECTION];
+const STAGES: [&str; 5] =
+    [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION, JOURNAL_COLLECTION, SIGN_IN_COLLECTION];
 
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
@@ -98,6 +100,10 @@ async fn process_page(
     let ids: Vec<String> = page.records.iter().map(|record| record.id.clone()).collect();
     if collection.path() == OCCURRENCE_COLLECTION {
         delete_expired(app, collection, page.records).await?;
+    } else if collection.path() == SIGN_IN_COLLECTION {
+        for id in ids {
+            expire_sign_ins(&*app.records, &collection.company().into(), &id.into(), app.pulse.now()).await?;
+        }
     } else {
         let company = CompanyId::from(collection.company());
         for id in unsynchronized(app, &company, ids).await? {

@@ -1,0 +1,299 @@
+//! `/api/coding`: the sign-in of a user to the own subscription, by which agents with a subscription answer that user.
+//!
+//! The routes need a session. Codes and tokens are the user's own: nothing here reads those of another user, and no
+//! response contains a token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::request::Principal;
+use agent_platform::coding::{
+    BegunSignIn, CodingAuthority, CodingServices, CodingTokens, MAX_SIGN_INS_PER_HOUR, SignInError,
+    SignInStatus, SignInView, SignIns, Spawner, SubscriptionLimits, SubscriptionState, SubscriptionStatus,
+};
+use agent_platform::records::{Records, StoreError};
+use agent_platform::seal::Sealer;
+use http::StatusCode;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{App, answer, resource};
+use crate::endpoint::{Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError, RatePolicy};
+use crate::service::HandlerResult;
+
+/// Tag of the operations.
+pub(super) const TAG: &str = "coding";
+
+/// Text for the page that shows the code: a code that somebody else has sent would sign in somebody else.
+const NOTICE: &str = "Enter this code only if you asked for it yourself, here, a moment ago. It lets this service use \
+                      your subscription until you sign out.";
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// Users' subscriptions: the sign-ins and the tokens.
+pub struct CodingLink {
+    services: Result<(SignIns, CodingTokens), &'static str>,
+    is_allowed_unattended: bool,
+}
+
+/// Configuration of a [`CodingLink`].
+pub struct CodingLinkConfig {
+    /// The issuer, which is reached through the operator's runtime; `None` without `RUNTIME_URL`.
+    pub authority: Option<Arc<dyn CodingAuthority>>,
+    /// Store of sign-ins and tokens.
+    pub records: Arc<dyn Records>,
+    /// Seals them under `DATA_SECRET`.
+    pub sealer: Arc<Sealer>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Runs the tasks that outlive a request, on a runtime that lives as long as the process.
+    pub spawner: Arc<dyn Spawner>,
+    /// Allows jobs and proactive calls to use the subscription of the user for whom they run.
+    pub is_allowed_unattended: bool,
+}
+
+impl CodingLink {
+    /// Creates the sign-ins and the tokens of the application.
+    pub fn new(config: CodingLinkConfig) -> Self {
+        let CodingLinkConfig { authority, records, sealer, clock, spawner, is_allowed_unattended } = config;
+        let services = match authority {
+            None => Err("RUNTIME_URL"),
+            Some(_) if !sealer.has_key() => Err("DATA_SECRET"),
+            Some(authority) => {
+                let services = CodingServices { records, sealer, clock, authority, spawner };
+                Ok((SignIns::new(services.clone()), CodingTokens::new(services)))
+            }
+        };
+        Self { services, is_allowed_unattended }
+    }
+
+    /// Returns the users' tokens.
+    ///
+    /// # Errors
+    /// The name of the missing setting.
+    pub fn tokens(&self) -> Result<&CodingTokens, &'static str> {
+        self.services.as_ref().map(|(_, tokens)| tokens).map_err(|setting| *setting)
+    }
+
+    /// Returns true if jobs and proactive calls may use the subscription of the user for whom they run
+    /// (`CODING_UNATTENDED`).
+    pub fn is_allowed_unattended(&self) -> bool {
+        self.is_allowed_unattended
+    }
+
+    /// Stops polling for sign-ins in the background, when the process begins to stop.
+    pub fn stop(&self) {
+        if let Ok((sign_ins, _)) = &self.services {
+            sign_ins.stop();
+        }
+    }
+
+    /// Waits for the running calls of the issuer, since an answer that is not stored ends a sign-in.
+    pub async fn drain(&self) {
+        if let Ok((sign_ins, tokens)) = &self.services {
+            sign_ins.drain().await;
+            tokens.drain().await;
+        }
+    }
+
+    fn open(&self) -> Result<(&SignIns, &CodingTokens), HttpError> {
+        match &self.services {
+            Ok((sign_ins, tokens)) => Ok((sign_ins, tokens)),
+            Err(setting) => Err(HttpError::not_configured(setting)),
+        }
+    }
+}
+
+/// A sign-in that the user can confirm.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct BegunSignInView {
+    /// Identifier of the sign-in.
+    sign_in_id: String,
+    /// Code that the user enters at `verificationUri`, after comparing it with the one shown here.
+    user_code: String,
+    /// Page of the issuer.
+    verification_uri: String,
+    /// Remaining lifetime in seconds.
+    expires_in: u64,
+    /// Interval in seconds at which the status changes at most.
+    interval: u64,
+    /// Text to show with the code.
+    notice: &'static str,
+}
+
+impl From<BegunSignIn> for BegunSignInView {
+    fn from(begun: BegunSignIn) -> Self {
+        Self {
+            sign_in_id: begun.id,
+            user_code: begun.user_code.expose().to_owned(),
+            verification_uri: begun.verification_uri,
+            expires_in: begun.expires_in.as_secs(),
+            interval: begun.interval.as_secs(),
+            notice: NOTICE,
+        }
+    }
+}
+
+/// Status of a sign-in.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct SignInStatusView {
+    /// The status.
+    status: SignInStatus,
+    /// Reason of `failed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    /// Remaining lifetime of `pending` in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_in: Option<u64>,
+}
+
+impl From<SignInView> for SignInStatusView {
+    fn from(SignInView { status, code, expires_in }: SignInView) -> Self {
+        Self { status, code, expires_in: expires_in.map(|left| left.as_secs()) }
+    }
+}
+
+/// The caller's subscription.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct SubscriptionView {
+    /// True if the caller is signed in.
+    signed_in: bool,
+    /// State of the sign-in.
+    state: SubscriptionState,
+    /// Name of the plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<String>,
+    /// The last characters of the account's identifier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    account: Option<String>,
+    /// Expiry of the access token, RFC 3339 in UTC. It is renewed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    expires_at: Option<Timestamp>,
+    /// Time of the latest renewal or sign-in, RFC 3339 in UTC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    refreshed_at: Option<Timestamp>,
+    /// The vendor's limits, as of its latest answer through this process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<SubscriptionLimits>,
+}
+
+impl From<SubscriptionStatus> for SubscriptionView {
+    fn from(status: SubscriptionStatus) -> Self {
+        Self {
+            signed_in: status.is_signed_in,
+            state: status.state,
+            plan: status.plan,
+            account: status.account_end.map(|end| format!("…{end}")),
+            expires_at: status.expires_at,
+            refreshed_at: status.refreshed_at,
+            limits: status.limits,
+        }
+    }
+}
+
+pub(super) async fn begin(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let (sign_ins, _) = context.state.coding.open()?;
+    let begun = sign_ins.begin(&principal.company_id, &principal.user_id).await.map_err(sign_in_error)?;
+    let status = if begun.is_new { StatusCode::CREATED } else { StatusCode::OK };
+    answer::json(status, &BegunSignInView::from(begun))
+}
+
+pub(super) async fn status(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let (sign_ins, _) = context.state.coding.open()?;
+    let id = context.params.get("id")?;
+    let found = sign_ins.status(&principal.company_id, &principal.user_id, id).await;
+    answer::json(StatusCode::OK, &SignInStatusView::from(found.map_err(sign_in_error)?))
+}
+
+pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let (sign_ins, _) = context.state.coding.open()?;
+    let id = context.params.get("id")?;
+    sign_ins.cancel(&principal.company_id, &principal.user_id, id).await.map_err(sign_in_error)?;
+    Ok(resource::no_content())
+}
+
+pub(super) async fn sign_out(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let (_, tokens) = context.state.coding.open()?;
+    tokens.sign_out(&principal.company_id, &principal.user_id).await?;
+    Ok(resource::no_content())
+}
+
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let (_, tokens) = context.state.coding.open()?;
+    let status = tokens.status(&principal.company_id, &principal.user_id).await?;
+    answer::json(StatusCode::OK, &SubscriptionView::from(status))
+}
+
+fn sign_in_error(error: SignInError) -> HttpError {
+    match error {
+        SignInError::NotFound => HttpError::not_found(),
+        SignInError::TooMany { retry_after } => {
+            let policy = RatePolicy { name: "hour", quota: MAX_SIGN_INS_PER_HOUR, window: HOUR };
+            HttpError::with_limit(policy, retry_after)
+        }
+        SignInError::Issuer(error) => error.to_agent_error().into(),
+        SignInError::Busy => HttpError::new(Code::BackendTimeout, error.to_string()),
+        SignInError::Store(error) => store_error(error),
+        error => HttpError::internal(error),
+    }
+}
+
+/// Converts an error of the store that several callers of a task share.
+fn store_error(error: Arc<StoreError>) -> HttpError {
+    match Arc::try_unwrap(error) {
+        Ok(error) => error.into(),
+        Err(shared) => match &*shared {
+            StoreError::Unavailable(_) => StoreError::unavailable(shared.clone()).into(),
+            StoreError::NotConfigured(setting) => HttpError::not_configured(setting),
+            _ => HttpError::internal(shared),
+        },
+    }
+}
+
+pub(super) fn describe_begin(schemas: &mut Schemas) -> Operation {
+    let begun = schemas.schema_for::<BegunSignInView>();
+    operation("beginSubscriptionSignIn", "Begins a sign-in to the caller's own subscription.")
+        .describe("The user enters the code at the issuer's page. The service polls the issuer meanwhile.")
+        .json_response(200, "A sign-in was open already; this is its code.", begun.clone())
+        .json_response(201, "The sign-in was begun.", begun)
+        .problems(&[Code::RateLimited, Code::BackendFailed, Code::BackendTimeout])
+}
+
+pub(super) fn describe_status(schemas: &mut Schemas) -> Operation {
+    let status = schemas.schema_for::<SignInStatusView>();
+    operation("getSubscriptionSignIn", "Returns the status of a sign-in.")
+        .json_response(200, "The status. Final ones are kept for an hour.", status)
+        .problems(&[Code::NotFound, Code::BackendTimeout])
+}
+
+pub(super) fn describe_cancel(_: &mut Schemas) -> Operation {
+    operation("cancelSubscriptionSignIn", "Cancels a sign-in.")
+        .empty_response(204, "The issuer is not polled any longer.")
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_sign_out(_: &mut Schemas) -> Operation {
+    operation("signOutOfSubscription", "Forgets the tokens of the caller's subscription, then revokes them.")
+        .empty_response(204, "Nothing of the tokens is left here.")
+}
+
+pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
+    let view = schemas.schema_for::<SubscriptionView>();
+    operation("getSubscription", "Returns the state of the caller's subscription.").json_response(
+        200,
+        "The state, without tokens.",
+        view,
+    )
+}
+
+fn operation(id: &str, summary: &str) -> Operation {
+    Operation::new(id, TAG, summary)
+}

@@ -1,0 +1,5 @@
+//! A coding subscription: the runtime's proxies of its model API and of its sign-in, and the agents that answer by it.
+
+mod backend;
+mod runtime;
+mod signin;

@@ -1,0 +1,365 @@
+//! Agents that answer by a user's own subscription: application, runtime, issuer and vendor together.
+
+use agent_client::device_auth::DeviceAuthDialect;
+use agentd::stores::Stores;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use crate::support::issuer::{FakeIssuer, IssuerRoute};
+use crate::support::responses_vendor::{self, OutputItem, Reply, ResponsesVendor};
+use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use crate::support::vendor::{Step, json_response};
+use crate::support::{expect_problem, parse_run, poll_until};
+
+const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
+const MODEL: &str = "coder";
+/// Parts of every secret of the sign-in and of the services.
+const CANARIES: [&str; 2] = ["canary", "agd_v1."];
+
+/// The whole installation.
+struct Installation {
+    issuer: FakeIssuer,
+    vendor: ResponsesVendor,
+    _runtime: Server,
+    app: Server,
+}
+
+async fn open(settings: &[(&str, &str)]) -> Installation {
+    open_over(server::stores(&workspace()).await, settings).await
+}
+
+async fn open_over(stores: Stores, settings: &[(&str, &str)]) -> Installation {
+    let (issuer, vendor) =
+        (FakeIssuer::start(DeviceAuthDialect::Rfc8628).await, ResponsesVendor::start().await);
+    issuer.set_interval(1, false);
+    let of_runtime = [
+        vec![
+            ("RUNTIME_SECRET", RUNTIME_SECRET.to_owned()),
+            ("CODING_API_URL", format!("{}/responses", vendor.base_url())),
+        ],
+        issuer.settings(),
+    ]
+    .concat();
+    let of_runtime: Vec<_> = of_runtime.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let runtime = server::runtime(&of_runtime).await;
+    let url = runtime.url("");
+    let own = [("RUNTIME_URL", &*url), ("RUNTIME_SECRET", RUNTIME_SECRET)];
+    let app = server::app_with_stores(stores, &[&own, settings].concat()).await;
+    Installation { issuer, vendor, _runtime: runtime, app }
+}
+
+fn workspace() -> Value {
+    let content = json!({"systemPrompt": "Be brief.", "mcpPreset": ["readTodos", "createTodo"],
+        "widgetTools": []});
+    let container = |content: Value| json!([{"name": "SubscriptionConnector", "content": content}]);
+    json!({
+        "users": [{"id": "u1", "companyId": "c1"}, {"id": "u2", "companyId": "c1"}],
+        "agents": [
+            {"id": "a1", "name": "Coder", "ownerId": "u2", "companyId": "c1", "content": content,
+                "children": container(json!({"model": MODEL}))},
+            {"id": "own-words", "name": "Coder", "ownerId": "u2", "companyId": "c1", "content": content,
+                "children": container(json!({"model": MODEL, "instructions": "You are a vendor's agent."}))},
+        ],
+        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": [
+            {"id": "t1", "title": "Water the basil", "done": false}]}]
+    })
+}
+
+impl Installation {
+    async fn send(&self, user: &str, method: &str, path: &str) -> Response {
+        let request = self.app.request(method, path).bearer_auth(session_token(user, "c1"));
+        request.send().await.expect("an answer")
+    }
+
+    /// Signs a user in, as the person does who enters the code.
+    async fn sign_in(&self, user: &str) {
+        let begun: Value = self.send(user, "POST", "/api/coding/sign-in").await.json().await.expect("JSON");
+        self.issuer.approve(begun["userCode"].as_str().expect("a code"));
+        let path = format!("/api/coding/sign-in/{}", begun["signInId"].as_str().expect("an id"));
+        let look = async || self.send(user, "GET", &path).await.json::<Value>().await.expect("JSON");
+        poll_until(look, |status| status["status"] == "complete").await;
+    }
+
+    async fn chat(&self, user: &str, body: Value) -> Response {
+        self.app.chat_as(&session_token(user, "c1"), "", &body).await
+    }
+
+    /// Asks the agent as a user, and returns the events of the run.
+    async fn run(&self, user: &str, agent: &str) -> Vec<Value> {
+        let response = self.chat(user, question(agent)).await;
+        let status = response.status();
+        let body = response.text().await.expect("a whole body");
+        assert_eq!(status, 200, "{body}");
+        for canary in CANARIES {
+            assert!(!body.contains(canary), "{body}");
+        }
+        parse_run(&body)
+    }
+
+    fn assert_no_complaints(&self) {
+        assert_eq!((self.vendor.complaints(), self.issuer.complaints()), (vec![], vec![]));
+    }
+}
+
+fn question(agent: &str) -> Value {
+    json!({"agentId": agent, "message": "What is left?", "todoListId": "l1"})
+}
+
+fn text_of(events: &[Value]) -> String {
+    let deltas = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
+    deltas.map(|event| event["delta"].as_str().expect("text")).collect()
+}
+
+/// Returns the vendor's refusal with this status and body.
+fn refusal(status: &str, headers: &str, body: &Value) -> Reply {
+    Reply::steps(json_response(status, headers, &body.to_string()))
+}
+
+fn unauthorized() -> Reply {
+    refusal(
+        "401 Unauthorized",
+        "",
+        &json!({"error": {"code": "token_expired", "message": "upstream-canary"}}),
+    )
+}
+
+fn hello() -> Reply {
+    Reply::answer(vec![OutputItem::text(&["Hel", "lo."])])
+}
+
+#[tokio::test]
+async fn a_user_signs_in_and_is_answered_with_tools_and_reasoning() {
+    let all = open(&[]).await;
+    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(refused["signIn"], "/api/coding/sign-in");
+    assert_eq!(all.vendor.received_bodies(MODEL), [Value::Null; 0]);
+
+    all.sign_in("u1").await;
+    all.vendor.on(
+        MODEL,
+        [
+            Reply::interleaved(vec![
+                OutputItem::reasoning("Look first.", "sealed-1"),
+                OutputItem::call("call_1", "readTodos", "{}"),
+                OutputItem::call("call_2", "createTodo", r#"{"title":"Prune"}"#),
+            ]),
+            Reply::answer(vec![OutputItem::text(&["Water ", "the basil."])]),
+        ],
+    );
+    let events = all.run("u1", "a1").await;
+    assert_eq!(text_of(&events), "Water the basil.");
+    assert_eq!(events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").count(), 2);
+    assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED");
+    let bodies = all.vendor.received_bodies(MODEL);
+    assert_eq!(bodies.len(), 2);
+    assert!(bodies[0]["instructions"].as_str().expect("text").contains("Be brief."), "{}", bodies[0]);
+    assert_eq!(bodies[0]["prompt_cache_key"].as_str().expect("a key").len(), 32);
+    assert_eq!(bodies[0].get("max_output_tokens"), None);
+    all.assert_no_complaints();
+    // The tokens are the user's own.
+    expect_problem(all.chat("u2", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+
+    let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
+    assert_eq!((&status["signedIn"], &status["state"]), (&json!(true), &json!("ok")));
+    assert_eq!(all.send("u1", "DELETE", "/api/coding/sign-in").await.status(), 204);
+    expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert!(!all.issuer.revoked().is_empty());
+}
+
+#[tokio::test]
+async fn instructions_of_the_operator_move_the_prompt_to_a_developer_message() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    all.vendor.on(MODEL, [hello()]);
+    assert_eq!(text_of(&all.run("u1", "own-words").await), "Hello.");
+    let body = &all.vendor.received_bodies(MODEL)[0];
+    assert_eq!(body["instructions"], "You are a vendor's agent.");
+    let first = &body["input"][0];
+    assert_eq!(first["role"], "developer");
+    assert!(first["content"][0]["text"].as_str().expect("text").contains("Be brief."), "{first}");
+    all.assert_no_complaints();
+}
+
+#[tokio::test]
+async fn a_rejected_token_is_refreshed_once() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    let in_stream = || {
+        let failed = json!({"type": "response.failed", "response": {"error": {"code": "unauthorized"}}});
+        Reply::events(&[failed.to_string()], vec![])
+    };
+    for (rejected, calls) in [(unauthorized(), 1), (in_stream(), 2)] {
+        all.vendor.on(MODEL, [rejected, hello()]);
+        assert_eq!(text_of(&all.run("u1", "a1").await), "Hello.");
+        assert_eq!(all.issuer.calls(IssuerRoute::Refresh), calls);
+    }
+    all.vendor.on(MODEL, [unauthorized()]);
+    expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(all.issuer.calls(IssuerRoute::Refresh), 3);
+
+    // A rejection after the first output ends the run.
+    let failed = json!({"type": "response.failed", "response": {"error": {"code": "unauthorized"}}});
+    let mut events = responses_vendor::events(&[OutputItem::text(&["Hel", "lo."])]);
+    *events.last_mut().expect("an end") = failed.to_string();
+    all.vendor.on(MODEL, [Reply::events(&events, vec![])]);
+    let events = all.run("u1", "a1").await;
+    let end = events.last().expect("an end");
+    assert_eq!((&end["type"], &end["code"]), (&json!("RUN_ERROR"), &json!("SIGN_IN_REQUIRED")));
+    assert_eq!(all.issuer.calls(IssuerRoute::Refresh), 3);
+}
+
+#[tokio::test]
+async fn an_ended_sign_in_is_told() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    all.issuer.script(
+        IssuerRoute::Refresh,
+        [json_response("400 Bad Request", "", r#"{"error":"invalid_grant","error_description":"canary"}"#)],
+    );
+    all.vendor.on(MODEL, [unauthorized(), hello()]);
+    let refused = expect_problem(all.chat("u1", question("a1")).await, 403, "SIGN_IN_REQUIRED").await;
+    assert!(!refused.to_string().contains("canary"), "{refused}");
+    let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
+    assert_eq!(status["state"], "signInRequired");
+}
+
+#[tokio::test]
+async fn refusals_of_the_vendor_are_typed() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    let usage =
+        json!({"error": {"type": "usage_limit_reached", "plan_type": "plus", "resets_in_seconds": 3600}});
+    for (reply, status, code) in [
+        (refusal("403 Forbidden", "", &json!({"detail": "canary"})), 403, "SUBSCRIPTION_REFUSED"),
+        (
+            refusal("404 Not Found", "", &json!({"error": {"code": "model_not_found"}})),
+            403,
+            "SUBSCRIPTION_REFUSED",
+        ),
+        (refusal("429 Too Many Requests", "", &usage), 429, "RATE_LIMITED"),
+        (refusal("404 Not Found", "", &usage), 429, "RATE_LIMITED"),
+        (
+            refusal("503 Service Unavailable", "", &json!({"error": {"code": "server_is_overloaded"}})),
+            502,
+            "BACKEND_FAILED",
+        ),
+        (
+            refusal("400 Bad Request", "", &json!({"error": {"code": "cyber_policy", "message": "canary"}})),
+            502,
+            "BACKEND_FAILED",
+        ),
+        (Reply::steps(page("403 Forbidden")), 502, "BACKEND_FAILED"),
+        (Reply::steps(page("200 OK")), 502, "BACKEND_FAILED"),
+    ] {
+        all.vendor.on(MODEL, [reply.clone()]);
+        let response = all.chat("u1", question("a1")).await;
+        let retry_after = response.headers().get("retry-after").cloned();
+        let problem = expect_problem(response, status, code).await;
+        assert!(!problem.to_string().contains("canary"), "{problem}");
+        if status == 429 {
+            assert_eq!(
+                (&problem["limit"]["kind"], &problem["limit"]["plan"]),
+                (&json!("usage"), &json!("plus"))
+            );
+            let seconds: u64 =
+                retry_after.expect("a delay").to_str().expect("text").parse().expect("seconds");
+            assert!((3_590..=3_600).contains(&seconds), "{seconds}");
+        }
+    }
+    assert_eq!(all.issuer.calls(IssuerRoute::Refresh), 0);
+}
+
+/// Returns a page of a proxy in front of the vendor.
+fn page(status: &str) -> Vec<Step> {
+    let body = "<html>canary</html>";
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\ncontent-type: text/html\r\ncontent-length: {length}\r\n\r\n");
+    vec![Step::Send([head.as_bytes(), body.as_bytes()].concat())]
+}
+
+#[tokio::test]
+async fn limits_of_the_subscription_are_told() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    let headers = "x-codex-primary-used-percent: 42.5\r\nx-codex-primary-window-minutes: 300\r\n";
+    let usage = json!({"error": {"type": "usage_limit_reached"}});
+    all.vendor.on(MODEL, [refusal("429 Too Many Requests", headers, &usage)]);
+    expect_problem(all.chat("u1", question("a1")).await, 429, "RATE_LIMITED").await;
+    let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
+    assert_eq!(status["limits"]["primary"], json!({"usedPercent": 42.5, "windowMinutes": 300}));
+    let other: Value = all.send("u2", "GET", "/api/coding").await.json().await.expect("JSON");
+    assert_eq!(other.get("limits"), None);
+}
+
+#[tokio::test]
+async fn only_the_user_is_answered() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    all.vendor.on(MODEL, [hello()]);
+    let minted = all.app.request("POST", "/api/agents/a1/tokens").bearer_auth(session_token("u2", "c1"));
+    let minted: Value =
+        minted.json(&json!({"kind": "widget"})).send().await.expect("an answer").json().await.expect("JSON");
+    let widget = all
+        .app
+        .request("POST", "/api/agent/chat")
+        .header("x-widget-token", minted["token"].as_str().expect("a token"));
+    let response = widget.json(&json!({"agentId": "a1", "message": "Hi"})).send().await.expect("an answer");
+    expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
+
+    let response = proactive(&all.app).await;
+    expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
+    assert_eq!(all.vendor.received_bodies(MODEL).len(), 0);
+
+    let unattended = open(&[("CODING_UNATTENDED", "on")]).await;
+    unattended.sign_in("u1").await;
+    unattended.vendor.on(MODEL, [hello()]);
+    let body = proactive(&unattended.app).await.text().await.expect("a whole body");
+    assert_eq!(text_of(&parse_run(&body)), "Hello.");
+}
+
+async fn proactive(app: &Server) -> Response {
+    let request = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
+    let body = json!({"agentId": "a1", "message": "Report.", "userId": "u1", "companyId": "c1"});
+    request.header("x-proactive-trigger", "every morning").json(&body).send().await.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_preview_shows_the_request_that_is_sent_without_the_tokens() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    all.vendor.on(MODEL, [hello()]);
+    let body = json!({"agentId": "a1", "message": "What is left?", "todoListId": "l1", "threadId": "t-1"});
+    let preview =
+        all.app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let preview = preview.json(&body).send().await.expect("an answer").text().await.expect("a whole body");
+    for canary in CANARIES {
+        assert!(!preview.contains(canary), "{preview}");
+    }
+    let preview: Value = serde_json::from_str(&preview).expect("JSON");
+    let payload = &preview["payload"];
+    assert_eq!((&payload["accessToken"], &payload["accountId"]), (&json!("***"), &json!("***")));
+    assert_eq!(payload["body"]["prompt_cache_key"], "***");
+
+    let response = all.chat("u1", body).await.text().await.expect("a whole body");
+    let events = parse_run(&response);
+    let announced = events.iter().find(|event| event["name"] == "agent.prompt").expect("it is announced");
+    assert_eq!(announced["value"]["requestSha256"], preview["requestSha256"]);
+    let mut sent = all.vendor.received_bodies(MODEL)[0].clone();
+    sent["prompt_cache_key"] = json!("***");
+    assert_eq!(sent, payload["body"]);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    let app = server::app(&workspace(), &[]).await;
+    let response = app.chat(&question("a1")).await;
+    let problem = expect_problem(response, 503, "NOT_CONFIGURED").await;
+    assert!(problem["detail"].as_str().expect("text").contains("RUNTIME_URL"), "{problem}");
+    let runtime = server::runtime(&[("RUNTIME_SECRET", RUNTIME_SECRET)]).await;
+    let url = runtime.url("");
+    let settings = [("RUNTIME_URL", &*url), ("RUNTIME_SECRET", RUNTIME_SECRET)];
+    let app = server::app(&workspace(), &settings).await;
+    let request = app.request("POST", "/api/coding/sign-in").bearer_auth(session_token("u1", "c1"));
+    let problem = expect_problem(request.send().await.expect("an answer"), 503, "NOT_CONFIGURED").await;
+    assert!(problem["detail"].as_str().expect("text").contains("CODING_"), "{problem}");
+}
