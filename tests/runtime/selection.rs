@@ -41,10 +41,10 @@ async fn an_agent_without_a_backend_is_told_how_each_rule_came_out() {
 }
 
 #[tokio::test]
-async fn a_backend_that_there_is_not_yet_is_not_configured() {
+async fn a_subscription_without_a_runtime_is_not_configured() {
     let children = json!([{"name": "SubscriptionConnector", "content": {"model": "canary"}}]);
     let refused = expect_problem(ask(&with_children(&children)).await, 503, "NOT_CONFIGURED").await;
-    assert!(refused["detail"].as_str().expect("text").contains("subscription"), "{refused}");
+    assert!(refused["detail"].as_str().expect("text").contains("RUNTIME_URL"), "{refused}");
     assert!(!refused.to_string().contains("canary"));
 }
 
