@@ -217,7 +217,7 @@ pub async fn sync_assignment(
             return Err(SyncError::Busy);
         }
         let lease = AssignmentSync { told: told.clone(), busy_until: now.saturating_add(SYNC_LEASE).ok() };
-        let precondition = link.map_or(Precondition::Absent, |link| Precondition::Version(link.version));
+        let precondition = Precondition::unchanged_since(link.map(|link| link.version));
         let version = match records.put_as(&keys[1], &lease, precondition).await {
             Err(StoreError::Conflict { .. }) => continue,
             put => put?,

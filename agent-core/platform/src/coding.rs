@@ -29,6 +29,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ use futures_util::future::{self, Either};
 use jiff::Timestamp;
 
 use crate::records::{Key, Precondition, Records, StoreError, Write};
-use crate::seal::Sealer;
+use crate::seal::{SealError, Sealer};
 
 pub use authority::{CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint};
 pub use limits::{Credits, LimitWindow, SubscriptionLimits};
@@ -124,6 +125,14 @@ impl CodingServices {
     }
 }
 
+/// Path of the application at which a user signs in.
+pub const SIGN_IN_PATH: &str = "/api/coding/sign-in";
+
+/// Creates the error of a user without a valid sign-in, with [`SIGN_IN_PATH`].
+pub fn sign_in_required(message: impl Into<Cow<'static, str>>) -> AgentError {
+    AgentError::new(AgentErrorKind::SignInRequired, message).with_member("signIn", SIGN_IN_PATH)
+}
+
 /// User of a company who signs in to a subscription.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Subscriber {
@@ -147,6 +156,11 @@ impl Subscriber {
     /// Returns the place to which a secret is bound when it is sealed.
     fn seal_place<'a>(&'a self, field: &'a str) -> [&'a str; 4] {
         ["coding", &self.company_id, &self.user_id, field]
+    }
+
+    /// Converts a sealing error for a field of the user's records into an error of the store.
+    fn unreadable(&self, field: &str, error: SealError) -> StoreError {
+        error.into_store_error(&self.user_id, format!("coding.{field}"))
     }
 }
 

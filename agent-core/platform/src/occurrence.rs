@@ -216,7 +216,7 @@ pub(crate) async fn claim(
             }
         };
         let is_repeated = found.is_some();
-        let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
+        let precondition = Precondition::unchanged_since(found.map(|found| found.version));
         let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&mark)?, precondition }];
         if let Some(old) = occurrence.checked_sub(MAX_OCCURRENCES_PER_JOB) {
             let key = marks.key(occurrence_key(job_id, old))?;

@@ -56,6 +56,11 @@ pub enum Precondition {
 }
 
 impl Precondition {
+    /// Returns the condition that a record is unchanged since it was read at `version`; `None` stands for no record.
+    pub fn unchanged_since(version: Option<u64>) -> Self {
+        version.map_or(Self::Absent, Self::Version)
+    }
+
     /// Checks the condition against the version found, `None` if there is no record.
     ///
     /// # Errors
@@ -354,9 +359,7 @@ pub trait RecordsExt: Records {
             let mut attempt = 1;
             loop {
                 let found = self.get_as::<T>(key).await?;
-                let precondition = found
-                    .as_ref()
-                    .map_or(Precondition::Absent, |record| Precondition::Version(record.version));
+                let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
                 let value = change(found)?;
                 match self.put_as(key, &value, precondition).await {
                     Ok(version) => return Ok((value, version)),

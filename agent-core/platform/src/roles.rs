@@ -16,8 +16,9 @@ pub(crate) use check::TOOL_NAMES;
 pub use check::{RoleFinding, warnings};
 pub(crate) use check::{unknown_fields, unknown_names};
 pub use records::RecordRoleStore;
-pub(crate) use records::{ROLES, RoleKeys, StoredRole, precondition_at};
+pub(crate) use records::{ROLES, RoleKeys, StoredRole};
 pub use rotation::RotationReport;
+pub(crate) use rotation::{SealedRecords, reseal_fields, rotate};
 pub use secrets::merge_secrets;
 pub(crate) use secrets::secret_fields;
 

@@ -19,6 +19,7 @@ use hkdf::Hkdf;
 use sha2::Sha256;
 
 use agent_core::secret::Secret;
+use agent_core::store_error::StoreError;
 
 const VERSION: &str = "v1";
 const NONCE_BYTES: usize = 24;
@@ -41,6 +42,21 @@ pub enum SealError {
     /// The operating system provides no random numbers.
     #[error("the operating system provides no random numbers")]
     NoRandomness,
+}
+
+impl SealError {
+    /// Converts the error of a secret that `owner` has in `field` into an error of the store that holds it.
+    pub(crate) fn into_store_error(self, owner: &str, field: impl Into<String>) -> StoreError {
+        match self {
+            Self::NoKey => StoreError::NotConfigured("DATA_SECRET"),
+            Self::NoRandomness => StoreError::unavailable(self),
+            source => StoreError::UnreadableSecret {
+                owner: owner.to_owned(),
+                field: field.into(),
+                source: source.into(),
+            },
+        }
+    }
 }
 
 /// Seals texts with a current key and opens them with the current or the previous one.

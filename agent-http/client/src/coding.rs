@@ -16,6 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::device_auth::fields::{check_page_url, is_printable, is_user_code};
+use crate::device_auth::{MAX_ACCOUNT_BYTES, MAX_PLAN_BYTES, MAX_TOKEN_BYTES};
 use crate::outbound::{OutboundClient, UrlTrust, join_path, retry_after, status_failure, was_sent};
 use crate::problem::PROBLEM_JSON;
 
@@ -26,16 +28,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(22);
 /// Timeout of a response's body, which the runtime sends at once.
 const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Longest token, in bytes.
-const MAX_TOKEN_BYTES: usize = 16_384;
 /// Longest handle of a sign-in, in bytes.
 const MAX_DEVICE_CODE_BYTES: usize = 2_048;
-/// Longest verification URI, in bytes.
-const MAX_URI_BYTES: usize = 2_048;
-/// Longest account id, in bytes.
-const MAX_ACCOUNT_BYTES: usize = 128;
-/// Longest name of a plan, in bytes.
-const MAX_PLAN_BYTES: usize = 64;
 /// Longest description of a problem that is passed on, in bytes.
 const MAX_DETAIL_BYTES: usize = 200;
 /// Interval of polls if the runtime names none (RFC 8628, section 3.2).
@@ -116,11 +110,9 @@ impl DeviceAnswer {
     /// Returns the device code; `None` if a member is not what a user can be shown.
     fn into_code(self) -> Option<DeviceCode> {
         let user_code = self.user_code.expose();
-        let is_code = (4..=32).contains(&user_code.len())
-            && user_code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        let is_valid = is_code
+        let is_valid = is_user_code(user_code)
             && is_printable(self.device_code.expose(), MAX_DEVICE_CODE_BYTES)
-            && is_verification_uri(&self.verification_uri);
+            && check_page_url(&self.verification_uri).is_some();
         is_valid.then(|| DeviceCode {
             device_code: self.device_code,
             user_code: self.user_code,
@@ -252,28 +244,9 @@ fn setting_name(detail: &str) -> String {
     }
 }
 
-/// Returns true if the text has 1 to `limit` bytes of printable ASCII without blanks.
-fn is_printable(text: &str, limit: usize) -> bool {
-    (1..=limit).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
 /// Returns true if the text has 1 to `limit` bytes of printable ASCII.
 fn is_printable_text(text: &str, limit: usize) -> bool {
     (1..=limit).contains(&text.len()) && text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
-}
-
-/// Returns true for an address that a user can be sent to: `https`, or `http` on this machine, without user info.
-fn is_verification_uri(text: &str) -> bool {
-    let Ok(url) = Url::parse(text) else { return false };
-    let is_loopback = match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    };
-    let is_scheme = url.scheme() == "https" || (url.scheme() == "http" && is_loopback);
-    let has_user = !url.username().is_empty() || url.password().is_some();
-    is_scheme && !has_user && is_printable(text, MAX_URI_BYTES)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 mod call;
 mod codex;
 mod error;
-mod fields;
+pub(crate) mod fields;
 mod jwt;
 mod rfc8628;
 #[cfg(test)]
@@ -22,9 +22,10 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::secret::Secret;
+use agent_platform::coding::TokenHint;
 use url::Url;
 
-pub use error::{DeviceAuthError, InvalidGrantReason, OauthErrorCode};
+pub use error::{DeviceAuthError, OauthErrorCode};
 
 use call::{CallBody, IssuerCall};
 
@@ -32,6 +33,12 @@ use crate::outbound::OutboundClient;
 
 /// Maximum size of a token in bytes, which has to fit into a header.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+
+/// Maximum length of an account id in bytes.
+pub const MAX_ACCOUNT_BYTES: usize = 128;
+
+/// Maximum length of a plan's name in bytes.
+pub(crate) const MAX_PLAN_BYTES: usize = 64;
 
 /// Protocol of an issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,30 +133,6 @@ pub struct TokenSet {
     pub plan: Option<String>,
 }
 
-/// Kind of a token that is to be revoked (RFC 7009 section 2.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TokenTypeHint {
-    /// An access token.
-    AccessToken,
-    /// A refresh token.
-    RefreshToken,
-}
-
-impl TokenTypeHint {
-    /// Returns the name in requests.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::AccessToken => "access_token",
-            Self::RefreshToken => "refresh_token",
-        }
-    }
-
-    /// Returns the kind with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::AccessToken, Self::RefreshToken].into_iter().find(|hint| hint.as_str() == name)
-    }
-}
-
 impl DeviceAuthClient {
     /// Creates a client. Nothing is sent yet.
     pub fn new(outbound: OutboundClient, clock: Arc<dyn Clock>, config: IssuerConfig) -> Self {
@@ -204,7 +187,7 @@ impl DeviceAuthClient {
     ///
     /// # Errors
     /// [`DeviceAuthError::Failed`] if there was no response.
-    pub async fn revoke(&self, token: &Secret, hint: Option<TokenTypeHint>) -> Result<bool, DeviceAuthError> {
+    pub async fn revoke(&self, token: &Secret, hint: Option<TokenHint>) -> Result<bool, DeviceAuthError> {
         let url = match self.config.dialect {
             DeviceAuthDialect::Rfc8628 => self.config.revoke_url.clone(),
             DeviceAuthDialect::Codex => Some(codex::revoke_url(&self.config)),

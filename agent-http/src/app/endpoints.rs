@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use agent_platform::coding::SIGN_IN_PATH;
+
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::credential::{
@@ -159,11 +161,11 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
 }
 
 fn coding_endpoints() -> Vec<Endpoint<App>> {
-    let (sign_in_path, one_path) = ("/api/coding/sign-in", "/api/coding/sign-in/{id}");
+    let one_path = "/api/coding/sign-in/{id}";
     vec![
         Endpoint::get("/api/coding", USER, coding::get, coding::describe_get),
-        Endpoint::post(sign_in_path, USER, coding::begin, coding::describe_begin),
-        Endpoint::delete(sign_in_path, USER, coding::sign_out, coding::describe_sign_out),
+        Endpoint::post(SIGN_IN_PATH, USER, coding::begin, coding::describe_begin),
+        Endpoint::delete(SIGN_IN_PATH, USER, coding::sign_out, coding::describe_sign_out),
         Endpoint::get(one_path, USER, coding::status, coding::describe_status),
         Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
     ]

@@ -286,7 +286,7 @@ fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondit
     let matched = if_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), false));
     let fresh = if_none_match.is_none_or(|condition| holds(&|tag| condition.precondition_passes(tag), true));
     if matched && fresh {
-        return Ok(found.map_or(Precondition::Absent, Precondition::Version));
+        return Ok(Precondition::unchanged_since(found));
     }
     let what =
         if found.is_some() { "the resource has another version" } else { "the resource does not exist" };

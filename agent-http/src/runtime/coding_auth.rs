@@ -9,9 +9,10 @@ mod handle;
 use std::time::Duration;
 
 use agent_client::device_auth::{
-    DeviceAuthClient, DeviceAuthError, DeviceCode, MAX_TOKEN_BYTES, OauthErrorCode, TokenSet, TokenTypeHint,
+    DeviceAuthClient, DeviceAuthError, DeviceCode, MAX_TOKEN_BYTES, OauthErrorCode, TokenSet,
 };
 use agent_core::secret::Secret;
+use agent_platform::coding::TokenHint;
 use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
@@ -136,7 +137,7 @@ async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
     let (token, _) = check_secret("token", request.token.as_ref(), MAX_TOKEN_BYTES)?;
     let hint = match request.token_type_hint.as_deref() {
         None | Some("") => None,
-        Some(name) => Some(TokenTypeHint::from_name(name).ok_or_else(|| {
+        Some(name) => Some(TokenHint::from_name(name).ok_or_else(|| {
             HttpError::invalid("token_type_hint", "must be `access_token` or `refresh_token`")
         })?),
     };

@@ -8,7 +8,7 @@ mod relay;
 
 use std::time::Duration;
 
-use agent_client::device_auth::MAX_TOKEN_BYTES;
+use agent_client::device_auth::{MAX_ACCOUNT_BYTES, MAX_TOKEN_BYTES};
 use agent_client::outbound::{OutboundClient, OutboundRequest, OutboundResponse, UrlTrust};
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -34,8 +34,6 @@ use crate::stream::StreamLimits;
 
 /// Maximum size in bytes of a response that is not streamed.
 const MAX_ERROR_BYTES: usize = 64 << 10;
-/// Maximum length of an account id in bytes.
-const MAX_ACCOUNT_BYTES: usize = 128;
 /// Maximum length of a prompt cache key in bytes; a longer one is not sent as a header.
 const MAX_SESSION_BYTES: usize = 128;
 /// Time after which a request that was turned away before it reached the API may be repeated.

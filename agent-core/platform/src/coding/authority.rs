@@ -85,6 +85,11 @@ impl TokenHint {
             Self::RefreshToken => "refresh_token",
         }
     }
+
+    /// Returns the kind with this `token_type_hint`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::AccessToken, Self::RefreshToken].into_iter().find(|hint| hint.as_str() == name)
+    }
 }
 
 /// Reason for which an issuer refuses a refresh token for good.
@@ -102,25 +107,26 @@ pub enum GrantFault {
 }
 
 impl GrantFault {
+    /// Returns the `reason` on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Reused => "reused",
+            Self::Revoked => "revoked",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// Returns the fault of a `reason` on the wire; unknown words are [`Self::Unknown`].
     pub fn from_wire(reason: &str) -> Self {
-        match reason {
-            "expired" => Self::Expired,
-            "reused" => Self::Reused,
-            "revoked" => Self::Revoked,
-            _ => Self::Unknown,
-        }
+        let known = [Self::Expired, Self::Reused, Self::Revoked];
+        known.into_iter().find(|fault| fault.as_str() == reason).unwrap_or(Self::Unknown)
     }
 }
 
 impl fmt::Display for GrantFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "expired",
-            Self::Reused => "reused",
-            Self::Revoked => "revoked",
-            Self::Unknown => "unknown",
-        })
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,17 +1,17 @@
 //! Rotation of the operator's key for the secrets of subscriptions.
 
+use std::marker::PhantomData;
+
 use agent_core::ids::CompanyId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Subscriber;
 use super::sign_ins::{Phase, StoredSignIns};
-use super::stored::{SIGN_IN_COLLECTION, StoredTokens, TOKEN_COLLECTION, put, seal_store_error, sealed};
-use crate::records::{
-    Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, RecordsExt, StoreError, UPDATE_ATTEMPTS,
-};
-use crate::roles::RotationReport;
+use super::stored::{SIGN_IN_COLLECTION, StoredTokens, TOKEN_COLLECTION, sealed};
+use crate::records::{Collection, Inventory, Key, StoreError};
+use crate::roles::{RotationReport, SealedRecords, reseal_fields, rotate};
 use crate::seal::Sealer;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// Seals all secrets of users' subscriptions under the current key that are not yet, and adds them to `report`.
 /// Processes that use the tokens meanwhile read them again.
@@ -24,26 +24,23 @@ pub async fn rotate_secrets(
     sealer: &Sealer,
     report: &mut RotationReport,
 ) -> Result<(), StoreError> {
-    let mut after: Option<String> = None;
-    loop {
-        let companies = inventory.companies(after.as_deref()).await?;
-        let Some(last) = companies.last() else { return Ok(()) };
-        after = Some(last.clone());
-        for company in companies.iter().filter(|company| !company.is_empty()) {
-            rotate_collection::<StoredTokens>(inventory, sealer, company, TOKEN_COLLECTION, report).await?;
-            rotate_collection::<StoredSignIns>(inventory, sealer, company, SIGN_IN_COLLECTION, report)
-                .await?;
-        }
-    }
+    rotate(inventory, &SubscriptionSecrets::<StoredTokens>::new(sealer), report).await?;
+    rotate(inventory, &SubscriptionSecrets::<StoredSignIns>::new(sealer), report).await?;
+    Ok(())
 }
 
-/// A stored value with sealed fields.
+/// A stored value with sealed fields, in a collection with one record per user.
 trait HasSealedFields: Serialize + DeserializeOwned + Send + Sync {
+    /// Path of the collection.
+    const COLLECTION: &'static str;
+
     /// Returns the sealed fields that are set, each with its name.
     fn sealed_fields(&mut self) -> Vec<(&'static str, &mut String)>;
 }
 
 impl HasSealedFields for StoredTokens {
+    const COLLECTION: &'static str = TOKEN_COLLECTION;
+
     fn sealed_fields(&mut self) -> Vec<(&'static str, &mut String)> {
         let Self { access, refresh, account, .. } = self;
         let fields = [(sealed::ACCESS, access), (sealed::REFRESH, refresh), (sealed::ACCOUNT, account)];
@@ -52,6 +49,8 @@ impl HasSealedFields for StoredTokens {
 }
 
 impl HasSealedFields for StoredSignIns {
+    const COLLECTION: &'static str = SIGN_IN_COLLECTION;
+
     fn sealed_fields(&mut self) -> Vec<(&'static str, &mut String)> {
         let fields = self.sign_ins.iter_mut().flat_map(|sign_in| match &mut sign_in.phase {
             Phase::Pending(pending) => vec![
@@ -64,76 +63,38 @@ impl HasSealedFields for StoredSignIns {
     }
 }
 
-async fn rotate_collection<T: HasSealedFields>(
-    inventory: &dyn Inventory,
-    sealer: &Sealer,
-    company: &str,
-    collection: &str,
-    report: &mut RotationReport,
-) -> Result<(), StoreError> {
-    let company_id = CompanyId::from(company);
-    let collection = Collection::new(company, collection)?;
-    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
-    loop {
-        let page = inventory.list(&collection, &list).await?;
-        for record in page.records {
-            let key = collection.key(record.id.as_str())?;
-            let who = Subscriber { company_id: company_id.clone(), user_id: record.id.into() };
-            report.merge(rotate_record::<T>(inventory, sealer, &who, &key).await?);
-        }
-        if page.next_cursor.is_none() {
-            return Ok(());
-        }
-        list.cursor = page.next_cursor;
+/// The secrets in the records of type `T`.
+struct SubscriptionSecrets<'s, T> {
+    sealer: &'s Sealer,
+    records: PhantomData<fn() -> T>,
+}
+
+impl<'s, T> SubscriptionSecrets<'s, T> {
+    fn new(sealer: &'s Sealer) -> Self {
+        Self { sealer, records: PhantomData }
     }
 }
 
-async fn rotate_record<T: HasSealedFields>(
-    inventory: &dyn Inventory,
-    sealer: &Sealer,
-    who: &Subscriber,
-    key: &Key,
-) -> Result<RotationReport, StoreError> {
-    let mut attempt = 1;
-    loop {
-        let Some(mut found) = inventory.get_as::<T>(key).await? else { return Ok(RotationReport::default()) };
-        let rotated = reseal(sealer, who, found.value.sealed_fields())?;
-        if rotated.resealed == 0 {
-            return Ok(rotated);
-        }
-        match inventory.commit(vec![put(key.clone(), &found.value, Some(found.version))?]).await {
-            Ok(_) => return Ok(rotated),
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            Err(error) => return Err(error),
-        }
-    }
-}
+impl<T: HasSealedFields> SealedRecords for SubscriptionSecrets<'_, T> {
+    type Value = T;
+    const OWNERS: &'static str = T::COLLECTION;
 
-fn reseal(
-    sealer: &Sealer,
-    who: &Subscriber,
-    fields: Vec<(&'static str, &mut String)>,
-) -> Result<RotationReport, StoreError> {
-    let mut rotated = RotationReport::default();
-    for (name, field) in fields {
-        if sealer.is_current(field) {
-            rotated.already_current += 1;
-            continue;
-        }
-        let place = who.seal_place(name);
-        match sealer.open(&place, field).and_then(|secret| sealer.seal(&place, &secret)) {
-            Ok(resealed) => {
-                *field = resealed;
-                rotated.resealed += 1;
-            }
-            Err(error) => match seal_store_error(&who.user_id, name, error) {
-                fault @ StoreError::UnreadableSecret { .. } => {
-                    rotated.unopened += 1;
-                    rotated.errors.push(fault);
-                }
-                error => return Err(error),
-            },
-        }
+    fn key(&self, company_id: &CompanyId, owner: &str) -> Result<Key, StoreError> {
+        Collection::new(company_id, T::COLLECTION)?.key(owner)
     }
-    Ok(rotated)
+
+    fn reseal(
+        &self,
+        company_id: &CompanyId,
+        owner: &str,
+        value: &mut T,
+    ) -> Result<RotationReport, StoreError> {
+        let who = Subscriber::new(company_id, &owner.into());
+        reseal_fields(self.sealer, value.sealed_fields(), |name, sealed| {
+            let place = who.seal_place(name);
+            let resealed =
+                self.sealer.open(&place, sealed).and_then(|secret| self.sealer.seal(&place, &secret));
+            resealed.map_err(|error| who.unreadable(name, error))
+        })
+    }
 }

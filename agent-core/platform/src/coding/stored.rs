@@ -10,7 +10,6 @@ use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::{CodingServices, LEASE, Subscriber, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
-use crate::seal::SealError;
 
 /// Collection of the users' sign-ins, one record per user.
 pub const SIGN_IN_COLLECTION: &str = "codingSignIns";
@@ -178,13 +177,13 @@ impl CodingServices {
     /// Seals a value for a field of the user's records.
     pub(super) fn seal(&self, who: &Subscriber, field: &str, secret: &Secret) -> Result<String, StoreError> {
         let sealed = self.sealer.seal(&who.seal_place(field), secret);
-        sealed.map_err(|error| seal_store_error(&who.user_id, field, error))
+        sealed.map_err(|error| who.unreadable(field, error))
     }
 
     /// Opens the value of a field of the user's records.
     pub(super) fn open(&self, who: &Subscriber, field: &str, sealed: &str) -> Result<Secret, StoreError> {
         let opened = self.sealer.open(&who.seal_place(field), sealed);
-        opened.map_err(|error| seal_store_error(&who.user_id, field, error))
+        opened.map_err(|error| who.unreadable(field, error))
     }
 
     pub(super) fn seal_tokens(
@@ -259,21 +258,8 @@ impl CodingServices {
 
 /// Returns the write that puts `value` in place of what was read at `version`.
 pub(super) fn put(key: Key, value: &impl Serialize, version: Option<u64>) -> Result<Write, StoreError> {
-    let precondition = version.map_or(Precondition::Absent, Precondition::Version);
+    let precondition = Precondition::unchanged_since(version);
     Ok(Write::Put { key, value: to_json(value)?, precondition })
-}
-
-/// Converts a sealing error for a field of the user's records into a [`StoreError`].
-pub(super) fn seal_store_error(owner: &str, field: &str, error: SealError) -> StoreError {
-    match error {
-        SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),
-        SealError::NoRandomness => StoreError::unavailable(error),
-        source => StoreError::UnreadableSecret {
-            owner: owner.to_owned(),
-            field: format!("coding.{field}"),
-            source: source.into(),
-        },
-    }
 }
 
 /// Returns true if the issuer may have used up a refresh token although the call failed.

@@ -16,7 +16,7 @@ use super::limits::{LimitTable, SubscriptionLimits};
 use super::refresh::Refresh;
 use super::stored::{StoredTokens, sealed};
 use super::tasks::{SharedTasks, TaskError};
-use super::{CodingServices, MAX_TASKS, Subscriber};
+use super::{CodingServices, MAX_TASKS, Subscriber, sign_in_required};
 use crate::records::{Precondition, Record, StoreError};
 
 /// Number of times that a caller joins a refresh that had begun before its own token was rejected.
@@ -128,8 +128,7 @@ impl From<CodingTokenError> for AgentError {
         let kind = match &error {
             CodingTokenError::Issuer(error) => return error.to_agent_error(),
             CodingTokenError::SignInRequired(_) => {
-                let error = Self::new(AgentErrorKind::SignInRequired, error.to_string());
-                return error.with_member("signIn", "/api/coding/sign-in");
+                return sign_in_required(error.to_string());
             }
             CodingTokenError::Busy => AgentErrorKind::Timeout,
             CodingTokenError::Store(error) => match **error {

@@ -168,12 +168,13 @@ impl RecordRoleStore {
     pub(super) fn open(&self, key: &Key, path: &str, sealed: Option<&String>) -> Result<Secret, StoreError> {
         let sealed = sealed.ok_or(SealError::Damaged);
         let opened = sealed.and_then(|sealed| self.sealer.open(&seal_place(key, path), sealed));
-        opened.map_err(|error| seal_store_error(key, path, error))
+        opened.map_err(|error| error.into_store_error(key.id(), path))
     }
 
     /// Seals a secret of the role at `key`.
     pub(super) fn seal(&self, key: &Key, path: &str, secret: &Secret) -> Result<String, StoreError> {
-        self.sealer.seal(&seal_place(key, path), secret).map_err(|error| seal_store_error(key, path, error))
+        let sealed = self.sealer.seal(&seal_place(key, path), secret);
+        sealed.map_err(|error| error.into_store_error(key.id(), path))
     }
 
     /// Computes the writes that save `role` over `stored`.
@@ -193,11 +194,12 @@ impl RecordRoleStore {
         let role_changes = stored.role.as_ref().is_none_or(|before| before.value.get() != value.get());
         let mut writes = Vec::new();
         if role_changes || secrets_change {
-            let precondition = precondition_at(stored.version());
+            let precondition = Precondition::unchanged_since(stored.version());
             writes.push(Write::Put { key: keys.role.clone(), value, precondition });
         }
         if secrets_change {
-            let (key, precondition) = (keys.secrets.clone(), precondition_at(version_of(&stored.secrets)));
+            let (key, precondition) =
+                (keys.secrets.clone(), Precondition::unchanged_since(version_of(&stored.secrets)));
             writes.push(match secrets.is_empty() {
                 true => Write::Delete { key, precondition },
                 false => Write::Put { key, value: to_json(&secrets)?, precondition },
@@ -335,34 +337,18 @@ impl RoleStore for RecordRoleStore {
 fn deletion_writes(keys: [Key; 2], stored: &StoredRole) -> Vec<Write> {
     let versions = [stored.version(), version_of(&stored.secrets)];
     let there = keys.into_iter().zip(versions).filter(|(_, version)| version.is_some());
-    there.map(|(key, version)| Write::Delete { key, precondition: precondition_at(version) }).collect()
+    there
+        .map(|(key, version)| Write::Delete { key, precondition: Precondition::unchanged_since(version) })
+        .collect()
 }
 
 fn version_of<T>(record: &Option<Record<T>>) -> Option<u64> {
     record.as_ref().map(|record| record.version)
 }
 
-/// Returns the precondition that a record is unchanged since it was read at `version`.
-pub(crate) fn precondition_at(version: Option<u64>) -> Precondition {
-    version.map_or(Precondition::Absent, Precondition::Version)
-}
-
 /// Returns the place to which a secret is bound when it is sealed.
 fn seal_place<'a>(role: &'a Key, path: &'a str) -> [&'a str; 4] {
     ["role secret", role.company(), role.id(), path]
-}
-
-/// Converts a sealing error for a secret of the role at `key` into a [`StoreError`].
-fn seal_store_error(key: &Key, path: &str, error: SealError) -> StoreError {
-    match error {
-        SealError::NoKey => StoreError::NotConfigured("DATA_SECRET"),
-        SealError::NoRandomness => StoreError::unavailable(error),
-        source => StoreError::UnreadableSecret {
-            owner: key.id().to_owned(),
-            field: path.to_owned(),
-            source: source.into(),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::coding::GrantFault;
 use http::StatusCode;
 
 use super::DeviceAuthDialect;
@@ -22,7 +23,7 @@ pub enum DeviceAuthError {
     /// The issuer does not accept the client id, or not with the scope.
     #[error("the issuer does not accept the client id or its scope")]
     ClientRejected,
-    /// There is no answer, or one that is none of the protocol. A repetition may help.
+    /// No answer, or one that is not of the protocol. A repetition may help.
     #[error(transparent)]
     Failed(#[from] AgentError),
 }
@@ -39,7 +40,7 @@ pub enum OauthErrorCode {
     /// The device code has expired, or is unknown.
     ExpiredToken,
     /// The refresh token is useless.
-    InvalidGrant(InvalidGrantReason),
+    InvalidGrant(GrantFault),
 }
 
 impl OauthErrorCode {
@@ -60,35 +61,10 @@ impl OauthErrorCode {
     }
 
     /// Returns the reason of `invalid_grant`.
-    pub fn reason(self) -> Option<InvalidGrantReason> {
+    pub fn reason(self) -> Option<GrantFault> {
         match self {
             Self::InvalidGrant(reason) => Some(reason),
             _ => None,
-        }
-    }
-}
-
-/// Reason for which a refresh token is useless.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InvalidGrantReason {
-    /// It has expired.
-    Expired,
-    /// It has been used before.
-    Reused,
-    /// It has been revoked.
-    Revoked,
-    /// The issuer gives no reason.
-    Unknown,
-}
-
-impl InvalidGrantReason {
-    /// Returns the reason on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::Reused => "reused",
-            Self::Revoked => "revoked",
-            Self::Unknown => "unknown",
         }
     }
 }
@@ -100,7 +76,7 @@ enum KnownCode {
     SlowDown,
     Denied,
     ExpiredCode,
-    DeadGrant(InvalidGrantReason),
+    DeadGrant(GrantFault),
     BadClient,
 }
 
@@ -112,11 +88,11 @@ const KNOWN_CODES: [(&str, KnownCode); 14] = [
     ("access_denied", KnownCode::Denied),
     ("authorization_declined", KnownCode::Denied),
     ("expired_token", KnownCode::ExpiredCode),
-    ("invalid_grant", KnownCode::DeadGrant(InvalidGrantReason::Unknown)),
-    ("token_expired", KnownCode::DeadGrant(InvalidGrantReason::Expired)),
-    ("refresh_token_expired", KnownCode::DeadGrant(InvalidGrantReason::Expired)),
-    ("refresh_token_reused", KnownCode::DeadGrant(InvalidGrantReason::Reused)),
-    ("refresh_token_invalidated", KnownCode::DeadGrant(InvalidGrantReason::Revoked)),
+    ("invalid_grant", KnownCode::DeadGrant(GrantFault::Unknown)),
+    ("token_expired", KnownCode::DeadGrant(GrantFault::Expired)),
+    ("refresh_token_expired", KnownCode::DeadGrant(GrantFault::Expired)),
+    ("refresh_token_reused", KnownCode::DeadGrant(GrantFault::Reused)),
+    ("refresh_token_invalidated", KnownCode::DeadGrant(GrantFault::Revoked)),
     ("invalid_client", KnownCode::BadClient),
     ("unauthorized_client", KnownCode::BadClient),
     ("invalid_scope", KnownCode::BadClient),
@@ -139,7 +115,7 @@ impl KnownCode {
             // A code that has been used or has expired is an invalid grant in RFC 6749.
             (IssuerCall::Poll | IssuerCall::Exchange, Self::ExpiredCode | Self::DeadGrant(_)) => ExpiredToken,
             (IssuerCall::Refresh, Self::DeadGrant(reason)) => InvalidGrant(reason),
-            (IssuerCall::Refresh, Self::ExpiredCode) => InvalidGrant(InvalidGrantReason::Expired),
+            (IssuerCall::Refresh, Self::ExpiredCode) => InvalidGrant(GrantFault::Expired),
             _ => return None,
         };
         Some(DeviceAuthError::Oauth(code))
@@ -204,7 +180,7 @@ fn codex_status_error(
         }
         IssuerCall::Poll => DeviceAuthError::Oauth(OauthErrorCode::AccessDenied),
         _ if status == StatusCode::UNAUTHORIZED => {
-            DeviceAuthError::Oauth(OauthErrorCode::InvalidGrant(InvalidGrantReason::Unknown))
+            DeviceAuthError::Oauth(OauthErrorCode::InvalidGrant(GrantFault::Unknown))
         }
         _ => failed(format!("the issuer rejected the request (HTTP {})", status.as_u16())).into(),
     }

@@ -59,10 +59,7 @@ impl AnswerFields {
 
     /// Returns a code that a person can enter.
     pub(super) fn user_code(&self, name: &str) -> Option<Secret> {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        let code = self.0.get(name)?.as_str()?;
-        let is_code = (4..=32).contains(&code.len()) && code.bytes().all(allowed);
-        is_code.then(|| Secret::new(code))
+        self.0.get(name)?.as_str().filter(|code| is_user_code(code)).map(Secret::new)
     }
 
     /// Returns the address of a page that a person can open.
@@ -147,8 +144,14 @@ impl AnswerFields {
 }
 
 /// Returns true for 1 to `max_bytes` bytes of printable ASCII without blanks.
-pub(super) fn is_printable(text: &str, max_bytes: usize) -> bool {
+pub(crate) fn is_printable(text: &str, max_bytes: usize) -> bool {
     (1..=max_bytes).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Returns true for a code that a person can enter: 4 to 32 ASCII letters, digits and hyphens.
+pub(crate) fn is_user_code(text: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (4..=32).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// Returns true for a scope (RFC 6749 section 3.3).
@@ -159,7 +162,7 @@ fn is_scope(text: &str) -> bool {
 
 /// Returns the normalized form of a URL that a person may be sent to: `https`, or `http` on this machine, without user
 /// information.
-pub(super) fn check_page_url(text: &str) -> Option<String> {
+pub(crate) fn check_page_url(text: &str) -> Option<String> {
     if !is_printable(text, MAX_URI_BYTES) {
         return None;
     }

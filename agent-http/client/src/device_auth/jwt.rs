@@ -8,13 +8,10 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use super::fields::is_printable;
+use super::{MAX_ACCOUNT_BYTES, MAX_PLAN_BYTES};
 
 /// Claim of the codex dialect with the account.
 const ACCOUNT_CLAIM: &str = "https://api.openai.com/auth";
-/// Maximum length of an account id in bytes.
-const MAX_ACCOUNT_BYTES: usize = 128;
-/// Maximum length of a plan's name in bytes.
-const MAX_PLAN_BYTES: usize = 64;
 
 /// Claims of a token.
 pub(super) struct TokenClaims(Map<String, Value>);

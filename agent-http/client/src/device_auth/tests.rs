@@ -432,7 +432,7 @@ async fn a_token_is_revoked_where_the_issuer_can() {
     let token = Secret::new("t");
     let without = client(Rfc8628, &server.url).revoke(&token, None).await.expect("no request");
     assert!(!without && server.requests().is_empty());
-    let hint = Some(TokenTypeHint::RefreshToken);
+    let hint = Some(TokenHint::RefreshToken);
     assert!(client(Codex, &server.url).revoke(&token, hint).await.expect("an answer"));
     let body = r#"{"token":"t","token_type_hint":"refresh_token","client_id":"client 1"}"#;
     assert!(server.requests()[0].ends_with(body), "{:?}", server.requests());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::error::AgentError;
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelEvent, ModelRequest};
@@ -10,6 +11,8 @@ use agent_core::prompt::{Prompt, PromptMessage};
 use agent_core::tool::{ToolChoice, ToolSpec};
 use futures_util::StreamExt;
 use serde_json::value::RawValue;
+
+use crate::loopback::{AfterResponse, LoopbackServer, chunked_response};
 
 /// Returns a request with the user message "hi".
 pub(in crate::models) fn request() -> ModelRequest {
@@ -69,4 +72,37 @@ pub(in crate::models) async fn answer_to(model: &dyn Model, request: &ModelReque
     let payload = model.prepare(request).expect("prepared");
     let events = async { Ok(model.start(payload).await?.collect::<Vec<_>>().await) };
     render_events(tokio::time::timeout(Duration::from_secs(10), events).await.expect("the answer ends"))
+}
+
+/// Checks that an adapter conforms. `model` creates it for a server whose responses have the media type; `whole` is a
+/// complete answer, and `begun` the beginning of one.
+pub(in crate::models) async fn check_conformance<M: Model>(
+    media_type: &'static str,
+    (whole, begun): (String, String),
+    model: impl Fn(&LoopbackServer) -> M,
+) {
+    conformance::model(async |scenario| {
+        let answer = |status: &str, media_type: &str, body: &str, is_complete: bool| {
+            chunked_response(status, media_type, body.as_bytes(), 64, is_complete)
+        };
+        let (answer, then) = match scenario {
+            Scenario::Completes => (answer("200 OK", media_type, &whole, true), AfterResponse::Close),
+            Scenario::Hangs => (answer("200 OK", media_type, &begun, false), AfterResponse::Hold),
+            Scenario::Truncates => (answer("200 OK", media_type, &begun, true), AfterResponse::Close),
+            Scenario::Rejects => {
+                let answer = answer("503 Service Unavailable", "application/json; charset=utf-8", "{}", true);
+                (answer, AfterResponse::Close)
+            }
+            _ => return None,
+        };
+        // The closure that counts connections keeps the server alive.
+        let server = LoopbackServer::respond_with(answer, then).await;
+        let (model, open) = (Arc::new(model(&server)), server.open());
+        let open = Box::new(move || {
+            let _ = &server;
+            open()
+        });
+        Some(ModelSubject { model, open: Some(open) })
+    })
+    .await;
 }

@@ -30,8 +30,9 @@ use url::Url;
 
 use self::answer::AnswerReader;
 use self::names::wire_tool_name;
-pub use self::refusal::{Account, sign_in_required};
-use self::refusal::{Refusal, turned_away};
+pub use self::refusal::Account;
+use self::refusal::Refusal;
+pub(crate) use self::refusal::turned_away;
 use self::stream::ResponsesStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::spec::ModelSpec;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::memory::MemoryRecords;
-use crate::records::{Key, Page, Records};
+use crate::records::{Key, Page, Records, Write};
 use crate::roles::RoleStore;
 use crate::seal::Sealer;
 use agent_core::role::RoleBlock;

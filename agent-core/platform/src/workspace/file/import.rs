@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::WorkspaceFile;
 use crate::records::{Key, Precondition, Record, StoreError, Write, to_json};
-use crate::roles::{RecordRoleStore, RoleKeys, StoredRole, precondition_at};
+use crate::roles::{RecordRoleStore, RoleKeys, StoredRole};
 use crate::workspace::assignment_key;
 use crate::workspace::document_versions::archive_write;
 use crate::workspace::todos::MAX_TODOS;
@@ -186,7 +186,7 @@ fn document_writes(document: &Document, key: &Key, found: &Option<Record>) -> Re
 
 fn put_if_changed(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {
     let same = found.as_ref().is_some_and(|record| same_json(record.value.get(), value.get()));
-    let precondition = precondition_at(found.as_ref().map(|record| record.version));
+    let precondition = Precondition::unchanged_since(found.as_ref().map(|record| record.version));
     (!same).then(|| Write::Put { key: key.clone(), value, precondition })
 }
 

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, answer_to, request, tool};
+use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
 
 const NDJSON: &str = "application/x-ndjson";
 const JSON: &str = "application/json; charset=utf-8";
@@ -361,34 +360,8 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    conformance::model(async |scenario| {
-        let whole = text("Hello") + &stop();
-        let begun = text("Hel");
-        let (answer, then) = match scenario {
-            Scenario::Completes => {
-                (chunked_response("200 OK", NDJSON, whole.as_bytes(), 64, true), AfterResponse::Close)
-            }
-            Scenario::Hangs => {
-                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, false), AfterResponse::Hold)
-            }
-            Scenario::Truncates => {
-                (chunked_response("200 OK", NDJSON, begun.as_bytes(), 64, true), AfterResponse::Close)
-            }
-            Scenario::Rejects => {
-                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
-            }
-            _ => return None,
-        };
-        // The closure that counts connections keeps the server alive.
-        let server = LoopbackServer::respond_with(answer, then).await;
-        let (model, open) = (Arc::new(model(&server)), server.open());
-        let open = Box::new(move || {
-            let _ = &server;
-            open()
-        });
-        Some(ModelSubject { model, open: Some(open) })
-    })
-    .await;
+    let (whole, begun) = (text("Hello") + &stop(), text("Hel"));
+    check_conformance(NDJSON, (whole, begun), model).await;
 }
 
 fn prepared(request: &ModelRequest) -> Result<Payload, AgentError> {

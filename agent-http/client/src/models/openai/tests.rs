@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_core::conformance::{self, ModelSubject, Scenario};
 use agent_core::message::{Message, ToolCall};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use expect_test::{Expect, expect};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
-use crate::models::harness::{answer_of, request, tool};
+use crate::models::harness::{answer_of, check_conformance, request, tool};
 
 const SSE: &str = "text/event-stream";
 const JSON: &str = "application/json; charset=utf-8";
@@ -373,34 +372,8 @@ async fn the_request_goes_to_the_endpoint_with_the_key_and_the_very_bytes() {
 
 #[tokio::test]
 async fn the_adapter_conforms() {
-    conformance::model(async |scenario| {
-        let whole = sse(&[text("Hello"), finish("stop"), DONE.into()]);
-        let begun = sse(&[text("Hel")]);
-        let (answer, then) = match scenario {
-            Scenario::Completes => {
-                (chunked_response("200 OK", SSE, whole.as_bytes(), 64, true), AfterResponse::Close)
-            }
-            Scenario::Hangs => {
-                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, false), AfterResponse::Hold)
-            }
-            Scenario::Truncates => {
-                (chunked_response("200 OK", SSE, begun.as_bytes(), 64, true), AfterResponse::Close)
-            }
-            Scenario::Rejects => {
-                (chunked_response("503 Service Unavailable", JSON, b"{}", 64, true), AfterResponse::Close)
-            }
-            _ => return None,
-        };
-        // The closure that counts connections keeps the server alive.
-        let server = LoopbackServer::respond_with(answer, then).await;
-        let (model, open) = (Arc::new(model(&server)), server.open());
-        let open = Box::new(move || {
-            let _ = &server;
-            open()
-        });
-        Some(ModelSubject { model, open: Some(open) })
-    })
-    .await;
+    let (whole, begun) = (sse(&[text("Hello"), finish("stop"), DONE.into()]), sse(&[text("Hel")]));
+    check_conformance(SSE, (whole, begun), model).await;
 }
 
 fn check_body(request: &ModelRequest, expected: Expect) {

@@ -6,6 +6,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::coding::sign_in_required;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -15,8 +16,6 @@ use crate::models::failure::reported_error;
 use crate::models::vendor_error::{VendorError, context_exceeded, plain_word};
 use crate::outbound::{media_type, status_failure};
 
-/// Path at which a user signs in to a subscription.
-const SIGN_IN_PATH: &str = "/api/coding/sign-in";
 /// Limit on the time until a usage limit ends.
 const MAX_USAGE_LIMIT: Duration = Duration::from_secs(31 * 24 * 60 * 60);
 /// Delay before a retry of a request that a proxy in front of the vendor has turned away.
@@ -48,15 +47,8 @@ pub enum Account {
     Subscription,
 }
 
-/// Returns the error of a run without a valid sign-in to the user's subscription.
-#[must_use]
-pub fn sign_in_required() -> AgentError {
-    let message = "the sign-in to the subscription is missing or has ended";
-    AgentError::new(AgentErrorKind::SignInRequired, message).with_member("signIn", SIGN_IN_PATH)
-}
-
 /// Returns the error of a page that a proxy in front of the vendor has sent.
-pub(super) fn turned_away() -> AgentError {
+pub(crate) fn turned_away() -> AgentError {
     let message = "the request was turned away before it reached the model";
     AgentError::new(AgentErrorKind::Failed, message).with_retry_after(TURNED_AWAY_DELAY)
 }
@@ -109,7 +101,7 @@ impl Refusal {
         } else if self.is_web_page() {
             turned_away()
         } else if is_subscription && (has(&CREDENTIAL_WORDS) || is(StatusCode::UNAUTHORIZED)) {
-            sign_in_required()
+            sign_in_required("the sign-in to the subscription is missing or has ended")
         } else if is_subscription && (is(StatusCode::FORBIDDEN) || is(StatusCode::PAYMENT_REQUIRED)) {
             not_permitted(account)
         } else {
