@@ -9,7 +9,7 @@ use crate::support::issuer::{FakeIssuer, IssuerRoute};
 use crate::support::responses_vendor::{self, OutputItem, Reply, ResponsesVendor};
 use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
 use crate::support::vendor::{Step, json_response};
-use crate::support::{expect_problem, parse_run, poll_until};
+use crate::support::{expect_problem, parse_run, poll_until, text_of};
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
 const MODEL: &str = "coder";
@@ -103,11 +103,6 @@ impl Installation {
 
 fn question(agent: &str) -> Value {
     json!({"agentId": agent, "message": "What is left?", "todoListId": "l1"})
-}
-
-fn text_of(events: &[Value]) -> String {
-    let deltas = events.iter().filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
-    deltas.map(|event| event["delta"].as_str().expect("text")).collect()
 }
 
 /// Returns the vendor's refusal with this status and body.
@@ -265,6 +260,13 @@ async fn refusals_of_the_vendor_are_typed() {
                 retry_after.expect("a delay").to_str().expect("text").parse().expect("seconds");
             assert!((3_590..=3_600).contains(&seconds), "{seconds}");
         }
+    }
+    for status in ["403 Forbidden", "200 OK"] {
+        all.vendor.on(MODEL, [Reply::steps(page(status))]);
+        let response = all.chat("u1", question("a1")).await;
+        assert_eq!(response.headers()["retry-after"], "60");
+        let problem = expect_problem(response, 502, "BACKEND_FAILED").await;
+        assert_eq!(problem["detail"], "the request was turned away before it reached the model");
     }
     assert_eq!(all.issuer.calls(IssuerRoute::Refresh), 0);
 }

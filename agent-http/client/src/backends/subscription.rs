@@ -24,7 +24,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use crate::models::responses::{Account, AnswerContext, ResponsesProtocol};
+use crate::models::responses::{Account, AnswerContext, ResponsesProtocol, turned_away};
 use crate::models::{ModelLimits, ModelSpec};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust, join_path, status_failure};
 use crate::problem::{PROBLEM_JSON, ProblemDetails};
@@ -234,8 +234,10 @@ async fn runtime_refusal(response: OutboundResponse) -> AgentError {
         }
         Some(kind @ AgentErrorKind::Unreachable) => (kind, "the agent runtime could not reach the model"),
         Some(kind @ AgentErrorKind::Timeout) => (kind, "the model did not answer in time"),
+        // The runtime names a delay for this reason alone.
+        Some(AgentErrorKind::Failed) if by_status.retry_after().is_some() => return turned_away(),
         Some(kind @ AgentErrorKind::Failed) => {
-            (kind, "the request was turned away before it reached the model")
+            (kind, "the agent runtime could not read the response of the model's server")
         }
         Some(kind @ AgentErrorKind::ShuttingDown) => (kind, "the agent runtime is shutting down; try again"),
         _ => return by_status.with_source(format!("the agent runtime returned {}", plain_code(&code))),
