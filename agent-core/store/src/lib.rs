@@ -3,7 +3,7 @@
 //! contains SQL.
 //!
 //! - [`sqlite`], by the feature of that name (a default): one file on this machine, nothing to install.
-//! - [`postgres`], by the feature of that name: jobs in one database, for several machines.
+//! - [`postgres`], by the feature of that name: records and jobs in one database, for several machines.
 //!
 //! [`agent_platform::records`] and [`agent_jobs::job`] state the guarantees of a store, and their conformance suites check
 //! them. The modules here add each database's own: when a write is durable, and how recent the data of a read is.
@@ -12,5 +12,9 @@
 mod job_row;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod read_cache;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

@@ -1,4 +1,5 @@
-//! [`PostgresJobs`]: job store in a PostgreSQL database that several machines share.
+//! Stores in a PostgreSQL database that several processes and machines share: [`PostgresRecords`] in the schema `app`,
+//! [`PostgresJobs`] in the schema `scheduler`.
 //!
 //! # Modules
 //!
@@ -7,23 +8,49 @@
 //! | `address` | parsing of the server's URL, TLS configuration |
 //! | `session` | connection pool, session settings, pipelined transactions |
 //! | `schema` | tables and migrations |
-//! | `listen` | `LISTEN` connection for notifications from other processes |
-//! | `jobs` | statements that read, write and claim jobs |
+//! | `record_store`, `records` | records: reads, commits, change feed |
+//! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `fault` | error types |
 //!
-//! # Writes
+//! # Addresses
+//!
+//! A URL has the form `postgres://USER:PASSWORD@HOST:PORT/DATABASE`. libpq's connection parameters may follow after a
+//! `?`, such as `target_session_attrs=read-write` with several hosts. With `sslmode=require` or `verify-full` the
+//! connection is encrypted, and the server's certificate and name are verified against the root certificates compiled
+//! in, or against those in the PEM file named by `sslrootcert`. With `sslmode=disable`, or without `sslmode`, the
+//! connection is not encrypted.
+//!
+//! # Durability
 //!
 //! Each operation is one transaction. When it returns, its commit is on the server's disk: the store sets
-//! `synchronous_commit` to `on` for each connection, unless the server is configured for more
-//! (`remote_apply`), and regardless of the settings of the database or the role. [`Job::step`] computes state
-//! transitions in this process while the rows are locked; all rows of an operation are written by one
-//! statement.
+//! `synchronous_commit` to `on` for each connection, unless the server is configured for more (`remote_apply`), and
+//! regardless of the settings of the database or the role.
 //!
-//! Any number of processes can share a database; there is no leader. A claim skips rows that other
-//! transactions have locked (`SKIP LOCKED`), so no two claims return the same job and none waits for another.
-//! Statements that wait for row locks take them in the order of ids, which prevents deadlocks.
+//! # Records
 //!
-//! # Notifications
+//! A commit takes advisory locks on its keys, in the order of their hashes, reads the rows, decides in this process,
+//! and writes: two network round trips. Locks of keys rather than rows also cover records that do not exist, so that a
+//! check of an absent record holds until the commit. Commits of one company that arrive while others are in progress
+//! share a transaction, so that a counter that many runs increment costs one flush for many of them. Versions come from
+//! a sequence, and are taken under the lock.
+//!
+//! Reads are cached in the process. Every commit writes the keys that it changed into the table `change`, together with
+//! its transaction id, and each process reads every 50 ms the rows that its previous snapshot did not show. A
+//! transaction that commits late is therefore not missed, and one that stays open delays no other. Guarantees:
+//!
+//! - after a write of this process has returned, every later read of it sees the write;
+//! - a write of another process is visible at most 100 ms after its commit; if the feed cannot be read that recently,
+//!   the cache is bypassed;
+//! - collections of the platform itself, such as tokens, are never cached.
+//!
+//! The connections of the pool are granted in turn to the companies that wait, and no company holds all of them.
+//!
+//! # Jobs
+//!
+//! [`Job::step`](agent_jobs::job::Job::step) computes state transitions in this process while the rows are locked; all
+//! rows of an operation are written by one statement. Any number of processes can share a database; there is no leader.
+//! A claim skips rows that other transactions have locked (`SKIP LOCKED`), so no two claims return the same job and none
+//! waits for another. Statements that wait for row locks take them in the order of ids, which prevents deadlocks.
 //!
 //! `NOTIFY` takes a lock that all databases of a server share until its transaction is committed, so the
 //! store notifies only when a job becomes the earliest of all. A listener can miss a notification that is
@@ -32,47 +59,39 @@
 //!
 //! # Errors
 //!
-//! Every wait of an operation has a timeout: for a connection, for row locks, and for each response. On
-//! failure it returns [`StoreError::Unavailable`] with a [`PostgresError`] as its source. The next operation starts
-//! afresh: lost connections are replaced as soon as the server is back.
+//! Every wait of an operation has a timeout: for a connection, for locks, and for each response. On failure it returns
+//! [`StoreError::Unavailable`](agent_platform::records::StoreError::Unavailable) with a [`PostgresError`] as its source.
+//! The next operation starts afresh: lost connections are replaced as soon as the server is back.
 //!
-//! Connections keep session settings and prepared statements, and one uses `LISTEN`, so a proxy in between
-//! must not share server connections between sessions: of PgBouncer's pool modes, only `session` works.
+//! Connections keep session settings and prepared statements, and that of the scheduler's jobs uses `LISTEN`, so a
+//! proxy in between must not share server connections between sessions: of PgBouncer's pool modes, only `session` works.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent_core::ids::JobId;
-use agent_jobs::job::{
-    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore, Step,
-    StepOutcome, WakeSignal,
-};
-use agent_platform::records::StoreError;
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use jiff::Timestamp;
-
-use self::address::Address;
-use self::fault::JobStoreError;
-use self::listen::Listener;
-use self::session::SessionPool;
-use crate::job_row::UnreadableJobs;
+use agent_platform::records::MAX_VALUE_BYTES;
 
 mod address;
+mod fair_queue;
 mod fault;
+mod job_store;
 mod jobs;
 mod listen;
+mod record_store;
+mod records;
 mod schema;
 mod session;
 
 pub use fault::{PostgresError, PostgresErrorKind};
+pub use job_store::PostgresJobs;
+pub use record_store::PostgresRecords;
+pub use schema::{MigrationStatus, migrate, migration_status};
 
-/// Configuration of [`PostgresJobs`].
+/// Configuration of a store.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// Maximum number of pooled connections, at least one. One more connection is used for `LISTEN`. Default:
-    /// 8.
+    /// Maximum number of pooled connections, at least one. One more is used for notifications or the change feed.
+    /// Default: 8.
     pub connections: usize,
     /// Timeout of connecting, unless the URL sets `connect_timeout`. Default: 5 seconds.
     pub connect_timeout: Duration,
@@ -80,8 +99,12 @@ pub struct PostgresOptions {
     pub wait_timeout: Duration,
     /// Timeout of a statement. Default: 30 seconds.
     pub statement_timeout: Duration,
-    /// Timeout of waiting for a row lock. Default: 5 seconds.
+    /// Timeout of waiting for a lock. Default: 5 seconds.
     pub lock_timeout: Duration,
+    /// Approximate size of the read cache of records in bytes; 0 disables it. Default: 32 MiB.
+    pub cache_bytes: usize,
+    /// Maximum size of one record's value as JSON text, in bytes. Default: [`MAX_VALUE_BYTES`].
+    pub max_value_bytes: usize,
 }
 
 impl Default for PostgresOptions {
@@ -92,6 +115,8 @@ impl Default for PostgresOptions {
             wait_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
+            cache_bytes: 32 << 20,
+            max_value_bytes: MAX_VALUE_BYTES,
         }
     }
 }
@@ -126,12 +151,19 @@ pub enum PostgresOpenError {
     /// The database is read-only: it is a standby, or is configured as read-only.
     #[error("the database is read-only")]
     ReadOnly,
-    /// The schema `scheduler` contains tables of another program.
-    #[error("the schema \"scheduler\" contains tables of another program")]
-    OtherProgram,
-    /// The schema was written by a newer version of this program.
-    #[error("the schema \"scheduler\" has version {found}, and this program knows versions up to {known}")]
+    /// The schema contains tables of another program.
+    #[error("the schema \"{schema}\" contains tables of another program")]
+    OtherProgram {
+        /// Name of the schema.
+        schema: &'static str,
+    },
+    /// The schema was written by a newer version of this program that this one is not compatible with.
+    #[error(
+        "the schema \"{schema}\" has version {found}, and this program knows versions up to {known}: update this program"
+    )]
     Newer {
+        /// Name of the schema.
+        schema: &'static str,
         /// Schema version of the database.
         found: i32,
         /// Newest schema version that this program supports.
@@ -156,168 +188,5 @@ impl From<PostgresError> for PostgresOpenError {
             PostgresErrorKind::Unreachable => Self::Unreachable(fault),
             _ => Self::Failed(fault),
         }
-    }
-}
-
-/// [`JobStore`] in the schema `scheduler` of a PostgreSQL database. See the [module documentation](self) for
-/// its guarantees.
-pub struct PostgresJobs {
-    sessions: SessionPool,
-    /// Unique name of this store in notifications, so that its listener ignores its own.
-    sender_id: String,
-    /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
-    signal: WakeSignal,
-    unreadable: UnreadableJobs,
-    _listener: Listener,
-}
-
-impl PostgresJobs {
-    /// Connects to the server at `url`, `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, and creates the tables
-    /// or migrates them from an older version. Concurrent migrations by several processes wait for one
-    /// another.
-    ///
-    /// libpq's connection parameters may follow after a `?`, such as `target_session_attrs=read-write` with
-    /// several hosts. With `sslmode=require` or `verify-full` the connection is encrypted, and the server's
-    /// certificate and name are verified against the root certificates compiled in, or against those in the
-    /// PEM file named by `sslrootcert`. With `sslmode=disable`, or without `sslmode`, the connection is not
-    /// encrypted.
-    ///
-    /// This and all other methods must be called within a tokio runtime.
-    ///
-    /// # Errors
-    /// See [`PostgresOpenError`].
-    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
-        let address = Address::parse(url, options.connect_timeout)?;
-        let sessions = SessionPool::new(&address, &options)?;
-        let mut session = sessions.get().await?;
-        // On an error, the session is dropped, which closes the connection and rolls back an open migration.
-        schema::ensure_schema(&mut session).await?;
-        drop(session);
-        let name = uuid::Uuid::new_v4().to_string();
-        let signal = WakeSignal::default();
-        let limit = options.connect_timeout * 4;
-        let listener = Listener::start(address, limit, name.clone(), signal.clone()).await?;
-        let unreadable = UnreadableJobs::default();
-        Ok(Self { sessions, sender_id: name, signal, unreadable, _listener: listener })
-    }
-
-    async fn commit_steps(
-        &self,
-        scope: &JobScope,
-        steps: Vec<(JobId, Step)>,
-        now: Timestamp,
-    ) -> Result<Vec<StepOutcome>, StoreError> {
-        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::apply_steps(&session, scope, steps, now, &self.sender_id).await;
-        let outcomes = self.signal_if_earliest(session.release(done).await)?;
-        self.unreadable.record_outcomes(ids.iter(), &outcomes);
-        Ok(outcomes)
-    }
-
-    /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
-    fn signal_if_earliest<T>(&self, done: Result<(T, bool), JobStoreError>) -> Result<T, StoreError> {
-        let (done, is_earliest) = done?;
-        if is_earliest {
-            self.signal.notify();
-        }
-        Ok(done)
-    }
-}
-
-impl fmt::Debug for PostgresJobs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostgresJobs").finish_non_exhaustive()
-    }
-}
-
-#[async_trait]
-impl JobStore for PostgresJobs {
-    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
-        if jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::insert(&session, jobs, &self.sender_id).await;
-        self.signal_if_earliest(session.release(done).await)
-    }
-
-    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::get(&session, scope, id).await;
-        let found = session.release(done).await.map_err(StoreError::from);
-        found.inspect_err(|error| self.unreadable.record_error(error))
-    }
-
-    async fn list(
-        &self,
-        filter: &JobFilter,
-        order: JobOrder,
-        after: Option<&JobId>,
-        limit: usize,
-    ) -> Result<JobPage, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::list(&session, filter, order, after.map(JobId::as_str), limit).await;
-        let page = session.release(done).await?;
-        page.unreadable.iter().for_each(|id| self.unreadable.record(id));
-        Ok(page)
-    }
-
-    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::count(&session, filter).await;
-        Ok(session.release(done).await?)
-    }
-
-    async fn apply_step(
-        &self,
-        scope: &JobScope,
-        id: &JobId,
-        step: Step,
-        now: Timestamp,
-    ) -> Result<StepOutcome, StoreError> {
-        let outcome = self.commit_steps(scope, vec![(id.to_owned(), step)], now).await?.pop();
-        Ok(outcome.unwrap_or(StepOutcome::NotFound))
-    }
-
-    async fn apply_steps(
-        &self,
-        steps: Vec<(JobId, Step)>,
-        now: Timestamp,
-    ) -> Result<Vec<StepOutcome>, StoreError> {
-        if steps.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.commit_steps(&JobScope::default(), steps, now).await
-    }
-
-    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::claim(&session, claim).await;
-        let claimed = session.release(done).await?;
-        claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
-        Ok(claimed.jobs)
-    }
-
-    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::earliest(&session).await;
-        Ok(session.release(done).await?)
-    }
-
-    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::counts(&session, now).await;
-        Ok(JobCounts { unreadable: self.unreadable.count(), ..session.release(done).await? })
-    }
-
-    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let session = self.sessions.get().await.map_err(JobStoreError::from)?;
-        let done = jobs::purge(&session, ended_before, limit).await;
-        Ok(session.release(done).await?)
-    }
-
-    fn notifications(&self) -> BoxStream<'static, ()> {
-        self.signal.subscribe()
     }
 }

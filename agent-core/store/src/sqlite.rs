@@ -12,7 +12,6 @@
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
-//! | `cache` | in-process cache of reads |
 //! | `freshness` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
 //!
@@ -61,15 +60,14 @@ use agent_platform::records::{
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 
-use self::cache::{PageKey, ReadCache};
 use self::freshness::ChangeTracker;
 use self::readers::Readers;
 use self::writer::WriterHandle;
 use crate::job_row::UnreadableJobs;
+use crate::read_cache::{PageKey, ReadCache};
 
 mod act;
 mod backup;
-mod cache;
 mod fault;
 mod file;
 mod freshness;
@@ -147,7 +145,7 @@ pub struct SqliteStore {
     path: PathBuf,
     max_value_bytes: usize,
     counts: Arc<ActivityCounters>,
-    cache: Option<ReadCache>,
+    cache: Option<ReadCache<ChangeTracker>>,
     /// Signal for subscribers of [`wakes`](agent_jobs::job::JobStore::wakes), given when another job becomes
     /// the earliest.
     signal: WakeSignal,
@@ -254,37 +252,26 @@ impl Records for SqliteStore {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let Some(cache) = &self.cache else {
+        let read = async {
             let keys = keys.to_vec();
-            return self.readers.read(move |rows| rows.get_many(&keys)).await;
+            self.readers.read(move |rows| rows.get_many(&keys)).await
         };
-        if let Some(records) = cache.records(keys) {
-            return Ok(records);
+        match &self.cache {
+            Some(cache) => cache.get_many(keys, read).await,
+            None => read.await,
         }
-        // Stamps are taken before the read, so that a result that changes in the meantime is not cached.
-        let stamps = cache.stamps(keys);
-        let wanted = keys.to_vec();
-        let records = self.readers.read(move |rows| rows.get_many(&wanted)).await?;
-        cache.insert_records(keys, stamps, &records);
-        Ok(records)
     }
 
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
-        let read = |collection: Collection, list: ListQuery| {
-            self.readers.read(move |rows| rows.list(&collection, &list, after.as_deref()))
+        let read = async {
+            let (collection, list) = (collection.clone(), list.clone());
+            self.readers.read(move |rows| rows.list(&collection, &list, after.as_deref())).await
         };
-        let Some(cache) = &self.cache else {
-            return read(collection.clone(), list.clone()).await;
-        };
-        let key = PageKey::new(collection, list);
-        if let Some(page) = cache.page(&key) {
-            return Ok(page);
+        match &self.cache {
+            Some(cache) => cache.list(PageKey::new(collection, list), read).await,
+            None => read.await,
         }
-        let stamp = cache.stamp(collection);
-        let page = read(collection.clone(), list.clone()).await?;
-        cache.insert_page(key, stamp, &page);
-        Ok(page)
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {

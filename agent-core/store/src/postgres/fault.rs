@@ -65,6 +65,11 @@ impl PostgresError {
         )
     }
 
+    /// Returns true if the server itself reported the error, so that the transaction has certainly had no effect.
+    pub(super) fn has_no_effect(&self) -> bool {
+        matches!(self.kind, PostgresErrorKind::Locked | PostgresErrorKind::Full | PostgresErrorKind::Failed)
+    }
+
     /// Formats the fault with its source on one line, for the log.
     pub(super) fn display_with_source(&self) -> String {
         match &self.source {
@@ -158,30 +163,30 @@ impl From<PoolError> for PostgresError {
     }
 }
 
-/// Error of an operation on jobs: rejected because of the jobs' content, or failed in the database.
+/// Error of an operation on stored data: rejected because of the data, or failed in the database.
 #[derive(Debug)]
-pub(super) enum JobStoreError {
+pub(super) enum OperationError {
     Rejected(StoreError),
     Failed(PostgresError),
 }
 
-impl From<StoreError> for JobStoreError {
+impl From<StoreError> for OperationError {
     fn from(error: StoreError) -> Self {
         Self::Rejected(error)
     }
 }
 
-impl From<PostgresError> for JobStoreError {
+impl From<PostgresError> for OperationError {
     fn from(fault: PostgresError) -> Self {
         Self::Failed(fault)
     }
 }
 
-impl From<JobStoreError> for StoreError {
-    fn from(halt: JobStoreError) -> Self {
+impl From<OperationError> for StoreError {
+    fn from(halt: OperationError) -> Self {
         match halt {
-            JobStoreError::Rejected(error) => error,
-            JobStoreError::Failed(fault) => Self::unavailable(fault),
+            OperationError::Rejected(error) => error,
+            OperationError::Failed(fault) => Self::unavailable(fault),
         }
     }
 }

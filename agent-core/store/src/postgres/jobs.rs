@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use self::filter::SqlFilter;
-use super::fault::JobStoreError;
-use super::session::Session;
+use super::fault::OperationError;
+use super::session::{Session, contains_nul};
 use crate::job_row::{ceil_millis, from_millis, job_page, parse_job};
 
 mod claim;
@@ -21,29 +21,35 @@ pub(super) use counts::counts;
 pub(super) use insert::insert;
 pub(super) use update::apply_steps;
 
-/// Notifies the listeners that a job is due at `$1`, if no stored job is due as early. `$2` is the sender's
-/// name.
+/// Notifies the listeners of channel `$3` that a job is due at `$1`, if no stored job is due as early. `$2` is the
+/// sender's name.
 const NOTIFY_IF_EARLIEST: &str = "
-    SELECT pg_notify('scheduler_jobs', $2)
-    WHERE NOT EXISTS (SELECT FROM scheduler.jobs WHERE wake_ms <= $1)";
+    SELECT pg_notify($3, $2)
+    WHERE NOT EXISTS (SELECT FROM jobs WHERE wake_ms <= $1)";
 
-/// Returns true if a text contains NUL. PostgreSQL cannot store NUL and rejects a query with one, so no row
-/// can match.
-fn contains_nul(text: &str) -> bool {
-    text.contains('\0')
+/// Origin of a notification.
+#[derive(Clone)]
+pub(super) struct Sender {
+    /// Unique name of the store, so that its listener ignores its own notifications.
+    pub(super) name: String,
+    pub(super) channel: &'static str,
 }
 
 /// Parses a job from a row that begins with `id, body, progress`.
-fn parse_row(row: &Row) -> Result<Job, JobStoreError> {
+fn parse_row(row: &Row) -> Result<Job, OperationError> {
     Ok(parse_job(row.get(0), row.get(1), row.get(2))?)
 }
 
-pub(super) async fn get(session: &Session, scope: &JobScope, id: &str) -> Result<Option<Job>, JobStoreError> {
+pub(super) async fn get(
+    session: &Session,
+    scope: &JobScope,
+    id: &str,
+) -> Result<Option<Job>, OperationError> {
     let (company, user) = (scope.company.as_deref(), scope.user.as_deref());
     if [Some(id), company, user].into_iter().flatten().any(contains_nul) {
         return Ok(None);
     }
-    let sql = "SELECT id, body, progress FROM scheduler.jobs
+    let sql = "SELECT id, body, progress FROM jobs
                WHERE id = $1 AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)";
     let rows = session.query(sql, &[&id, &company, &user]).await?;
     rows.first().map(parse_row).transpose()
@@ -55,7 +61,7 @@ pub(super) async fn list(
     order: JobOrder,
     after: Option<&str>,
     limit: usize,
-) -> Result<JobPage, JobStoreError> {
+) -> Result<JobPage, OperationError> {
     let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(JobPage::default()) };
     let limit = limit.clamp(1, MAX_JOBS_PER_PAGE);
     let rows = meant.select(session, order, after, limit + 1).await?;
@@ -64,14 +70,14 @@ pub(super) async fn list(
     Ok(job_page(rows.iter().map(parse), limit))
 }
 
-pub(super) async fn count(session: &Session, filter: &JobFilter) -> Result<u64, JobStoreError> {
+pub(super) async fn count(session: &Session, filter: &JobFilter) -> Result<u64, OperationError> {
     let Some(meant) = SqlFilter::from_filter(filter) else { return Ok(0) };
     Ok(meant.count(session).await?)
 }
 
 /// Returns the time at which the next job is due.
-pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, JobStoreError> {
-    let sql = "SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";
+pub(super) async fn earliest(session: &Session) -> Result<Option<Timestamp>, OperationError> {
+    let sql = "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms, id LIMIT 1";
     let rows = session.query(sql, &[]).await?;
     Ok(rows.first().map(|row| from_millis(row.get(0))))
 }
@@ -82,14 +88,14 @@ pub(super) async fn purge(
     session: &Session,
     ended_before: Timestamp,
     limit: usize,
-) -> Result<u64, JobStoreError> {
+) -> Result<u64, OperationError> {
     let (ended_before, limit) = (ceil_millis(ended_before), row_limit(limit));
     let sql = "
         WITH old AS MATERIALIZED (
-            SELECT id FROM scheduler.jobs WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2
+            SELECT id FROM jobs WHERE ended_ms < $1 ORDER BY ended_ms LIMIT $2
             FOR UPDATE SKIP LOCKED
         ), removed AS (
-            DELETE FROM scheduler.jobs WHERE id = ANY (ARRAY (SELECT id FROM old)) RETURNING id
+            DELETE FROM jobs WHERE id = ANY (ARRAY (SELECT id FROM old)) RETURNING id
         )
         SELECT count(*) FROM removed";
     let rows = session.query(sql, &[&ended_before, &limit]).await?;

@@ -12,9 +12,7 @@ use tokio_postgres::{AsyncMessage, Client};
 
 use super::address::Address;
 use super::fault::{PostgresError, PostgresErrorKind};
-
-/// Subscribes to the notification channel. The payload of a notification is the sender's name.
-const LISTEN: &str = "LISTEN scheduler_jobs";
+use super::jobs::Sender;
 
 /// First and longest delay between attempts to reconnect; the delay doubles with each attempt.
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
@@ -35,15 +33,15 @@ impl Listener {
     pub(super) async fn start(
         address: Address,
         limit: Duration,
-        own: String,
+        own: Sender,
         signal: WakeSignal,
     ) -> Result<Self, PostgresError> {
-        let mut line = ListenConnection::open(&address, limit).await?;
+        let mut line = ListenConnection::open(&address, limit, own.channel).await?;
         let listen = async move {
             loop {
-                let why = line.forward_notifications(&own, &signal).await;
+                let why = line.forward_notifications(&own.name, &signal).await;
                 tracing::warn!(why = why.display_with_source(), "the LISTEN connection was lost");
-                line = ListenConnection::reconnect(&address, limit).await;
+                line = ListenConnection::reconnect(&address, limit, own.channel).await;
                 tracing::info!("the LISTEN connection was restored");
                 signal.notify();
             }
@@ -60,12 +58,14 @@ struct ListenConnection {
 }
 
 impl ListenConnection {
-    async fn open(address: &Address, limit: Duration) -> Result<Self, PostgresError> {
+    /// Connects and subscribes to `channel`. The payload of a notification is the sender's name.
+    async fn open(address: &Address, limit: Duration, channel: &str) -> Result<Self, PostgresError> {
+        let listen = format!("LISTEN {channel}");
         let open = async {
             let (client, mut connection) = address.config.connect(address.tls.clone()).await?;
             let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
             {
-                let mut listen = pin!(client.batch_execute(LISTEN));
+                let mut listen = pin!(client.batch_execute(&listen));
                 // The connection makes progress only while it is polled for messages.
                 loop {
                     match select(&mut listen, messages.next()).await {
@@ -84,11 +84,11 @@ impl ListenConnection {
             .unwrap_or_else(|_| Err(PostgresError::from_kind(PostgresErrorKind::Unreachable)))
     }
 
-    async fn reconnect(address: &Address, limit: Duration) -> Self {
+    async fn reconnect(address: &Address, limit: Duration, channel: &str) -> Self {
         let mut pause = MIN_RECONNECT_DELAY;
         loop {
             sleep(pause).await;
-            match Self::open(address, limit).await {
+            match Self::open(address, limit, channel).await {
                 Ok(line) => return line,
                 Err(why) => {
                     tracing::debug!(why = why.display_with_source(), "the LISTEN connection cannot be opened")

@@ -3,16 +3,21 @@
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Client, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+    Client, Connect, Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod,
+    Runtime,
 };
-use futures_util::future::{try_join_all, try_join3};
+use futures_util::future::{BoxFuture, try_join_all, try_join3};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{Config, Row, Statement};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::PostgresOptions;
 use super::address::Address;
-use super::fault::{JobStoreError, PostgresError, PostgresErrorKind};
+use super::fault::{OperationError, PostgresError, PostgresErrorKind};
+use super::schema::Schema;
+use super::{PostgresOpenError, PostgresOptions};
 
 /// Time that the client waits beyond the server's statement timeout.
 const RESPONSE_GRACE: Duration = Duration::from_secs(5);
@@ -23,17 +28,74 @@ pub(super) type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
 /// A statement with its parameter values.
 pub(super) type Query<'q> = (&'q str, Values<'q>);
 
+/// Returns true if a text contains NUL. PostgreSQL cannot store NUL and rejects a query with one, so no row can match.
+pub(super) fn contains_nul(text: &str) -> bool {
+    text.contains('\0')
+}
+
+/// Opens connections on the runtime of the store, because the runtime of the request that needs one may end before it.
+struct Connector {
+    tls: MakeRustlsConnect,
+    runtime: Handle,
+}
+
+impl Connect for Connector {
+    fn connect(&self, config: &Config) -> BoxFuture<'_, ConnectResult> {
+        let (config, tls) = (config.clone(), self.tls.clone());
+        let connecting = self.runtime.spawn(async move {
+            let (client, connection) = config.connect(tls).await?;
+            let driver = tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the database server was lost");
+                }
+            });
+            Ok((client, driver))
+        });
+        Box::pin(async move {
+            match connecting.await {
+                Ok(connected) => connected,
+                // The runtime has ended, and the process with it.
+                Err(_) => std::future::pending().await,
+            }
+        })
+    }
+}
+
+type ConnectResult = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_postgres::Error>;
+
 /// Connection pool of a store.
+#[derive(Clone)]
 pub(super) struct SessionPool {
     pool: Pool,
     response_timeout: Duration,
 }
 
 impl SessionPool {
-    pub(super) fn new(address: &Address, options: &PostgresOptions) -> Result<Self, PostgresError> {
+    /// Creates a pool of connections that find tables in `schema`, and migrates the schema.
+    pub(super) async fn open(
+        schema: &'static Schema,
+        url: &str,
+        options: &PostgresOptions,
+    ) -> Result<Self, PostgresOpenError> {
+        let pool = Self::connect(schema, url, options)?;
+        let mut session = pool.get().await?;
+        // On an error, the session is dropped, which closes the connection and rolls back an open migration.
+        schema.ensure(&mut session).await?;
+        drop(session);
+        Ok(pool)
+    }
+
+    /// Creates a pool of connections that find tables in `schema`. Connects when a session is taken.
+    pub(super) fn connect(
+        schema: &'static Schema,
+        url: &str,
+        options: &PostgresOptions,
+    ) -> Result<Self, PostgresOpenError> {
+        let address = Address::parse(url, options.connect_timeout)?;
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(address.config.clone(), address.tls.clone(), config);
-        let settings = settings(options);
+        let connector = Connector { tls: address.tls, runtime: Handle::current() };
+        let manager = Manager::from_connect(address.config, connector, config);
+        let settings = settings(options, schema.name);
         let limit = options.connect_timeout;
         let set_up = Hook::async_fn(move |client, _| {
             let settings = settings.clone();
@@ -51,7 +113,7 @@ impl SessionPool {
             .runtime(Runtime::Tokio1)
             .post_create(set_up)
             .build()
-            .map_err(|_| PoolError::NoRuntimeSpecified)?;
+            .map_err(|_| PostgresError::from(PoolError::NoRuntimeSpecified))?;
         Ok(Self { pool, response_timeout: options.statement_timeout + RESPONSE_GRACE })
     }
 
@@ -63,15 +125,16 @@ impl SessionPool {
 /// Returns the session settings of every connection.
 ///
 /// The planner's statistics of a job queue are always out of date. Each statement is written for a particular
-/// index, so sequential and bitmap scans are disabled.
-fn settings(options: &PostgresOptions) -> String {
+/// index, so sequential and bitmap scans are disabled. Statements name tables without their schema; `pg_catalog` is
+/// searched before it.
+fn settings(options: &PostgresOptions, schema: &str) -> String {
     let statement = options.statement_timeout.as_millis().max(1);
     let lock = options.lock_timeout.as_millis().max(1);
     format!(
         "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
              WHERE pg_catalog.current_setting('synchronous_commit') NOT IN ('on', 'remote_apply');
          SET default_transaction_isolation = 'read committed';
-         SET search_path = pg_catalog;
+         SET search_path = {schema};
          SET statement_timeout = {statement};
          SET lock_timeout = {lock};
          SET idle_in_transaction_session_timeout = {statement};
@@ -158,12 +221,19 @@ impl Session {
             .map_err(PostgresError::from)
     }
 
+    /// Rolls back the open transaction and returns the connection to the pool.
+    pub(super) async fn rollback(mut self) -> Result<(), PostgresError> {
+        self.run("ROLLBACK").await?;
+        self.client = None;
+        Ok(())
+    }
+
     /// Ends the session. Returns the connection to the pool if it is still usable after this outcome, rolling
     /// back an open transaction first.
-    pub(super) async fn release<T>(mut self, done: Result<T, JobStoreError>) -> Result<T, JobStoreError> {
+    pub(super) async fn release<T>(mut self, done: Result<T, OperationError>) -> Result<T, OperationError> {
         let is_clean = match &done {
             Ok(_) => true,
-            Err(JobStoreError::Failed(fault)) if !fault.leaves_session_usable() => false,
+            Err(OperationError::Failed(fault)) if !fault.leaves_session_usable() => false,
             Err(_) => self.run("ROLLBACK").await.is_ok(),
         };
         if is_clean {

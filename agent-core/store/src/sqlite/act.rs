@@ -5,9 +5,9 @@ use futures_channel::oneshot;
 use rusqlite::Connection;
 
 use super::fault::WriteError;
-use super::freshness::ChangeTracker;
 use super::jobs::ClaimedJobs;
 use super::rows::RecordTable;
+use crate::slots::SlotTable;
 
 /// A write operation, applied within a transaction as a whole or not at all.
 pub(super) trait WriteOp: Send + 'static {
@@ -28,7 +28,6 @@ pub(super) struct WriteBatch<'t> {
     pub(super) held: &'t ClaimedJobs,
     pub(super) now_ms: u64,
     pub(super) changes: Changes,
-    freshness: &'t ChangeTracker,
 }
 
 /// Changes that operations have made.
@@ -45,21 +44,15 @@ pub(super) struct Changes {
 }
 
 impl<'t> WriteBatch<'t> {
-    pub(super) fn new(
-        connection: &'t Connection,
-        held: &'t ClaimedJobs,
-        now_ms: u64,
-        version: u64,
-        freshness: &'t ChangeTracker,
-    ) -> Self {
+    pub(super) fn new(connection: &'t Connection, held: &'t ClaimedJobs, now_ms: u64, version: u64) -> Self {
         let changes = Changes { version, ..Changes::default() };
-        Self { connection, held, now_ms, changes, freshness }
+        Self { connection, held, now_ms, changes }
     }
 
     /// Records the change of a record.
     fn record_change(&mut self, key: &Key) {
         self.changes.has_changes = true;
-        self.changes.slots.extend([self.freshness.slot(key), self.freshness.slot(key.collection())]);
+        self.changes.slots.extend([SlotTable::slot(key), SlotTable::slot(key.collection())]);
     }
 }
 

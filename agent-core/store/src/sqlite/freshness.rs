@@ -1,38 +1,21 @@
 //! Cache invalidation: writes of this process are tracked as they happen, those of other processes by polling
-//! a counter in the file.
-//!
-//! A cached result is valid until its key or collection is written. A [`Stamp`], taken before the read,
-//! records the state of a slot and shows later whether it changed. Slots are a fixed array indexed by the
-//! hash of the key: two keys may share a slot, and a write to either then invalidates both, which costs an
-//! unnecessary read. While a transaction is being committed, readers may already see the change in the file
-//! while the cache has the old value, so the keys of its changes are neither cached nor served from the cache
-//! until the commit is done.
+//! a counter in the file. See [`slots`](crate::slots) for the stamps.
 //!
 //! Every transaction that changes records increments the counter in the file. Each read and each write of
 //! this process reads the counter in its own snapshot; a value that is neither that of its last commit nor
 //! that of the commit in progress was written by another process and invalidates all stamps. Cached results
 //! may be served for [`MAX_STALENESS`] after such a check.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 
+use crate::slots::{Freshness, SlotTable, Stamp};
+
 /// Maximum delay after which a write of another process is visible to cached reads.
 pub const MAX_STALENESS: Duration = Duration::from_millis(100);
-
-/// Number of slots: enough that keys in use seldom share one, in 32 KiB.
-const SLOT_COUNT: usize = 4096;
-
-/// State of a slot before a read, to detect later writes to what was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp {
-    slot: usize,
-    /// Count of the slot.
-    count: u64,
-    generation: u64,
-}
 
 /// One lock protects all state: it is held for a few loads and stores, and for a stamp of each of the records
 /// that are served together.
@@ -48,10 +31,7 @@ struct TrackerState {
     last_accounted: u64,
     /// The commit in progress, if any.
     pending: Option<PendingCommit>,
-    /// Number of the commits that changed each slot.
-    counts: Box<[u64]>,
-    /// Increased to invalidate all stamps.
-    generation: u64,
+    slots: SlotTable,
 }
 
 struct PendingCommit {
@@ -68,39 +48,9 @@ impl ChangeTracker {
             last_check: clock.monotonic(),
             last_accounted: version,
             pending: None,
-            counts: vec![0; SLOT_COUNT].into(),
-            generation: 0,
+            slots: SlotTable::new(),
         };
         Self { clock, state: Mutex::new(state) }
-    }
-
-    /// Returns the slot index of a key or collection.
-    pub(super) fn slot(&self, of: &impl Hash) -> usize {
-        // The hash is not seeded: deliberately colliding keys only cause additional reads.
-        let mut hasher = DefaultHasher::new();
-        of.hash(&mut hasher);
-        (hasher.finish() % SLOT_COUNT as u64) as usize
-    }
-
-    /// Takes a stamp. Must be called before `of` is read. Returns `None` while `of` is being written.
-    pub(super) fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
-        let slot = self.slot(of);
-        let state = self.state();
-        let is_pending = |pending: &PendingCommit| pending.slots.binary_search(&slot).is_ok();
-        (!state.pending.as_ref().is_some_and(is_pending)).then(|| state.stamp(slot))
-    }
-
-    /// Returns true if no write is known since the stamp was taken.
-    pub(super) fn is_valid(&self, stamp: Stamp) -> bool {
-        self.state().is_valid(stamp)
-    }
-
-    /// Returns true if all stamps are valid, and the last counter check is recent enough to serve from the cache.
-    pub(super) fn may_serve(&self, stamps: impl IntoIterator<Item = Stamp>) -> bool {
-        let now = self.clock.monotonic();
-        let state = self.state();
-        let is_recent = now.saturating_duration_since(state.last_check) < MAX_STALENESS;
-        is_recent && stamps.into_iter().all(|stamp| state.is_valid(stamp))
     }
 
     /// Returns the current time, to be passed to [`record_counter`](Self::record_counter) as the start of a check.
@@ -115,7 +65,7 @@ impl ChangeTracker {
         // A smaller value comes from a snapshot before this process's last commit.
         if version > state.last_accounted && !is_own {
             state.last_accounted = version;
-            state.generation += 1;
+            state.slots.invalidate_all();
         }
         state.last_check = state.last_check.max(begun);
     }
@@ -124,16 +74,15 @@ impl ChangeTracker {
     /// changes, sorted and without duplicates.
     pub(super) fn begin_commit(&self, slots: Vec<usize>, version: u64) {
         let mut state = self.state();
-        for slot in &slots {
-            state.counts[*slot] += 1;
-        }
+        state.slots.begin_commit(&slots);
         state.pending = Some(PendingCommit { version, slots });
     }
 
     /// Marks the commit as done. Must be called before any caller is notified of it.
     pub(super) fn finish_commit(&self) {
         let mut state = self.state();
-        if let Some(PendingCommit { version, .. }) = state.pending.take() {
+        if let Some(PendingCommit { version, slots }) = state.pending.take() {
+            state.slots.end_commit(&slots);
             state.last_accounted = version;
         }
     }
@@ -143,8 +92,10 @@ impl ChangeTracker {
     /// process's.
     pub(super) fn abort_commit(&self) {
         let mut state = self.state();
-        state.pending = None;
-        state.generation += 1;
+        if let Some(PendingCommit { slots, .. }) = state.pending.take() {
+            state.slots.end_commit(&slots);
+        }
+        state.slots.invalidate_all();
     }
 
     /// Locks the state. No code panics while it holds the lock.
@@ -153,13 +104,21 @@ impl ChangeTracker {
     }
 }
 
-impl TrackerState {
-    fn stamp(&self, slot: usize) -> Stamp {
-        Stamp { slot, count: self.counts[slot], generation: self.generation }
+impl Freshness for ChangeTracker {
+    fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
+        let slot = SlotTable::slot(of);
+        self.state().slots.stamp(slot)
     }
 
     fn is_valid(&self, stamp: Stamp) -> bool {
-        self.stamp(stamp.slot) == stamp
+        self.state().slots.is_valid(stamp)
+    }
+
+    fn may_serve(&self, stamps: impl IntoIterator<Item = Stamp>) -> bool {
+        let now = self.clock.monotonic();
+        let state = self.state();
+        let is_recent = now.saturating_duration_since(state.last_check) < MAX_STALENESS;
+        is_recent && stamps.into_iter().all(|stamp| state.slots.is_valid(stamp))
     }
 }
 
@@ -178,7 +137,7 @@ mod tests {
     fn a_stamp_ends_with_a_commit_and_none_is_given_meanwhile() {
         let (freshness, _) = freshness();
         let before = freshness.stamp(&"a").expect("nobody writes");
-        let slots = [freshness.slot(&"a")];
+        let slots = [SlotTable::slot(&"a")];
         freshness.begin_commit(slots.to_vec(), 11);
         assert!(!freshness.is_valid(before));
         assert_eq!(freshness.stamp(&"a"), None);
@@ -194,7 +153,7 @@ mod tests {
     fn a_commit_of_ours_that_is_seen_before_its_end_is_not_anothers() {
         let (freshness, _) = freshness();
         let elsewhere = freshness.stamp(&"b").expect("nobody writes");
-        let slots = [freshness.slot(&"a")];
+        let slots = [SlotTable::slot(&"a")];
         assert_ne!(slots[0], elsewhere.slot, "the keys of this test have slots of their own");
         freshness.begin_commit(slots.to_vec(), 11);
         freshness.record_counter(11, freshness.now());
@@ -208,7 +167,7 @@ mod tests {
     fn a_commit_that_failed_ends_all_stamps() {
         let (freshness, _) = freshness();
         let elsewhere = freshness.stamp(&"b").expect("nobody writes");
-        let slots = [freshness.slot(&"a")];
+        let slots = [SlotTable::slot(&"a")];
         freshness.begin_commit(slots.to_vec(), 11);
         freshness.abort_commit();
         assert!(!freshness.is_valid(elsewhere));

@@ -203,7 +203,7 @@ impl Writer {
         let alone = group.len() == 1;
         for (place, commit) in group.iter_mut().enumerate() {
             let before = transaction.total_changes();
-            let mut stage = WriteBatch::new(&transaction, &self.held, now_ms, all.version, &self.freshness);
+            let mut stage = WriteBatch::new(&transaction, &self.held, now_ms, all.version);
             match commit.apply(&mut stage) {
                 Ok(()) => {
                     let changes = stage.changes;
@@ -270,6 +270,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::slots::Freshness;
     use crate::sqlite::act::{WriteResult, WrittenVersions};
     use crate::sqlite::file;
 

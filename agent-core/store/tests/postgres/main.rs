@@ -11,6 +11,7 @@ mod damaged;
 mod faults;
 mod golden;
 mod open;
+mod records;
 mod together;
 
 use std::time::Duration;

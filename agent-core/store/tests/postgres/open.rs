@@ -56,10 +56,13 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
     let url = database(cluster, "newer").await;
     drop(store(&url).await);
     let client = other(cluster, "newer").await;
-    client.batch_execute("UPDATE scheduler.schema_version SET version = 99").await.expect("set");
+    client
+        .batch_execute("UPDATE scheduler.schema_version SET version = 99, compatible_from = 99")
+        .await
+        .expect("set");
     let newer = refused(&url).await;
-    assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 3 }), "{newer:?}");
-    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 3";
+    assert!(matches!(newer, PostgresOpenError::Newer { found: 99, known: 3, .. }), "{newer:?}");
+    let said = "the schema \"scheduler\" has version 99, and this program knows versions up to 3: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -69,7 +72,7 @@ async fn what_is_not_ours_is_left_alone(cluster: &Cluster) {
         .await
         .expect("made");
     let others = refused(&url).await;
-    assert!(matches!(others, PostgresOpenError::OtherProgram), "{others:?}");
+    assert!(matches!(others, PostgresOpenError::OtherProgram { schema: "scheduler" }), "{others:?}");
     client.batch_execute("INSERT INTO scheduler.jobs VALUES (1)").await.expect("it is as it was");
 }
 

@@ -21,6 +21,9 @@ use crate::testing::{ScriptedIssuer, SignInDecision};
 /// Time that is certainly enough for the polls of a sign-in.
 const POLL_TIME: Duration = Duration::from_secs(5);
 
+/// Number of calls of the store between two advances of the clock.
+const STORE_CALLS_PER_ADVANCE: usize = 4;
+
 /// A store with an issuer.
 pub(super) struct Bench {
     pub(super) records: Arc<dyn Inventory>,
@@ -90,6 +93,10 @@ impl Bench {
         let advancing = async {
             loop {
                 self.clock.wait_for_sleepers(1).await;
+                // The store answers in real time, so that the clock must not run ahead of it.
+                for _ in 0..STORE_CALLS_PER_ADVANCE {
+                    self.records.companies(None).await.expect("listed");
+                }
                 self.clock.advance_to_next();
             }
         };

@@ -6,16 +6,16 @@ use agent_jobs::job::claim::{Candidate, ClaimDecision, ClaimPlanner, ClaimRange}
 use tokio_postgres::Row;
 
 use super::update::JobUpdates;
-use super::{contains_nul, parse_row, row_limit};
+use super::{parse_row, row_limit};
 use crate::job_row::{ClaimedRows, floor_millis, from_millis};
-use crate::postgres::fault::JobStoreError;
+use crate::postgres::fault::OperationError;
 use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
-use crate::postgres::session::{Session, Values};
+use crate::postgres::session::{Session, Values, contains_nul};
 
 /// Selects and locks the rows of a [`ClaimRange`], earliest first, skipping locked rows. `wake_ms` of a running job is
 /// its lease expiry.
 const SELECT_DUE: &str = "
-    SELECT id, body, progress, wake_ms, company FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms, company FROM jobs
     WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $3
     FOR UPDATE SKIP LOCKED";
@@ -26,36 +26,36 @@ const SELECT_DUE: &str = "
 /// recursive query enumerates the companies with one index step each.
 const SELECT_DUE_WITHIN_QUOTA: &str = "
     WITH RECURSIVE near AS MATERIALIZED (
-        SELECT id, wake_ms, company FROM scheduler.jobs
+        SELECT id, wake_ms, company FROM jobs
         WHERE wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
         ORDER BY wake_ms, id LIMIT 2000
     ), chosen AS MATERIALIZED (
         SELECT id FROM near WHERE company <> ALL ($3) ORDER BY wake_ms, id LIMIT $4
     ), companies (company) AS (
-        (SELECT company FROM scheduler.jobs
+        (SELECT company FROM jobs
          WHERE wake_ms IS NOT NULL AND (SELECT count(*) FROM near) = 2000 AND (SELECT count(*) FROM chosen) < $4
          ORDER BY company LIMIT 1)
         UNION ALL
-        SELECT (SELECT next.company FROM scheduler.jobs AS next
+        SELECT (SELECT next.company FROM jobs AS next
                 WHERE next.wake_ms IS NOT NULL AND next.company > companies.company
                 ORDER BY next.company LIMIT 1)
         FROM companies WHERE companies.company IS NOT NULL
     ), far AS (
         SELECT first.id FROM companies CROSS JOIN LATERAL (
-            SELECT id, wake_ms FROM scheduler.jobs AS job
+            SELECT id, wake_ms FROM jobs AS job
             WHERE job.company = companies.company AND wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
             ORDER BY wake_ms, id LIMIT $4
         ) AS first
         WHERE companies.company <> ALL ($3) ORDER BY first.wake_ms, first.id LIMIT $4
     )
-    SELECT id, body, progress, wake_ms, company FROM scheduler.jobs
+    SELECT id, body, progress, wake_ms, company FROM jobs
     WHERE id = ANY (ARRAY (SELECT id FROM chosen UNION SELECT id FROM far))
       AND wake_ms <= $1 AND (state <> 'running' OR wake_ms <= $2)
     ORDER BY wake_ms, id LIMIT $4
     FOR UPDATE SKIP LOCKED";
 
 /// Sets the wake time of a row.
-const POSTPONE: &str = "UPDATE scheduler.jobs SET wake_ms = $2 WHERE id = $1";
+const POSTPONE: &str = "UPDATE jobs SET wake_ms = $2 WHERE id = $1";
 
 /// Maximum number of reads per claim. Another read follows while jobs of the previous one were turned away because of
 /// a quota, or ended without a delivery.
@@ -64,7 +64,7 @@ const MAX_READS_PER_CLAIM: usize = 16;
 pub(in crate::postgres) async fn claim(
     session: &Session,
     request: ClaimRequest,
-) -> Result<ClaimedRows, JobStoreError> {
+) -> Result<ClaimedRows, OperationError> {
     let mut planner = ClaimPlanner::new(request);
     if planner.wanted() == 0 {
         return Ok(ClaimedRows::default());
@@ -92,7 +92,7 @@ async fn lock_due(
     planner: &ClaimPlanner,
     wanted: usize,
     first: bool,
-) -> Result<Vec<Row>, JobStoreError> {
+) -> Result<Vec<Row>, OperationError> {
     let ClaimRange { due_until, leases_until } = planner.range();
     let (until, now, limit) = (floor_millis(due_until), floor_millis(leases_until), row_limit(wanted));
     let exhausted: Vec<&str> =
@@ -114,14 +114,14 @@ async fn decide(
     planner: &mut ClaimPlanner,
     row: &Row,
     update: &mut JobUpdates,
-) -> Result<Option<JobId>, JobStoreError> {
+) -> Result<Option<JobId>, OperationError> {
     let company: &str = row.get(4);
     if !planner.admit(company) {
         return Ok(None);
     }
     let (job, unreadable) = match parse_row(row) {
         Ok(job) => (Some(job), None),
-        Err(JobStoreError::Rejected(_)) => (None, Some(row.get::<_, &str>(0).into())),
+        Err(OperationError::Rejected(_)) => (None, Some(row.get::<_, &str>(0).into())),
         Err(failed) => return Err(failed),
     };
     match planner.decide(Candidate { wake: from_millis(row.get(3)), company, job }) {

@@ -7,29 +7,29 @@ use futures_util::future::try_join_all;
 use jiff::Timestamp;
 
 use crate::job_row::floor_millis;
-use crate::postgres::fault::JobStoreError;
+use crate::postgres::fault::OperationError;
 use crate::postgres::session::Session;
 
 /// Job counts. Each statement is answered by an index alone.
 const COUNT_OPEN: &str = "
     SELECT count(*) FILTER (WHERE state = 'scheduled'), count(*) FILTER (WHERE state = 'running'),
            count(*) FILTER (WHERE state = 'retryable')
-    FROM scheduler.jobs WHERE wake_ms IS NOT NULL";
-const COUNT_PAUSED: &str = "SELECT count(*) FROM scheduler.jobs WHERE state = 'paused'";
+    FROM jobs WHERE wake_ms IS NOT NULL";
+const COUNT_PAUSED: &str = "SELECT count(*) FROM jobs WHERE state = 'paused'";
 const COUNT_FINAL: &str = "
     SELECT count(*) FILTER (WHERE state = 'completed'), count(*) FILTER (WHERE state = 'discarded'),
            count(*) FILTER (WHERE state = 'cancelled')
-    FROM scheduler.jobs WHERE ended_ms IS NOT NULL";
+    FROM jobs WHERE ended_ms IS NOT NULL";
 /// Due time of the earliest job that is not running. Running jobs precede it in the index only while their
 /// lease is expired, which applies to few.
 const SELECT_EARLIEST_WAITING: &str = "
-    SELECT wake_ms FROM scheduler.jobs WHERE wake_ms IS NOT NULL AND state <> 'running'
+    SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL AND state <> 'running'
     ORDER BY wake_ms, id LIMIT 1";
 
 pub(in crate::postgres) async fn counts(
     session: &Session,
     now: Timestamp,
-) -> Result<JobCounts, JobStoreError> {
+) -> Result<JobCounts, OperationError> {
     let mut counts = JobCounts::default();
     let open = [JobState::Scheduled, JobState::Running, JobState::Retryable];
     let ended = [JobState::Completed, JobState::Discarded, JobState::Cancelled];

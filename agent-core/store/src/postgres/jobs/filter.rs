@@ -4,9 +4,9 @@ use agent_jobs::job::{JobFilter, JobOrder, JobState};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{contains_nul, row_limit};
+use super::row_limit;
 use crate::postgres::fault::PostgresError;
-use crate::postgres::session::Session;
+use crate::postgres::session::{Session, contains_nul};
 
 /// SQL conditions and parameters of a job filter.
 pub(super) struct SqlFilter<'f> {
@@ -70,7 +70,7 @@ impl<'f> SqlFilter<'f> {
             after = format!(" AND id {operator} ${}", values.len());
         }
         let sql = format!(
-            "SELECT id, body, progress FROM scheduler.jobs WHERE true{}{after} ORDER BY id {direction} LIMIT ${}",
+            "SELECT id, body, progress FROM jobs WHERE true{}{after} ORDER BY id {direction} LIMIT ${}",
             self.conditions,
             self.values.len() + 1,
         );
@@ -79,7 +79,7 @@ impl<'f> SqlFilter<'f> {
 
     /// Returns the number of matching jobs.
     pub(super) async fn count(&self, session: &Session) -> Result<u64, PostgresError> {
-        let sql = format!("SELECT count(*) FROM scheduler.jobs WHERE true{}", self.conditions);
+        let sql = format!("SELECT count(*) FROM jobs WHERE true{}", self.conditions);
         let rows = session.query(&sql, &self.sql_values()).await?;
         let count: i64 = rows.first().map_or(0, |row| row.get(0));
         Ok(u64::try_from(count).unwrap_or_default())

@@ -8,13 +8,13 @@ use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::{NOTIFY_IF_EARLIEST, contains_nul, parse_row};
+use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::JobRow;
-use crate::postgres::fault::{JobStoreError, PostgresError, PostgresErrorKind};
-use crate::postgres::session::{Query, Session};
+use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::session::{Query, Session, contains_nul};
 
 const INSERT: &str = "
-    INSERT INTO scheduler.jobs
+    INSERT INTO jobs
         (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body,
          progress, agent)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
@@ -29,7 +29,7 @@ const SELECT_BY_IDEMPOTENCY_KEYS: &str = "
     SELECT job.id, job.body, job.progress, job.company, job.idempotency
     FROM unnest($1::text[], $2::text[]) AS wanted (company, idempotency)
     CROSS JOIN LATERAL (
-        SELECT id, body, progress, company, idempotency FROM scheduler.jobs
+        SELECT id, body, progress, company, idempotency FROM jobs
         WHERE company = wanted.company AND idempotency = wanted.idempotency LIMIT 1
     ) AS job";
 
@@ -41,8 +41,8 @@ const MAX_INSERT_ATTEMPTS: usize = 5;
 pub(in crate::postgres) async fn insert(
     session: &Session,
     jobs: Vec<Job>,
-    who: &str,
-) -> Result<(Vec<InsertOutcome>, bool), JobStoreError> {
+    sender: &Sender,
+) -> Result<(Vec<InsertOutcome>, bool), OperationError> {
     let rows = jobs.into_iter().map(JobRow::new).collect::<Result<Vec<_>, _>>()?;
     rows.iter().try_for_each(check_identifiers)?;
     let mut left: Vec<&JobRow> = rows.iter().collect();
@@ -50,7 +50,7 @@ pub(in crate::postgres) async fn insert(
     // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
     left.sort_by_key(|row| idempotency_key(row));
     let wake_ms = rows.iter().filter_map(|row| row.mutable.wake_ms).min();
-    let told: [&(dyn ToSql + Sync); 2] = [&wake_ms, &who];
+    let told: [&(dyn ToSql + Sync); 3] = [&wake_ms, &sender.name, &sender.channel];
     let tell: &[Query<'_>] = if wake_ms.is_some() { &[(NOTIFY_IF_EARLIEST, &told)] } else { &[] };
     let columns = InsertColumns::from_rows(&left);
     let values = columns.values();
@@ -101,7 +101,7 @@ async fn find_conflicting(
     session: &Session,
     left: &[&JobRow],
     others: &mut HashMap<JobId, InsertOutcome>,
-) -> Result<(), JobStoreError> {
+) -> Result<(), OperationError> {
     let (companies, keys): (Vec<&str>, Vec<&str>) =
         left.iter().filter_map(|row| idempotency_key(row)).unzip();
     let rows = session.query(SELECT_BY_IDEMPOTENCY_KEYS, &[&companies, &keys]).await?;

@@ -7,27 +7,27 @@ use agent_jobs::job::{Job, JobScope, Step, StepError, StepOutcome, StepResult};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 
-use super::{NOTIFY_IF_EARLIEST, contains_nul, parse_row};
+use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::{self, MutableColumns};
-use crate::postgres::fault::JobStoreError;
+use crate::postgres::fault::OperationError;
 use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
-use crate::postgres::session::{Query, Session, Values};
+use crate::postgres::session::{Query, Session, Values, contains_nul};
 
 /// Reads and locks jobs in the order of ids, as every statement that waits for row locks does.
 const SELECT_FOR_UPDATE: &str = "
-    SELECT id, body, progress FROM scheduler.jobs
+    SELECT id, body, progress FROM jobs
     WHERE id = ANY ($1) AND ($2::text IS NULL OR company = $2) AND ($3::text IS NULL OR user_id = $3)
     ORDER BY id FOR UPDATE";
 
 /// Updates locked rows. Their `ctid` is stable, because they are locked. `LIMIT` makes the planner look up
 /// each row by its id, even if it planned the statement while the table was nearly empty.
 const UPDATE_LOCKED: &str = "
-    UPDATE scheduler.jobs AS job
+    UPDATE jobs AS job
     SET state = new.state, wake_ms = new.wake_ms, ended_ms = new.ended_ms, dead = new.dead,
         progress = new.progress, body = coalesce(new.body, job.body)
     FROM unnest($1::text[], $2::text[], $3::int8[], $4::int8[], $5::bool[], $6::text[], $7::text[])
         AS new (id, state, wake_ms, ended_ms, dead, progress, body)
-    CROSS JOIN LATERAL (SELECT ctid FROM scheduler.jobs WHERE id = new.id LIMIT 1) AS found
+    CROSS JOIN LATERAL (SELECT ctid FROM jobs WHERE id = new.id LIMIT 1) AS found
     WHERE job.ctid = found.ctid";
 
 /// Column arrays of changed jobs.
@@ -45,11 +45,11 @@ pub(super) struct JobUpdates {
 
 impl JobUpdates {
     /// Adds a job after a step other than [`Step::Reschedule`].
-    pub(super) fn add(&mut self, job: &Job) -> Result<(), JobStoreError> {
+    pub(super) fn add(&mut self, job: &Job) -> Result<(), OperationError> {
         self.add_job(job, false)
     }
 
-    fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), JobStoreError> {
+    fn add_job(&mut self, job: &Job, is_moved: bool) -> Result<(), OperationError> {
         let MutableColumns { state, wake_ms, ended_ms, dead, progress } = MutableColumns::from_job(job)?;
         self.ids.push(job.id.to_string());
         self.states.push(state);
@@ -66,7 +66,7 @@ impl JobUpdates {
     }
 
     /// Writes the changes within the open transaction.
-    pub(super) async fn write_rows(&self, session: &Session) -> Result<(), JobStoreError> {
+    pub(super) async fn write_rows(&self, session: &Session) -> Result<(), OperationError> {
         if !self.is_empty() {
             session.query(UPDATE_LOCKED, &self.values()).await?;
         }
@@ -74,7 +74,7 @@ impl JobUpdates {
     }
 
     /// Writes the changes and commits.
-    pub(super) async fn commit(&self, session: &Session) -> Result<(), JobStoreError> {
+    pub(super) async fn commit(&self, session: &Session) -> Result<(), OperationError> {
         let values = self.values();
         let update: [Query<'_>; 1] = [(UPDATE_LOCKED, &values)];
         session.commit(if self.is_empty() { &[] } else { &update }).await?;
@@ -83,13 +83,16 @@ impl JobUpdates {
 
     /// Writes the changes, notifies listeners if one of the jobs has become the earliest, and commits.
     /// Returns true if listeners were notified.
-    async fn notify_and_commit(&self, session: &Session, who: &str) -> Result<bool, JobStoreError> {
+    async fn notify_and_commit(&self, session: &Session, sender: &Sender) -> Result<bool, OperationError> {
         let Some(wake_ms) = self.wakes.iter().flatten().min() else {
             self.commit(session).await?;
             return Ok(false);
         };
         let told = session
-            .commit(&[(NOTIFY_IF_EARLIEST, &[wake_ms, &who]), (UPDATE_LOCKED, &self.values())])
+            .commit(&[
+                (NOTIFY_IF_EARLIEST, &[wake_ms, &sender.name, &sender.channel]),
+                (UPDATE_LOCKED, &self.values()),
+            ])
             .await?;
         Ok(told.first().is_some_and(|told| !told.is_empty()))
     }
@@ -105,8 +108,8 @@ pub(in crate::postgres) async fn apply_steps(
     scope: &JobScope,
     steps: Vec<(JobId, Step)>,
     now: Timestamp,
-    who: &str,
-) -> Result<(Vec<StepOutcome>, bool), JobStoreError> {
+    sender: &Sender,
+) -> Result<(Vec<StepOutcome>, bool), OperationError> {
     let JobScope { company, user } = scope;
     let (company, user) = (company.as_deref(), user.as_deref());
     if [company, user].into_iter().flatten().any(contains_nul) {
@@ -137,7 +140,7 @@ pub(in crate::postgres) async fn apply_steps(
     {
         update.add_job(job, *is_moved)?;
     }
-    let is_earliest = update.notify_and_commit(session, who).await?;
+    let is_earliest = update.notify_and_commit(session, sender).await?;
     Ok((outcomes, is_earliest))
 }
 

@@ -3,11 +3,11 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
-use agent_platform::records::{Collection, Key, ListQuery, Order, Page, Record};
+use agent_platform::records::{Collection, Key, ListQuery, Order, Page, Record, StoreError};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::freshness::{ChangeTracker, Stamp};
+use crate::slots::{Freshness, Stamp};
 
 /// Approximate overhead of an entry beyond its text, in bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
@@ -16,8 +16,8 @@ const TYPICAL_ENTRY_BYTES: u64 = 2048;
 
 /// Cache of records by key, including absent ones, and of list pages, bounded in bytes. Entries with an
 /// invalid stamp are never returned; they stay until they are replaced or evicted.
-pub(super) struct ReadCache {
-    freshness: Arc<ChangeTracker>,
+pub(crate) struct ReadCache<F> {
+    freshness: Arc<F>,
     records: Cache<Key, CacheEntry<Option<Record>>, ByteWeighter>,
     pages: Cache<PageKey, CacheEntry<Arc<Page>>, ByteWeighter>,
 }
@@ -30,7 +30,7 @@ struct CacheEntry<T> {
 
 /// Cache key of one page of a list.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct PageKey {
+pub(crate) struct PageKey {
     collection: Collection,
     prefix: String,
     size: usize,
@@ -39,7 +39,7 @@ pub(super) struct PageKey {
 }
 
 impl PageKey {
-    pub(super) fn new(collection: &Collection, list: &ListQuery) -> Self {
+    pub(crate) fn new(collection: &Collection, list: &ListQuery) -> Self {
         Self {
             collection: collection.clone(),
             prefix: list.prefix.clone(),
@@ -50,45 +50,71 @@ impl PageKey {
     }
 }
 
-impl ReadCache {
+impl<F: Freshness> ReadCache<F> {
     /// Creates a cache of about `max_bytes` bytes.
-    pub(super) fn new(max_bytes: usize, freshness: &Arc<ChangeTracker>) -> Self {
+    pub(crate) fn new(max_bytes: usize, freshness: &Arc<F>) -> Self {
         let max = max_bytes as u64;
         Self { freshness: Arc::clone(freshness), records: cache(max - max / 4), pages: cache(max / 4) }
     }
 
+    /// Returns these records, from the cache if all are cached and unchanged, or else from `read`.
+    pub(crate) async fn get_many(
+        &self,
+        keys: &[Key],
+        read: impl Future<Output = Result<Vec<Option<Record>>, StoreError>>,
+    ) -> Result<Vec<Option<Record>>, StoreError> {
+        if let Some(records) = self.records(keys) {
+            return Ok(records);
+        }
+        // Stamps are taken before the read, so that a result that changes in the meantime is not cached.
+        let stamps = self.stamps(keys);
+        let records = read.await?;
+        self.insert_records(keys, stamps, &records);
+        Ok(records)
+    }
+
+    /// Returns this page, from the cache if it is cached and unchanged, or else from `read`.
+    pub(crate) async fn list(
+        &self,
+        key: PageKey,
+        read: impl Future<Output = Result<Page, StoreError>>,
+    ) -> Result<Page, StoreError> {
+        if let Some(page) = self.page(&key) {
+            return Ok(page);
+        }
+        let stamp = self.stamp(&key.collection);
+        let page = read.await?;
+        self.insert_page(key, stamp, &page);
+        Ok(page)
+    }
+
     /// Returns all of these records if all are cached and unchanged. The stamps are checked after the last
     /// lookup: if all are valid, all records are from that moment.
-    pub(super) fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
+    fn records(&self, keys: &[Key]) -> Option<Vec<Option<Record>>> {
         let kept: Vec<_> = keys.iter().map(|key| self.records.get(key)).collect::<Option<_>>()?;
         let current = self.freshness.may_serve(kept.iter().map(|kept| kept.stamp));
         current.then(|| kept.into_iter().map(|kept| kept.value).collect())
     }
 
     /// Returns this page if it is cached and unchanged.
-    pub(super) fn page(&self, key: &PageKey) -> Option<Page> {
+    fn page(&self, key: &PageKey) -> Option<Page> {
         let kept = self.pages.get(key)?;
         self.freshness.may_serve([kept.stamp]).then(|| Page::clone(&kept.value))
     }
 
     /// Returns the stamps of records. Must be called before the records are read.
-    pub(super) fn stamps(&self, keys: &[Key]) -> Vec<Option<Stamp>> {
+    fn stamps(&self, keys: &[Key]) -> Vec<Option<Stamp>> {
         let stamp = |key: &Key| self.freshness.stamp(key).filter(|_| is_cacheable(key.collection()));
         keys.iter().map(stamp).collect()
     }
 
     /// Returns the stamp of a collection. Must be called before a page of it is read.
-    pub(super) fn stamp(&self, collection: &Collection) -> Option<Stamp> {
+    fn stamp(&self, collection: &Collection) -> Option<Stamp> {
         self.freshness.stamp(collection).filter(|_| is_cacheable(collection))
     }
 
     /// Caches the records that were read under these stamps, if the stamps are still valid.
-    pub(super) fn insert_records(
-        &self,
-        keys: &[Key],
-        stamps: Vec<Option<Stamp>>,
-        records: &[Option<Record>],
-    ) {
+    fn insert_records(&self, keys: &[Key], stamps: Vec<Option<Stamp>>, records: &[Option<Record>]) {
         for ((key, stamp), record) in keys.iter().zip(stamps).zip(records) {
             if let Some(stamp) = stamp.filter(|stamp| self.freshness.is_valid(*stamp)) {
                 self.records.insert(key.clone(), CacheEntry { stamp, value: record.clone() });
@@ -97,7 +123,7 @@ impl ReadCache {
     }
 
     /// Caches the page that was read under this stamp, if the stamp is still valid.
-    pub(super) fn insert_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
+    fn insert_page(&self, key: PageKey, stamp: Option<Stamp>, page: &Page) {
         if let Some(stamp) = stamp.filter(|stamp| self.freshness.is_valid(*stamp)) {
             self.pages.insert(key, CacheEntry { stamp, value: Arc::new(page.clone()) });
         }
@@ -105,7 +131,7 @@ impl ReadCache {
 }
 
 /// Returns true if a collection may be cached. Collections of the platform itself are always read from the
-/// file, so that a revoked token is not served from the cache.
+/// database, so that a revoked token is not served from the cache.
 fn is_cacheable(collection: &Collection) -> bool {
     !collection.company().is_empty()
 }

@@ -1,0 +1,204 @@
+//! Fair distribution of the connections of a pool to companies.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::fault::{PostgresError, PostgresErrorKind};
+
+/// Maximum number of operations of one company that wait for a connection.
+const MAX_WAITING_PER_COMPANY: usize = 1024;
+
+/// Permits for the connections of a pool. Companies that wait are granted permits in turn, and no company holds more
+/// than its share, so that one with many operations delays those of another by one operation at most.
+pub(super) struct FairQueue {
+    state: Arc<Mutex<QueueState>>,
+}
+
+struct QueueState {
+    free: usize,
+    /// Maximum number of permits of one company.
+    share: usize,
+    companies: HashMap<String, CompanyState>,
+    /// Companies with waiting operations, next one first.
+    turns: VecDeque<String>,
+}
+
+#[derive(Default)]
+struct CompanyState {
+    active: usize,
+    waiting: VecDeque<oneshot::Sender<Permit>>,
+}
+
+/// A permit to use one connection, returned when dropped.
+pub(super) struct Permit {
+    state: Arc<Mutex<QueueState>>,
+    company: String,
+}
+
+impl FairQueue {
+    /// Creates a queue of `permits` permits, of which one company gets three quarters at most.
+    pub(super) fn new(permits: usize) -> Self {
+        let permits = permits.max(1);
+        let share = (permits * 3 / 4).max(1);
+        let state = QueueState { free: permits, share, companies: HashMap::new(), turns: VecDeque::new() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Waits for a permit for at most `limit`.
+    pub(super) async fn acquire(&self, company: &str, limit: Duration) -> Result<Permit, PostgresError> {
+        let busy = || PostgresError::from_kind(PostgresErrorKind::Busy);
+        let granted = {
+            let mut state = lock(&self.state);
+            let (free, share) = (state.free, state.share);
+            let entry = state.companies.entry(company.to_owned()).or_default();
+            if free > 0 && entry.active < share && entry.waiting.is_empty() {
+                entry.active += 1;
+                state.free -= 1;
+                return Ok(Permit { state: self.state.clone(), company: company.to_owned() });
+            }
+            if entry.waiting.len() >= MAX_WAITING_PER_COMPANY {
+                return Err(busy());
+            }
+            let (grant, granted) = oneshot::channel();
+            entry.waiting.push_back(grant);
+            if entry.waiting.len() == 1 {
+                state.turns.push_back(company.to_owned());
+            }
+            granted
+        };
+        match timeout(limit, granted).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(busy()),
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut state = lock(&self.state);
+        state.free += 1;
+        if let Some(entry) = state.companies.get_mut(&self.company) {
+            entry.active -= 1;
+            if entry.active == 0 && entry.waiting.is_empty() {
+                state.companies.remove(&self.company);
+            }
+        }
+        let grants = state.grants(&self.state);
+        drop(state);
+        for (waiting, permit) in grants {
+            // Fails if the caller was cancelled, which drops the permit, and that grants it to the next one.
+            let _ = waiting.send(permit);
+        }
+    }
+}
+
+impl QueueState {
+    /// Takes the waiting operations that can be granted a permit, in turn.
+    fn grants(&mut self, shared: &Arc<Mutex<Self>>) -> Vec<(oneshot::Sender<Permit>, Permit)> {
+        let mut grants = Vec::new();
+        let mut skipped = 0;
+        while self.free > 0 && skipped < self.turns.len() {
+            let Some(company) = self.turns.pop_front() else { break };
+            let Some(entry) = self.companies.get_mut(&company) else { continue };
+            if entry.active >= self.share {
+                self.turns.push_back(company);
+                skipped += 1;
+                continue;
+            }
+            skipped = 0;
+            let next = std::iter::from_fn(|| entry.waiting.pop_front()).find(|waiting| !waiting.is_closed());
+            let Some(next) = next else {
+                if entry.active == 0 {
+                    self.companies.remove(&company);
+                }
+                continue;
+            };
+            entry.active += 1;
+            self.free -= 1;
+            if !entry.waiting.is_empty() {
+                self.turns.push_back(company.clone());
+            }
+            grants.push((next, Permit { state: shared.clone(), company }));
+        }
+        grants
+    }
+}
+
+/// Locks the state. No code panics while it holds the lock.
+fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    async fn acquire(queue: &FairQueue, company: &str) -> Permit {
+        queue.acquire(company, LIMIT).await.expect("a permit")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn companies_take_turns_and_none_holds_all() {
+        let queue = FairQueue::new(4);
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(acquire(&queue, "large").await);
+        }
+        let mut waiting: Vec<_> = (0..5).map(|_| Box::pin(acquire(&queue, "large"))).collect();
+        for future in &mut waiting {
+            assert!(future.now_or_never().is_none(), "the company has its share");
+        }
+        let other = acquire(&queue, "small").await;
+        let mut second = Box::pin(acquire(&queue, "small"));
+        assert!((&mut second).now_or_never().is_none(), "all permits are taken");
+        drop(held.pop());
+        let turns = [(&mut waiting[0]).now_or_never().is_some(), (&mut second).now_or_never().is_some()];
+        assert_eq!(turns, [true, false], "the first in turn is the company that waited first");
+        drop(held.pop());
+        assert!((&mut second).now_or_never().is_some(), "the next one is another company");
+        drop((held, other, waiting, second));
+        for _ in 0..3 {
+            std::mem::forget(acquire(&queue, "large").await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_wait_takes_no_permit() {
+        let queue = FairQueue::new(1);
+        let held = acquire(&queue, "a").await;
+        let mut cancelled = Box::pin(acquire(&queue, "b"));
+        assert!((&mut cancelled).now_or_never().is_none());
+        drop(cancelled);
+        let mut next = Box::pin(acquire(&queue, "c"));
+        assert!((&mut next).now_or_never().is_none());
+        drop(held);
+        drop(next.now_or_never().expect("the permit goes to the caller that still waits"));
+        drop(acquire(&queue, "a").await);
+        assert!(lock(&queue.state).companies.is_empty(), "idle companies are forgotten");
+        assert!(lock(&queue.state).turns.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waits_and_queues_are_bounded() {
+        let queue = Arc::new(FairQueue::new(1));
+        let _held = acquire(&queue, "a").await;
+        let mut waiting = Vec::new();
+        for _ in 0..MAX_WAITING_PER_COMPANY {
+            let mut wait = Box::pin(queue.acquire("a", LIMIT));
+            assert!((&mut wait).now_or_never().is_none());
+            waiting.push(wait);
+        }
+        let full = queue.acquire("a", LIMIT).now_or_never().expect("it is refused at once");
+        assert_eq!(full.err().map(|error| error.kind()), Some(PostgresErrorKind::Busy));
+        let other = queue.acquire("b", LIMIT).await;
+        assert_eq!(other.err().map(|error| error.kind()), Some(PostgresErrorKind::Busy), "after the limit");
+    }
+}

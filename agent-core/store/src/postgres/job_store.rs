@@ -1,0 +1,201 @@
+//! [`PostgresJobs`].
+
+use std::fmt;
+
+use agent_core::ids::JobId;
+use agent_jobs::job::{
+    ClaimRequest, InsertOutcome, Job, JobCounts, JobFilter, JobOrder, JobPage, JobScope, JobStore, Step,
+    StepOutcome, WakeSignal,
+};
+use agent_platform::records::StoreError;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use jiff::Timestamp;
+
+use super::address::Address;
+use super::fault::OperationError;
+use super::jobs::{self, Sender};
+use super::listen::Listener;
+use super::schema::{self, Schema};
+use super::session::SessionPool;
+use super::{PostgresOpenError, PostgresOptions};
+use crate::job_row::UnreadableJobs;
+
+/// [`JobStore`] in a schema of its own of a PostgreSQL database. See the [module documentation](super) for its
+/// guarantees.
+pub struct PostgresJobs {
+    sessions: SessionPool,
+    sender: Sender,
+    /// Signal for subscribers of [`wakes`](JobStore::wakes), given when another job becomes the earliest.
+    signal: WakeSignal,
+    unreadable: UnreadableJobs,
+    /// Listener for the notifications of other processes, aborted when the store is dropped.
+    listener: Option<Listener>,
+}
+
+impl PostgresJobs {
+    /// Connects to the server at `url` and creates the tables in the schema `scheduler`, or migrates them from an older
+    /// version. Concurrent migrations by several processes wait for one another. See the [module
+    /// documentation](super#addresses) for the URL.
+    ///
+    /// This and all other methods must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// See [`PostgresOpenError`].
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let limit = options.connect_timeout * 4;
+        let mut store = Self::open_schema(&schema::SCHEDULER, url, &options).await?;
+        let address = Address::parse(url, options.connect_timeout)?;
+        let listener = Listener::start(address, limit, store.sender.clone(), store.signal.clone()).await?;
+        store.listener = Some(listener);
+        Ok(store)
+    }
+
+    /// Connects as [`open`](Self::open) does, to the schema `app_jobs`: jobs of an application without a scheduler.
+    /// Its [`notifications`](JobStore::notifications) are those of this process only.
+    ///
+    /// # Errors
+    /// See [`PostgresOpenError`].
+    pub async fn open_for_application(
+        url: &str,
+        options: PostgresOptions,
+    ) -> Result<Self, PostgresOpenError> {
+        Self::open_schema(&schema::APP_JOBS, url, &options).await
+    }
+
+    async fn open_schema(
+        schema: &'static Schema,
+        url: &str,
+        options: &PostgresOptions,
+    ) -> Result<Self, PostgresOpenError> {
+        let sessions = SessionPool::open(schema, url, options).await?;
+        let sender = Sender { name: uuid::Uuid::new_v4().to_string(), channel: schema.job_channel() };
+        Ok(Self {
+            sessions,
+            sender,
+            signal: WakeSignal::default(),
+            unreadable: UnreadableJobs::default(),
+            listener: None,
+        })
+    }
+
+    async fn commit_steps(
+        &self,
+        scope: &JobScope,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        let ids: Vec<JobId> = steps.iter().map(|(id, _)| id.clone()).collect();
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::apply_steps(&session, scope, steps, now, &self.sender).await;
+        let outcomes = self.signal_if_earliest(session.release(done).await)?;
+        self.unreadable.record_outcomes(ids.iter(), &outcomes);
+        Ok(outcomes)
+    }
+
+    /// Unwraps the result of a transaction and gives the signal if another job has become the earliest.
+    fn signal_if_earliest<T>(&self, done: Result<(T, bool), OperationError>) -> Result<T, StoreError> {
+        let (done, is_earliest) = done?;
+        if is_earliest {
+            self.signal.notify();
+        }
+        Ok(done)
+    }
+}
+
+impl fmt::Debug for PostgresJobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresJobs").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl JobStore for PostgresJobs {
+    async fn insert(&self, jobs: Vec<Job>) -> Result<Vec<InsertOutcome>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::insert(&session, jobs, &self.sender).await;
+        self.signal_if_earliest(session.release(done).await)
+    }
+
+    async fn get(&self, scope: &JobScope, id: &JobId) -> Result<Option<Job>, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::get(&session, scope, id).await;
+        let found = session.release(done).await.map_err(StoreError::from);
+        found.inspect_err(|error| self.unreadable.record_error(error))
+    }
+
+    async fn list(
+        &self,
+        filter: &JobFilter,
+        order: JobOrder,
+        after: Option<&JobId>,
+        limit: usize,
+    ) -> Result<JobPage, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::list(&session, filter, order, after.map(JobId::as_str), limit).await;
+        let page = session.release(done).await?;
+        page.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(page)
+    }
+
+    async fn count(&self, filter: &JobFilter) -> Result<u64, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::count(&session, filter).await;
+        Ok(session.release(done).await?)
+    }
+
+    async fn apply_step(
+        &self,
+        scope: &JobScope,
+        id: &JobId,
+        step: Step,
+        now: Timestamp,
+    ) -> Result<StepOutcome, StoreError> {
+        let outcome = self.commit_steps(scope, vec![(id.to_owned(), step)], now).await?.pop();
+        Ok(outcome.unwrap_or(StepOutcome::NotFound))
+    }
+
+    async fn apply_steps(
+        &self,
+        steps: Vec<(JobId, Step)>,
+        now: Timestamp,
+    ) -> Result<Vec<StepOutcome>, StoreError> {
+        if steps.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.commit_steps(&JobScope::default(), steps, now).await
+    }
+
+    async fn claim_due(&self, claim: ClaimRequest) -> Result<Vec<Job>, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::claim(&session, claim).await;
+        let claimed = session.release(done).await?;
+        claimed.unreadable.iter().for_each(|id| self.unreadable.record(id));
+        Ok(claimed.jobs)
+    }
+
+    async fn next_run_at(&self) -> Result<Option<Timestamp>, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::earliest(&session).await;
+        Ok(session.release(done).await?)
+    }
+
+    async fn count_by_state(&self, now: Timestamp) -> Result<JobCounts, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::counts(&session, now).await;
+        Ok(JobCounts { unreadable: self.unreadable.count(), ..session.release(done).await? })
+    }
+
+    async fn purge(&self, ended_before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let session = self.sessions.get().await.map_err(OperationError::from)?;
+        let done = jobs::purge(&session, ended_before, limit).await;
+        Ok(session.release(done).await?)
+    }
+
+    fn notifications(&self) -> BoxStream<'static, ()> {
+        self.signal.subscribe()
+    }
+}

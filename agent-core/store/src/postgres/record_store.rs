@@ -1,0 +1,209 @@
+//! [`PostgresRecords`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use agent_platform::records::{
+    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write, check_writes,
+};
+use async_trait::async_trait;
+use tokio::task::AbortHandle;
+
+use super::fair_queue::FairQueue;
+use super::fault::{OperationError, PostgresErrorKind};
+use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
+use super::schema;
+use super::session::{Session, SessionPool};
+use super::{PostgresError, PostgresOpenError, PostgresOptions};
+use crate::read_cache::{PageKey, ReadCache};
+
+/// [`Records`] in the schema `app` of a PostgreSQL database. See the [module documentation](super) for its guarantees.
+pub struct PostgresRecords {
+    sessions: SessionPool,
+    permits: Arc<FairQueue>,
+    commits: CommitQueue,
+    cache: Option<ReadCache<ChangeTracker>>,
+    max_value_bytes: usize,
+    wait_timeout: Duration,
+    /// True from a failed operation until the next successful one.
+    is_failing: AtomicBool,
+    poller: Option<AbortHandle>,
+}
+
+impl PostgresRecords {
+    /// Connects to the server at `url` and creates the tables in the schema `app`, or migrates them from an older
+    /// version. Concurrent migrations by several processes wait for one another. See the [module
+    /// documentation](super#addresses) for the URL.
+    ///
+    /// Must be called within a tokio runtime that lives as long as the store; the other methods may be called from any
+    /// runtime.
+    ///
+    /// # Errors
+    /// See [`PostgresOpenError`].
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let sessions = SessionPool::open(&schema::APP, url, &options).await?;
+        let tracker = Arc::new(ChangeTracker::new());
+        let origin = uuid::Uuid::new_v4().to_string();
+        let permits = Arc::new(FairQueue::new(options.connections));
+        let committer =
+            Committer { sessions: sessions.clone(), tracker: tracker.clone(), origin: origin.clone() };
+        let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &tracker));
+        let poller = match &cache {
+            Some(_) => {
+                let one = PostgresOptions { connections: 1, ..options.clone() };
+                let poller = Poller::new(tracker, SessionPool::connect(&schema::APP, url, &one)?, origin);
+                Some(tokio::spawn(poller.run()).abort_handle())
+            }
+            None => None,
+        };
+        Ok(Self {
+            commits: CommitQueue::new(committer, permits.clone(), options.wait_timeout),
+            sessions,
+            permits,
+            cache,
+            max_value_bytes: options.max_value_bytes,
+            wait_timeout: options.wait_timeout,
+            is_failing: AtomicBool::new(false),
+            poller,
+        })
+    }
+
+    /// Runs a read for a company, which releases the session. A connection that was lost while it was idle is replaced
+    /// once.
+    async fn read<T, F: Future<Output = Result<T, OperationError>>>(
+        &self,
+        company: &str,
+        read: impl Fn(Session) -> F,
+    ) -> Result<T, StoreError> {
+        let done = self.read_with_retry(company, read).await;
+        self.record_outcome(matches!(done, Err(OperationError::Failed(_))));
+        done.map_err(StoreError::from)
+    }
+
+    async fn read_with_retry<T, F: Future<Output = Result<T, OperationError>>>(
+        &self,
+        company: &str,
+        read: impl Fn(Session) -> F,
+    ) -> Result<T, OperationError> {
+        let _permit = self.permits.acquire(company, self.wait_timeout).await?;
+        match read(self.sessions.get().await?).await {
+            Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Unreachable => {
+                read(self.sessions.get().await?).await
+            }
+            done => done,
+        }
+    }
+
+    fn record_outcome(&self, is_failing: bool) {
+        self.is_failing.store(is_failing, Ordering::Relaxed);
+    }
+
+    async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
+        self.read(company.unwrap_or_default(), |session| async move {
+            let done = rows::get_many(&session, keys).await;
+            session.release(done).await
+        })
+        .await
+    }
+}
+
+impl Drop for PostgresRecords {
+    fn drop(&mut self) {
+        if let Some(poller) = &self.poller {
+            poller.abort();
+        }
+    }
+}
+
+impl fmt::Debug for PostgresRecords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresRecords").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Records for PostgresRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        match &self.cache {
+            Some(cache) => cache.get_many(keys, self.read_records(keys)).await,
+            None => self.read_records(keys).await,
+        }
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        let after = list.after()?;
+        let read = self.read(collection.company(), |session| async {
+            let session = session;
+            let done = rows::list(&session, collection, list, after.as_deref()).await;
+            session.release(done).await
+        });
+        match &self.cache {
+            Some(cache) => cache.list(PageKey::new(collection, list), read).await,
+            None => read.await,
+        }
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        self.read(collection.company(), |session| async move {
+            let done = rows::count(&session, collection).await;
+            session.release(done).await
+        })
+        .await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        check_writes(&writes, self.max_value_bytes)?;
+        if writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let done = self.commits.commit(writes).await;
+        let is_failing = matches!(&done, Err(StoreError::Unavailable(_)));
+        self.record_outcome(is_failing);
+        done
+    }
+
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        if !self.is_failing.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let is_read_only = self
+            .read("", |session| async move {
+                let done = rows::is_read_only(&session).await;
+                session.release(done).await
+            })
+            .await?;
+        match is_read_only {
+            false => Ok(()),
+            true => {
+                self.record_outcome(true);
+                Err(StoreError::unavailable(PostgresError::from_kind(PostgresErrorKind::ReadOnly)))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Inventory for PostgresRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        self.read("", |session| async move {
+            let done = rows::companies(&session, after.unwrap_or_default()).await;
+            session.release(done).await
+        })
+        .await
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        let after = after.unwrap_or_default();
+        self.read(company, |session| async move {
+            let done = rows::collections(&session, company, after).await;
+            session.release(done).await
+        })
+        .await
+    }
+}

@@ -1,0 +1,305 @@
+//! Change feed: invalidates cached reads after writes of this process and of others.
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_platform::records::Collection;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::Row;
+
+use crate::postgres::fault::{OperationError, PostgresError};
+use crate::postgres::session::{Session, SessionPool};
+use crate::slots::{Freshness, SlotTable, Stamp};
+
+/// Maximum delay after which a write of another process is visible to cached reads.
+const MAX_STALENESS: Duration = Duration::from_millis(100);
+/// Interval between the beginnings of two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time without cached reads after which polling pauses.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Delay before another poll after a failed one.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Maximum number of changes that a poll processes one by one; beyond it, all cached reads are invalidated.
+const MAX_CHANGES_PER_POLL: usize = 10_000;
+
+/// Time within which a transaction that writes changes has ended: more than all its timeouts together.
+const MAX_TRANSACTION_TIME: Duration = Duration::from_secs(300);
+/// Age after which changes are deleted. A process that has not polled for [`MAX_TRANSACTION_TIME`] invalidates all.
+const RETENTION: Duration = Duration::from_secs(600);
+/// Interval at which transaction ids are sampled, to know the age of others.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
+/// Interval between deletions of old changes.
+const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
+/// Maximum numbers of rows per statement, and of statements, of a deletion of old changes.
+const PRUNE_ROWS: i64 = 10_000;
+const MAX_PRUNE_ROUNDS: usize = 50;
+
+const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+
+/// Reads the current snapshot, and the changes that are visible in it and were not in the previous one, `$1`. Changes
+/// of transactions before `$2` are all known: without that bound, a transaction that stays open would make every poll
+/// scan all changes since its beginning.
+const SELECT_CHANGES: &str = "
+    SELECT now.snapshot::text, change.company, change.collections, change.ids
+    FROM (SELECT pg_current_snapshot() AS snapshot) AS now
+    LEFT JOIN LATERAL (
+        SELECT company, collections, ids FROM change
+        WHERE xid >= greatest(pg_snapshot_xmin($1::text::pg_snapshot), $2::text::xid8)
+          AND NOT pg_visible_in_snapshot(xid, $1::text::pg_snapshot) AND origin <> $3
+        LIMIT $4
+    ) AS change ON true";
+
+const DELETE_OLD: &str = "
+    WITH removed AS (
+        DELETE FROM change WHERE ctid = ANY (ARRAY (
+            SELECT ctid FROM change WHERE xid < $1::text::xid8 ORDER BY xid LIMIT $2 FOR UPDATE SKIP LOCKED
+        )) RETURNING 1
+    )
+    SELECT count(*) FROM removed";
+
+/// Invalidation state of the cached reads of this process.
+pub(in crate::postgres) struct ChangeTracker {
+    state: Mutex<TrackerState>,
+    /// True if a cached read was attempted since the poller last looked.
+    is_used: AtomicBool,
+    is_paused: AtomicBool,
+    resume: Notify,
+}
+
+struct TrackerState {
+    slots: SlotTable,
+    /// Beginning of the last successful poll.
+    last_poll: Option<Instant>,
+    /// Until this time, changes of this process are processed like those of others, because the outcome of a commit is
+    /// unknown.
+    own_uncertain_until: Option<Instant>,
+}
+
+impl ChangeTracker {
+    pub(in crate::postgres) fn new() -> Self {
+        let state = TrackerState { slots: SlotTable::new(), last_poll: None, own_uncertain_until: None };
+        Self {
+            state: Mutex::new(state),
+            is_used: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
+            resume: Notify::new(),
+        }
+    }
+
+    /// Marks the beginning of a commit of this process that changes these slots, until the value is dropped.
+    pub(super) fn begin_commit(self: &Arc<Self>, slots: Vec<usize>) -> CommitInProgress {
+        self.state().slots.begin_commit(&slots);
+        CommitInProgress { tracker: self.clone(), slots }
+    }
+
+    /// Notes that the outcome of a commit of this process is unknown.
+    pub(super) fn record_unknown_outcome(&self) {
+        let mut state = self.state();
+        state.own_uncertain_until = Some(Instant::now() + MAX_TRANSACTION_TIME);
+        state.slots.invalidate_all();
+    }
+
+    fn is_own_uncertain(&self) -> bool {
+        self.state().own_uncertain_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Processes the rows of a poll that began at `begun`.
+    fn record_changes(&self, rows: &[Row], begun: Instant) {
+        let mut state = self.state();
+        if rows.len() > MAX_CHANGES_PER_POLL {
+            state.slots.invalidate_all();
+        } else {
+            rows.iter().for_each(|row| invalidate_row(&mut state.slots, row));
+        }
+        state.last_poll = Some(begun);
+    }
+
+    /// Invalidates all cached reads, and notes that changes after `begun` will be polled.
+    fn restart(&self, begun: Instant) {
+        let mut state = self.state();
+        state.slots.invalidate_all();
+        state.last_poll = Some(begun);
+    }
+
+    /// Locks the state. No code panics while it holds the lock.
+    fn state(&self) -> MutexGuard<'_, TrackerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Freshness for ChangeTracker {
+    fn stamp(&self, of: &impl Hash) -> Option<Stamp> {
+        self.state().slots.stamp(SlotTable::slot(of))
+    }
+
+    fn is_valid(&self, stamp: Stamp) -> bool {
+        self.state().slots.is_valid(stamp)
+    }
+
+    fn may_serve(&self, stamps: impl IntoIterator<Item = Stamp>) -> bool {
+        self.is_used.store(true, Ordering::Relaxed);
+        if self.is_paused.load(Ordering::Relaxed) {
+            self.resume.notify_one();
+        }
+        let now = Instant::now();
+        let state = self.state();
+        let is_recent = state.last_poll.is_some_and(|begun| now.duration_since(begun) < MAX_STALENESS);
+        is_recent && stamps.into_iter().all(|stamp| state.slots.is_valid(stamp))
+    }
+}
+
+/// A commit of this process in progress.
+pub(super) struct CommitInProgress {
+    tracker: Arc<ChangeTracker>,
+    slots: Vec<usize>,
+}
+
+impl Drop for CommitInProgress {
+    fn drop(&mut self) {
+        self.tracker.state().slots.end_commit(&self.slots);
+    }
+}
+
+/// Invalidates what a row of the feed names. A row without keys stands for all records of its company.
+fn invalidate_row(slots: &mut SlotTable, row: &Row) {
+    let Some(company) = row.get::<_, Option<&str>>(1) else { return };
+    let keys = row.get::<_, Option<Vec<&str>>>(2).zip(row.get::<_, Option<Vec<&str>>>(3));
+    let Some((paths, ids)) = keys else { return slots.invalidate_all() };
+    for (path, id) in paths.into_iter().zip(ids) {
+        match Collection::from_stored(company, path).and_then(|collection| collection.key(id)) {
+            Ok(key) => {
+                slots.invalidate(SlotTable::slot(&key));
+                slots.invalidate(SlotTable::slot(key.collection()));
+            }
+            Err(_) => slots.invalidate_all(),
+        }
+    }
+}
+
+/// Polls the table of changes for the tracker, on a connection of its own.
+pub(in crate::postgres) struct Poller {
+    tracker: Arc<ChangeTracker>,
+    sessions: SessionPool,
+    /// Name of this process in the table.
+    origin: String,
+    /// Transaction ids that were not assigned yet at a time, oldest first.
+    samples: VecDeque<(Instant, u64)>,
+    last_prune: Instant,
+}
+
+impl Poller {
+    pub(in crate::postgres) fn new(
+        tracker: Arc<ChangeTracker>,
+        sessions: SessionPool,
+        origin: String,
+    ) -> Self {
+        Self { tracker, sessions, origin, samples: VecDeque::new(), last_prune: Instant::now() }
+    }
+
+    /// Polls until the task is aborted.
+    pub(in crate::postgres) async fn run(mut self) {
+        loop {
+            match self.poll_session().await {
+                Ok(never) => match never {},
+                Err(error) => {
+                    let error = match &error {
+                        OperationError::Failed(fault) => fault.display_with_source(),
+                        OperationError::Rejected(error) => error.to_string(),
+                    };
+                    tracing::warn!(error, "the change feed cannot be read: reads are not cached");
+                }
+            }
+            sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Polls on one connection until it fails.
+    async fn poll_session(&mut self) -> Result<std::convert::Infallible, OperationError> {
+        let session = self.sessions.get().await?;
+        let begun = Instant::now();
+        let rows = session.query(SELECT_SNAPSHOT, &[]).await?;
+        let mut snapshot: String = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        // The connection may be to another server, whose changes since the last poll are not known.
+        self.samples.clear();
+        self.tracker.restart(begun);
+        let (mut last_poll, mut last_use) = (begun, begun);
+        loop {
+            sleep(POLL_INTERVAL.saturating_sub(last_poll.elapsed())).await;
+            if self.tracker.is_used.swap(false, Ordering::Relaxed) {
+                last_use = Instant::now();
+            } else if last_use.elapsed() > IDLE_TIMEOUT {
+                self.pause().await;
+            }
+            let begun = Instant::now();
+            let floor = self.sample_before(MAX_TRANSACTION_TIME);
+            let (rows, latest) = self.select_changes(&session, &snapshot, floor).await?;
+            if begun.duration_since(last_poll) > MAX_TRANSACTION_TIME {
+                self.tracker.restart(begun);
+            } else {
+                self.tracker.record_changes(&rows, begun);
+            }
+            (snapshot, last_poll) = (latest, begun);
+            self.record_sample(&snapshot, begun);
+            self.prune(&session).await?;
+        }
+    }
+
+    /// Waits for a cached read, for a sampling interval at most.
+    async fn pause(&self) {
+        self.tracker.is_paused.store(true, Ordering::Relaxed);
+        let _ = timeout(SAMPLE_INTERVAL, self.tracker.resume.notified()).await;
+        self.tracker.is_paused.store(false, Ordering::Relaxed);
+    }
+
+    async fn select_changes(
+        &self,
+        session: &Session,
+        snapshot: &str,
+        floor: Option<u64>,
+    ) -> Result<(Vec<Row>, String), PostgresError> {
+        let origin = if self.tracker.is_own_uncertain() { "" } else { &self.origin };
+        let limit = i64::try_from(MAX_CHANGES_PER_POLL + 1).unwrap_or(i64::MAX);
+        let floor = floor.unwrap_or_default().to_string();
+        let rows = session.query(SELECT_CHANGES, &[&snapshot, &floor, &origin, &limit]).await?;
+        let latest = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        Ok((rows, latest))
+    }
+
+    /// Remembers the upper bound of a snapshot `xmin:xmax:xip`.
+    fn record_sample(&mut self, snapshot: &str, now: Instant) {
+        if self.samples.back().is_some_and(|(at, _)| now.duration_since(*at) < SAMPLE_INTERVAL) {
+            return;
+        }
+        let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
+        self.samples.push_back((now, xmax));
+        // The newest sample of that age is needed, and those after it.
+        while self.samples.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RETENTION) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Returns a transaction id such that all transactions before it had begun `age` ago.
+    fn sample_before(&self, age: Duration) -> Option<u64> {
+        self.samples.iter().rev().find(|(at, _)| at.elapsed() >= age).map(|(_, xmax)| *xmax)
+    }
+
+    /// Deletes old changes from time to time.
+    async fn prune(&mut self, session: &Session) -> Result<(), PostgresError> {
+        if self.last_prune.elapsed() < PRUNE_INTERVAL {
+            return Ok(());
+        }
+        self.last_prune = Instant::now();
+        let Some(before) = self.sample_before(RETENTION) else { return Ok(()) };
+        for _ in 0..MAX_PRUNE_ROUNDS {
+            let rows = session.query(DELETE_OLD, &[&before.to_string(), &PRUNE_ROWS]).await?;
+            if rows.first().is_none_or(|row| row.get::<_, i64>(0) < PRUNE_ROWS) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
