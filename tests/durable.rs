@@ -11,9 +11,9 @@ use agent_core::role::RoleSource as _;
 use agent_core::tool::ExecutionContext;
 use agent_platform::records::{Inventory, Key};
 use agent_platform::workspace::{collection, create_todo, get_document, get_todo_list};
-use agent_store::sqlite::SqliteStore;
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use agentd::config::{AppConfig, Flags};
-use agentd::stores::{self, Stores};
+use agentd::stores::Stores;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -34,7 +34,7 @@ fn config(database: &Path) -> AppConfig {
 
 fn open(database: &Path) -> (Arc<SqliteStore>, Stores) {
     let config = config(database);
-    let store = Arc::new(stores::open(&config).expect("it opens"));
+    let store = Arc::new(SqliteStore::open(database, SqliteOptions::default()).expect("it opens"));
     let stores = Stores::from_records(store.clone(), &config);
     (store, stores)
 }

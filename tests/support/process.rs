@@ -224,8 +224,7 @@ async fn an_application_until_it_is_killed() {
     exit_with_parent();
     let config = AppConfig::load(&Flags::default(), &ProcessEnv).expect("the settings are right");
     logging::init(&config.server.log).expect("a log");
-    let store = std::sync::Arc::new(stores::open(&config).expect("a store"));
-    let stores = stores::Stores::from_records(store, &config);
+    let stores = stores::Stores::open(&config).await.expect("a store");
     let listener = run::listen(config.server.listen).await.expect("the port is free");
     let address = listener.local_addr().expect("it listens");
     writeln!(std::io::stdout(), "{ADDRESS_PREFIX}{address}").expect("the parent listens");

@@ -3,11 +3,16 @@
 //! contains SQL.
 //!
 //! - [`sqlite`], by the feature of that name (a default): one file on this machine, nothing to install.
+//! - `copy`, with both features: copies a whole installation from one database to another.
 //! - [`postgres`], by the feature of that name: records and jobs in one database, for several machines.
 //!
 //! [`agent_platform::records`] and [`agent_jobs::job`] state the guarantees of a store, and their conformance suites check
 //! them. The modules here add each database's own: when a write is durable, and how recent the data of a read is.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod activity;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+pub mod copy;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod job_row;
 #[cfg(feature = "postgres")]

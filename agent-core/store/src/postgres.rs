@@ -10,6 +10,7 @@
 //! | `schema` | tables and migrations |
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
+//! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |
 //!
 //! # Addresses
@@ -72,6 +73,8 @@ use std::time::Duration;
 use agent_platform::records::MAX_VALUE_BYTES;
 
 mod address;
+#[cfg(feature = "sqlite")]
+pub(crate) mod copy;
 mod fair_queue;
 mod fault;
 mod job_store;

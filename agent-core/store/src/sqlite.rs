@@ -14,6 +14,7 @@
 //! | `spin` | brief polling of queues before a thread or task sleeps |
 //! | `freshness` | cache invalidation by writes of this process and of others |
 //! | `backup` | online backup and integrity check |
+//! | `copy` | source and target of a copy of a whole database |
 //!
 //! # Writes
 //!
@@ -48,7 +49,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_core::clock::{Clock, SystemClock};
@@ -63,11 +64,15 @@ use serde_json::value::RawValue;
 use self::freshness::ChangeTracker;
 use self::readers::Readers;
 use self::writer::WriterHandle;
+pub use crate::activity::Activity;
+use crate::activity::ActivityCounters;
 use crate::job_row::UnreadableJobs;
 use crate::read_cache::{PageKey, ReadCache};
 
 mod act;
 mod backup;
+#[cfg(feature = "postgres")]
+pub(crate) mod copy;
 mod fault;
 mod file;
 mod freshness;
@@ -82,6 +87,7 @@ pub use backup::BackupError;
 pub use fault::{SqliteError, SqliteErrorKind};
 pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
+pub use schema::schema_versions;
 pub use spin::SpinOptions;
 
 /// Name of the platform's collection of records that are written to find out if the file can be.
@@ -156,26 +162,6 @@ pub struct SqliteStore {
     writers: WriterHandle,
 }
 
-/// Counters of a store since it was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Activity {
-    /// Acknowledged commits that changed something.
-    pub commits: u64,
-    /// Transactions of those commits.
-    pub transactions: u64,
-    /// Reads that ran statements, excluding cache hits.
-    pub reads: u64,
-}
-
-#[derive(Default)]
-struct ActivityCounters {
-    commits: AtomicU64,
-    transactions: AtomicU64,
-    reads: AtomicU64,
-    /// True from a failed transaction until the next successful one.
-    is_failing: AtomicBool,
-}
-
 impl SqliteStore {
     /// Opens the file at `path`, migrating it from an older version if needed. Creates the file if it does
     /// not exist, accessible to its owner only. Blocking; needs no async runtime.
@@ -203,11 +189,7 @@ impl SqliteStore {
 
     /// Returns the counters since the store was opened.
     pub fn activity(&self) -> Activity {
-        Activity {
-            commits: self.counts.commits.load(Ordering::Relaxed),
-            transactions: self.counts.transactions.load(Ordering::Relaxed),
-            reads: self.counts.reads.load(Ordering::Relaxed),
-        }
+        self.counts.read()
     }
 
     /// Copies a consistent snapshot into a new file at `to`, while the store is in use. The file appears when

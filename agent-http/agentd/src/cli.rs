@@ -51,7 +51,25 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Copy the store into a new file, while it is in use.
+    /// Copy everything from one database into an empty one, SQLite or PostgreSQL, and compare them.
+    Copy {
+        /// URL of the source, or env:NAME for the environment variable that contains it. It may be in use.
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// URL of the target, or env:NAME.
+        #[arg(value_name = "TO")]
+        to: String,
+    },
+    /// Bring the tables of the database to the version of this program; starting the application does so too.
+    Migrate {
+        /// Change nothing; exit with an error if a migration is pending.
+        #[arg(long)]
+        check: bool,
+        /// Configuration source.
+        #[command(flatten)]
+        settings: ConfigFileArg,
+    },
+    /// Copy the store into a new SQLite file, while it is in use.
     Backup {
         /// Path of the new file.
         #[arg(value_name = "FILE")]

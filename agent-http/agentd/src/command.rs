@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser};
 use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand};
 use crate::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::failure::CommandError;
-use crate::{data, dev, healthcheck, logging, model, prompt, run, settings, token, user, weights};
+use crate::{data, dev, healthcheck, logging, migration, model, prompt, run, settings, token, user, weights};
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
 pub fn run_command_line() -> ExitCode {
@@ -42,6 +42,10 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Import { file, settings } => block_on(data::import(&file, &settings.load(env)?, out)),
         Command::Export { company, settings } => {
             block_on(data::export(company.as_ref(), &settings.load(env)?, out))
+        }
+        Command::Copy { from, to } => block_on(migration::copy_between(&from, &to, out)),
+        Command::Migrate { check, settings } => {
+            block_on(migration::migrate(&settings.load(env)?, check, out))
         }
         Command::Backup { file, settings } => block_on(data::backup(&file, &settings.load(env)?, out)),
         Command::Secrets(SecretsCommand::Rotate(settings)) => {

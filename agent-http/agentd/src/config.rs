@@ -51,6 +51,7 @@ use agent_http::serve::ServeLimits;
 use url::Url;
 
 pub use coding::{CodingConfig, CodingIssuerConfig};
+pub(crate) use parse::parse_database;
 pub use resolve::{Flags, SettingSource};
 
 pub(crate) use resolve::ResolvedSettings;
@@ -269,6 +270,8 @@ pub struct AppConfig {
     pub server: ServerConfig,
     /// Database.
     pub database: Database,
+    /// Maximum number of pooled connections to a PostgreSQL server.
+    pub database_connections: usize,
     /// Secret that encrypts agents' secrets at rest. Without it, none can be saved.
     pub data_secret: Option<Secret>,
     /// Previous data secret, still accepted for decryption.
@@ -368,6 +371,8 @@ pub struct SchedulerConfig {
     pub log: LogConfig,
     /// Database of the jobs.
     pub database: Database,
+    /// Maximum number of pooled connections to a PostgreSQL server.
+    pub database_connections: usize,
     /// Shared secret of the scheduler's callers and of its callbacks.
     pub secret: Secret,
     /// Previous secret, still accepted from callers during a rotation.

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 
-use crate::config::AppConfig;
+use crate::config::{AppConfig, Database};
+use crate::migration;
 use crate::stores::{self, Imported, Stores};
 use agent_core::ids::CompanyId;
 use agent_platform::coding;
@@ -14,7 +14,7 @@ use crate::failure::CommandError;
 
 /// Imports a workspace file into the store, in full or not at all.
 pub(crate) async fn import(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
-    let stores = Stores::from_records(Arc::new(stores::open(config)?), config);
+    let stores = Stores::open(config).await?;
     let Imported { summary: imported, warnings } = stores.import_file(file).await?;
     for warning in warnings {
         writeln!(out, "warning: {} {}", warning.path, warning.message)?;
@@ -36,14 +36,19 @@ pub(crate) async fn export(
     config: &AppConfig,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let file = WorkspaceFile::export(&stores::open_existing(config)?, company).await?;
+    let file = WorkspaceFile::export(&*Stores::open_existing(config).await?.records, company).await?;
     writeln!(out, "{}", file.to_text().map_err(ExportError::TooMuch)?)?;
     Ok(())
 }
 
-/// Copies the store into a new file while it is in use.
+/// Copies the store into a new SQLite file while it is in use.
 pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
-    stores::open_existing(config)?.backup(file).await?;
+    match &config.database {
+        Database::Sqlite(path) => stores::open_existing_file(path)?.backup(file).await?,
+        database => {
+            migration::copy_databases(database, &Database::Sqlite(file.to_owned())).await?;
+        }
+    }
     writeln!(out, "Wrote a consistent backup to {}.", file.display())?;
     Ok(())
 }
@@ -53,8 +58,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     if config.data_secret.is_none() {
         return Err(CommandError::Missing("DATA_SECRET"));
     }
-    let records = Arc::new(stores::open_existing(config)?);
-    let roles = Stores::from_records(records.clone(), config).roles;
+    let Stores { roles, records, .. } = Stores::open_existing(config).await?;
     let mut rotated = roles.rotate_secrets(&*records).await?;
     coding::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
     for fault in &rotated.errors {

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use agent_core::model::Model;
 use agent_http::auth::mint_session;
-use agent_platform::records::Inventory;
 use agent_platform::roles::RoleStore as _;
 
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
@@ -90,9 +89,8 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
 /// workspace if the store is empty. Returns the stores and a description of the workspace for the welcome
 /// message.
 async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores, String), StartError> {
-    let store = Arc::new(stores::open(app)?);
-    let is_new = store.companies(None).await?.is_empty();
-    let stores = Stores::from_records(store, app);
+    let stores = Stores::open(app).await?;
+    let is_new = stores.records.companies(None).await?.is_empty();
     if let Some(path) = &options.workspace {
         for warning in stores.import_file(path).await?.warnings {
             say(&format!("warning: {} {}", warning.path, warning.message));

@@ -61,6 +61,21 @@ pub(crate) enum CommandError {
     /// The backup failed.
     #[error("no backup was written: {}", with_source(.0))]
     Backup(#[from] BackupError),
+    /// A database cannot be copied.
+    #[cfg(feature = "postgres")]
+    #[error("nothing was copied: {}", with_source(.0))]
+    Copy(#[from] agent_store::copy::CopyError),
+    /// Migrations are pending, and were only to be checked.
+    #[error("migrations are pending; `agentd migrate` runs them")]
+    PendingMigrations,
+    /// An argument is invalid.
+    #[error("{argument} {problem}")]
+    Argument {
+        /// Name of the argument.
+        argument: &'static str,
+        /// Description of the error.
+        problem: String,
+    },
     /// Some secrets can be opened with neither key.
     #[error(
         "{0} secrets could not be decrypted with DATA_SECRET or DATA_SECRET_PREVIOUS and were left unchanged"

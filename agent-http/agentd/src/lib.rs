@@ -7,7 +7,7 @@
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
-//! - `command`: the command line; its commands are in `data`, `healthcheck`, `model`, `prompt`, `settings`,
+//! - `command`: the command line; its commands are in `data`, `healthcheck`, `migration`, `model`, `prompt`, `settings`,
 //!   `token` and `user`.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
 //! - `weights`: location and download of the embedded model's weights.
@@ -24,6 +24,7 @@ mod error;
 mod failure;
 mod healthcheck;
 pub mod logging;
+mod migration;
 mod model;
 mod process;
 mod prompt;

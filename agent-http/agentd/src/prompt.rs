@@ -3,10 +3,9 @@
 mod report;
 
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
 
 use crate::config::{AppConfig, Env};
-use crate::stores::{self, Stores};
+use crate::stores::Stores;
 use crate::{compose, weights};
 use agent_core::Message;
 use agent_core::ids::{AgentId, CompanyId, UserId};
@@ -25,7 +24,7 @@ use crate::failure::CommandError;
 pub(crate) async fn show(args: PromptArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let PromptArgs { agent: AgentArgs { agent, company, settings }, message, user, todo_list, json } = args;
     let config = settings.load(env)?;
-    let stores = Stores::from_records(Arc::new(stores::open_existing(&config)?), &config);
+    let stores = Stores::open_existing(&config).await?;
     let asked = PreviewArgs { agent, company, message, user, todo_list };
     let styles = if should_use_colours(env) { Styles::coloured() } else { Styles::plain() };
     show_from(&config, stores, asked, json, &styles, out).await

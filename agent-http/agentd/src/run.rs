@@ -31,7 +31,7 @@ const FORCED_EXIT_CODE: i32 = 130;
 /// # Errors
 /// Any error that prevents it from starting, or stops its server.
 pub(crate) async fn app(config: AppConfig, local: Option<Arc<dyn Model>>) -> Result<(), StartError> {
-    let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
+    let stores = Stores::open(&config).await?;
     let listener = listen(config.server.listen).await?;
     serve_app(&config, listener, stores, local, shutdown_on_signal()).await
 }

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use agent_core::ids::{AgentId, CompanyId};
-#[cfg(feature = "postgres")]
-use agent_core::secret::Secret;
 use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
@@ -17,8 +15,8 @@ use agent_platform::workspace::{
 
 use crate::config::{AppConfig, Database, SchedulerConfig};
 #[cfg(feature = "postgres")]
-use agent_store::postgres::{PostgresJobs, PostgresOptions};
-use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use agent_store::postgres::{self, PostgresJobs, PostgresOptions, PostgresRecords};
+use agent_store::sqlite::{self, SqliteOptions, SqliteStore};
 
 use crate::StartError;
 use crate::failure::CommandError;
@@ -35,14 +33,61 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// Opens the configured database. Creates the file or the tables if they do not exist.
+    ///
+    /// # Errors
+    /// The database cannot be opened, or is of a kind that this build does not support.
+    pub async fn open(config: &AppConfig) -> Result<Self, StartError> {
+        Ok(match &config.database {
+            #[cfg(feature = "postgres")]
+            Database::Postgres(url) => {
+                let options = postgres_options(config.database_connections);
+                // Jobs of an application are few: a scheduler has its own.
+                let few = PostgresOptions { connections: 2, ..options.clone() };
+                let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
+                let jobs = Arc::new(PostgresJobs::open_for_application(url.expose(), few).await?);
+                Self::new(records, jobs, config)
+            }
+            database => Self::from_records(Arc::new(open_at(sqlite_path(database)?)?), config),
+        })
+    }
+
+    /// Opens the configured database, which must exist: commands on stored data need some, and an error reveals a
+    /// wrong `DATABASE_URL`.
+    ///
+    /// # Errors
+    /// The database does not exist or has no tables, cannot be opened, or is of a kind that this build does not
+    /// support.
+    pub(crate) async fn open_existing(config: &AppConfig) -> Result<Self, StartError> {
+        match &config.database {
+            #[cfg(feature = "postgres")]
+            Database::Postgres(url) => {
+                let status = postgres::migration_status(url.expose(), &PostgresOptions::default()).await?;
+                if status.iter().any(|status| status.found == 0) {
+                    return Err(StartError::Other(
+                        "the database in DATABASE_URL has no tables of this program; `agentd import` and `agentd \
+                         migrate` create them"
+                            .to_owned(),
+                    ));
+                }
+            }
+            database => check_exists(sqlite_path(database)?)?,
+        }
+        Self::open(config).await
+    }
+
     /// Creates the stores over one database, with secrets sealed under the configured keys.
     pub fn from_records(records: Arc<impl Inventory + JobStore>, config: &AppConfig) -> Self {
+        Self::new(records.clone(), records, config)
+    }
+
+    fn new(records: Arc<dyn Inventory>, jobs: Arc<dyn JobStore>, config: &AppConfig) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
-        Self { roles, jobs: records.clone(), records }
+        Self { roles, jobs, records }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -113,14 +158,7 @@ pub struct Imported {
     pub warnings: Vec<RoleFinding>,
 }
 
-/// Opens the configured database. Creates the file and its folder if they do not exist.
-///
-/// # Errors
-/// The database cannot be opened, or is of a kind that this build does not support.
-pub fn open(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    open_at(sqlite_path(&config.database)?)
-}
-
+/// Opens a SQLite file. Creates it and its folder if they do not exist.
 fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)
@@ -129,20 +167,72 @@ fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
 }
 
-/// Opens the configured database, which must exist: commands on stored data need some, and an error reveals a
-/// wrong path in `DATABASE_URL`.
+/// Opens a SQLite file, which must exist.
 ///
 /// # Errors
-/// The database does not exist, cannot be opened, or is of a kind that this build does not support.
-pub(crate) fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartError> {
-    let path = sqlite_path(&config.database)?;
-    if !path.exists() {
-        return Err(StartError::Other(format!(
-            "the database {} does not exist; see DATABASE_URL, and `agentd import` to create one",
-            path.display()
-        )));
-    }
+/// The file does not exist or cannot be opened.
+pub(crate) fn open_existing_file(path: &Path) -> Result<SqliteStore, StartError> {
+    check_exists(path)?;
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+fn check_exists(path: &Path) -> Result<(), StartError> {
+    if path.exists() {
+        return Ok(());
+    }
+    Err(StartError::Other(format!(
+        "the database {} does not exist; see DATABASE_URL, and `agentd import` to create one",
+        path.display()
+    )))
+}
+
+/// State of the migrations of a database, or of a schema in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MigrationStatus {
+    /// The file, or the name of the schema.
+    pub(crate) name: String,
+    /// Version in the database; 0 if there is none.
+    pub(crate) found: i64,
+    /// Newest version that this program knows.
+    pub(crate) newest: i64,
+}
+
+/// Returns the state of the configured database's migrations, without changing anything.
+///
+/// # Errors
+/// The database cannot be opened, or is of a kind that this build does not support.
+pub(crate) async fn migration_status(config: &AppConfig) -> Result<Vec<MigrationStatus>, StartError> {
+    match &config.database {
+        #[cfg(feature = "postgres")]
+        Database::Postgres(url) => {
+            let found = postgres::migration_status(url.expose(), &PostgresOptions::default()).await?;
+            let status = |status: postgres::MigrationStatus| MigrationStatus {
+                name: format!("schema {}", status.schema),
+                found: status.found.into(),
+                newest: status.newest.into(),
+            };
+            Ok(found.into_iter().map(status).collect())
+        }
+        database => {
+            let path = sqlite_path(database)?;
+            check_exists(path)?;
+            let (found, newest) = sqlite::schema_versions(path)?;
+            Ok(vec![MigrationStatus { name: path.display().to_string(), found, newest }])
+        }
+    }
+}
+
+/// Migrates the configured database to the newest version. Creates it if it does not exist.
+///
+/// # Errors
+/// The database cannot be opened, or is of a kind that this build does not support.
+pub(crate) async fn migrate(config: &AppConfig) -> Result<(), StartError> {
+    match &config.database {
+        #[cfg(feature = "postgres")]
+        Database::Postgres(url) => postgres::migrate(url.expose(), &PostgresOptions::default()).await?,
+        database => drop(open_at(sqlite_path(database)?)?),
+    }
+    Ok(())
 }
 
 /// Opens the scheduler's job store and creates its database if needed. Returns the store and the name of its
@@ -153,14 +243,17 @@ pub(crate) fn open_existing(config: &AppConfig) -> Result<SqliteStore, StartErro
 pub async fn open_jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &'static str), StartError> {
     Ok(match &config.database {
         #[cfg(feature = "postgres")]
-        Database::Postgres(url) => (Arc::new(open_postgres(url).await?), "postgres"),
+        Database::Postgres(url) => {
+            let options = postgres_options(config.database_connections);
+            (Arc::new(PostgresJobs::open(url.expose(), options).await?), "postgres")
+        }
         database => (Arc::new(open_at(sqlite_path(database)?)?), "sqlite"),
     })
 }
 
 #[cfg(feature = "postgres")]
-async fn open_postgres(url: &Secret) -> Result<PostgresJobs, StartError> {
-    Ok(PostgresJobs::open(url.expose(), PostgresOptions::default()).await?)
+pub(crate) fn postgres_options(connections: usize) -> PostgresOptions {
+    PostgresOptions { connections, ..PostgresOptions::default() }
 }
 
 fn sqlite_path(database: &Database) -> Result<&Path, StartError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{AppConfig, Env};
-use crate::stores::{self, Stores};
+use crate::stores::Stores;
 use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::{AgentId, CompanyId};
 use agent_http::auth::mint_session;
@@ -34,7 +34,14 @@ pub(crate) async fn widget(args: WidgetArgs, env: &dyn Env, out: &mut dyn Write)
     let NewTokenArgs { agent: AgentArgs { agent, company, settings }, ttl, label } = token;
     let grant = Grant::Widget(WidgetGrant { origins, caps: Caps { runs_per_minute, runs_per_day } });
     let grant = NewGrant { grant, ttl, label };
-    mint("Widget token", (&agent, company.as_ref()), grant, &open(&settings.load(env)?)?, out).await
+    mint(
+        "Widget token",
+        (&agent, company.as_ref()),
+        grant,
+        &Stores::open_existing(&settings.load(env)?).await?,
+        out,
+    )
+    .await
 }
 
 /// Creates an MCP token and writes it alone on the last line.
@@ -44,7 +51,14 @@ pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Re
     let tools = Some(tools).filter(|tools| !tools.is_empty());
     let grant = McpGrant { user_id: user, todo_list_id: todo_list, tools, ..McpGrant::default() };
     let grant = NewGrant { grant: Grant::Mcp(grant), ttl, label };
-    mint("MCP token", (&agent, company.as_ref()), grant, &open(&settings.load(env)?)?, out).await
+    mint(
+        "MCP token",
+        (&agent, company.as_ref()),
+        grant,
+        &Stores::open_existing(&settings.load(env)?).await?,
+        out,
+    )
+    .await
 }
 
 /// Grant, lifetime and label of a new token.
@@ -76,7 +90,7 @@ async fn mint(
 
 /// Revokes a token.
 pub(crate) async fn revoke(id: &str, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
-    revoke_in(id, &open(config)?, out).await
+    revoke_in(id, &Stores::open_existing(config).await?, out).await
 }
 
 async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(), CommandError> {
@@ -90,7 +104,7 @@ async fn revoke_in(id: &str, stores: &Stores, out: &mut dyn Write) -> Result<(),
 /// Writes one line per token of an agent, oldest first: id, kind, state, label, and origins or user.
 pub(crate) async fn list(args: AgentArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
     let AgentArgs { agent, company, settings } = args;
-    list_of((&agent, company.as_ref()), &open(&settings.load(env)?)?, out).await
+    list_of((&agent, company.as_ref()), &Stores::open_existing(&settings.load(env)?).await?, out).await
 }
 
 async fn list_of(
@@ -135,11 +149,6 @@ fn token_line(token: &Token) -> String {
 
 fn tokens(stores: &Stores) -> Tokens {
     Tokens::new(stores.records.clone(), Arc::new(SystemClock))
-}
-
-/// Opens the application's stores.
-fn open(config: &AppConfig) -> Result<Stores, CommandError> {
-    Ok(Stores::from_records(Arc::new(stores::open_existing(config)?), config))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use agent_platform::workspace::{UserDeletion, delete_user};
 
 use crate::config::AppConfig;
 use crate::failure::CommandError;
-use crate::stores::{self, Stores};
+use crate::stores::Stores;
 
 /// Deletes a user with all that belongs to the user alone, and revokes the user's MCP tokens.
 pub(crate) async fn delete(
@@ -19,7 +19,7 @@ pub(crate) async fn delete(
     config: &AppConfig,
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
-    let stores = Stores::from_records(Arc::new(stores::open_existing(config)?), config);
+    let stores = Stores::open_existing(config).await?;
     delete_in(&stores, user, company, out).await
 }
 

@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
     let stores = match store.as_str() {
         "memory" => Stores::in_memory("the bench", &std::fs::read_to_string(file)?).await?,
         "sqlite" => {
-            let stores = Stores::from_records(Arc::new(stores::open(&config)?), &config);
+            let stores = Stores::open(&config).await?;
             stores.import_file(&file).await?;
             stores
         }

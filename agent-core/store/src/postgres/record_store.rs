@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_platform::records::{
@@ -17,6 +17,7 @@ use super::records::{ChangeTracker, CommitQueue, Committer, Poller, rows};
 use super::schema;
 use super::session::{Session, SessionPool};
 use super::{PostgresError, PostgresOpenError, PostgresOptions};
+use crate::activity::{Activity, ActivityCounters};
 use crate::read_cache::{PageKey, ReadCache};
 
 /// [`Records`] in the schema `app` of a PostgreSQL database. See the [module documentation](super) for its guarantees.
@@ -27,8 +28,7 @@ pub struct PostgresRecords {
     cache: Option<ReadCache<ChangeTracker>>,
     max_value_bytes: usize,
     wait_timeout: Duration,
-    /// True from a failed operation until the next successful one.
-    is_failing: AtomicBool,
+    counts: Arc<ActivityCounters>,
     poller: Option<AbortHandle>,
 }
 
@@ -47,8 +47,13 @@ impl PostgresRecords {
         let tracker = Arc::new(ChangeTracker::new());
         let origin = uuid::Uuid::new_v4().to_string();
         let permits = Arc::new(FairQueue::new(options.connections));
-        let committer =
-            Committer { sessions: sessions.clone(), tracker: tracker.clone(), origin: origin.clone() };
+        let counts = Arc::new(ActivityCounters::default());
+        let committer = Committer {
+            sessions: sessions.clone(),
+            tracker: tracker.clone(),
+            origin: origin.clone(),
+            counts: counts.clone(),
+        };
         let cache = (options.cache_bytes > 0).then(|| ReadCache::new(options.cache_bytes, &tracker));
         let poller = match &cache {
             Some(_) => {
@@ -65,9 +70,14 @@ impl PostgresRecords {
             cache,
             max_value_bytes: options.max_value_bytes,
             wait_timeout: options.wait_timeout,
-            is_failing: AtomicBool::new(false),
+            counts,
             poller,
         })
+    }
+
+    /// Returns the counters since the store was opened.
+    pub fn activity(&self) -> Activity {
+        self.counts.read()
     }
 
     /// Runs a read for a company, which releases the session. A connection that was lost while it was idle is replaced
@@ -77,6 +87,7 @@ impl PostgresRecords {
         company: &str,
         read: impl Fn(Session) -> F,
     ) -> Result<T, StoreError> {
+        self.counts.reads.fetch_add(1, Ordering::Relaxed);
         let done = self.read_with_retry(company, read).await;
         self.record_outcome(matches!(done, Err(OperationError::Failed(_))));
         done.map_err(StoreError::from)
@@ -97,7 +108,7 @@ impl PostgresRecords {
     }
 
     fn record_outcome(&self, is_failing: bool) {
-        self.is_failing.store(is_failing, Ordering::Relaxed);
+        self.counts.is_failing.store(is_failing, Ordering::Relaxed);
     }
 
     async fn read_records(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
@@ -169,7 +180,7 @@ impl Records for PostgresRecords {
     }
 
     async fn check_writable(&self) -> Result<(), StoreError> {
-        if !self.is_failing.load(Ordering::Relaxed) {
+        if !self.counts.is_failing.load(Ordering::Relaxed) {
             return Ok(());
         }
         let is_read_only = self

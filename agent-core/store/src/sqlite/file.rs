@@ -67,7 +67,7 @@ pub enum SqliteOpenError {
     #[error("{} is a database of another application", .0.display())]
     OtherProgram(PathBuf),
     /// The file was written by a newer version of this program.
-    #[error("{} has schema version {found}, and this program knows versions up to {known}", .path.display())]
+    #[error("{} has schema version {found}, and this program knows versions up to {known}: update this program", .path.display())]
     Newer {
         /// File path.
         path: PathBuf,

@@ -15,7 +15,8 @@ use super::file::{self, SqliteOpenError};
 use super::freshness::ChangeTracker;
 use super::rows::RecordTable;
 use super::spin::SpinOptions;
-use super::{ActivityCounters, SqliteOptions, schema};
+use super::{SqliteOptions, schema};
+use crate::activity::ActivityCounters;
 
 type ReadTask = Box<dyn FnOnce(&Connection) + Send>;
 

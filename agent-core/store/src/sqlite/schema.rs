@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use agent_platform::records::StoreError;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::fault::WriteError;
 use super::file::SqliteOpenError;
@@ -100,6 +100,19 @@ fn read_marks_and_table_count(connection: &mut Connection) -> rusqlite::Result<(
     let (application, version) = read_marks(&transaction)?;
     let tables = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     Ok((application, version, tables))
+}
+
+/// Returns the schema version of an existing file, and the newest one that this program knows. Changes nothing.
+///
+/// # Errors
+/// The file cannot be read, or is of another or a newer program.
+pub fn schema_versions(path: &Path) -> Result<(i64, i64), SqliteOpenError> {
+    let failed = |error: rusqlite::Error| SqliteOpenError::failed(path, error);
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    check_ownership(&mut connection, path)?;
+    let (_, found) = read_marks(&connection).map_err(failed)?;
+    Ok((found, newest_version(MIGRATIONS)))
 }
 
 /// Returns an error if a table of the file's schema version is missing, or has another definition than this program's.

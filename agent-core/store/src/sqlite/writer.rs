@@ -18,7 +18,8 @@ use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
 use super::jobs::ClaimedJobs;
 use super::rows::to_millis;
-use super::{ActivityCounters, SqliteOptions, schema};
+use super::{SqliteOptions, schema};
+use crate::activity::ActivityCounters;
 
 /// Maximum number of commits per transaction.
 const MAX_GROUP_COMMITS: usize = 256;

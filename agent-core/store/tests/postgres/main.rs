@@ -6,9 +6,11 @@
 #[path = "../../../../tests/support/cluster.rs"]
 mod cluster;
 mod contract;
+mod copy;
 #[path = "../support/damaged.rs"]
 mod damaged;
 mod faults;
+mod feed;
 mod golden;
 mod open;
 mod records;

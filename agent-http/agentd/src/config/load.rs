@@ -16,23 +16,17 @@ use super::coding;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
-    AppConfig, ConfigError, Database, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
-    RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
+    AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
+    SchedulerConfig, ServerConfig, SettingError,
 };
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
-    let (values, mut faults) = SettingValues::parse(resolved);
-    if let Some(Database::Postgres(_)) = values.database("DATABASE_URL") {
-        faults.push(SettingError {
-            name: "DATABASE_URL".to_owned(),
-            source: resolved.get("DATABASE_URL").map(|(_, source)| source.clone()),
-            message: "must be sqlite:// and a path: only the scheduler supports PostgreSQL".to_owned(),
-        });
-    }
+    let (values, faults) = SettingValues::parse(resolved);
     into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
         database: required(values.database("DATABASE_URL")),
+        database_connections: required_usize(values.number("DATABASE_CONNECTIONS")),
         data_secret: values.secret("DATA_SECRET"),
         data_secret_previous: values.secret("DATA_SECRET_PREVIOUS"),
         public_url: values.url("PUBLIC_URL"),
@@ -123,6 +117,7 @@ pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, 
         },
         log: log(&values),
         database: required(values.database("DATABASE_URL")),
+        database_connections: required_usize(values.number("DATABASE_CONNECTIONS")),
         secret: required(values.secret("PULSE_SECRET")),
         secret_previous: values.secret("PULSE_SECRET_PREVIOUS"),
         callback_url: required(values.url("CALLBACK_URL")),

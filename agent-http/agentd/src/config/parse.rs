@@ -90,7 +90,7 @@ fn parse_url(text: &str) -> Result<Url, String> {
 }
 
 /// Parses a database URL. Errors omit the value, since it may contain a password.
-fn parse_database(text: &str) -> Result<Database, String> {
+pub(crate) fn parse_database(text: &str) -> Result<Database, String> {
     match text.split_once("://") {
         Some(("sqlite", path)) if !path.is_empty() && !path.contains(['?', '#', '\0']) => {
             Ok(Database::Sqlite(PathBuf::from(path)))
@@ -99,7 +99,9 @@ fn parse_database(text: &str) -> Result<Database, String> {
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
             Ok(Database::Postgres(Secret::new(text)))
         }
-        _ => Err("must be sqlite:// and a path, such as sqlite://data/app.db".to_owned()),
+        _ => {
+            Err("must be sqlite:// and a path, such as sqlite://data/app.db, or a postgres:// URL".to_owned())
+        }
     }
 }
 

@@ -157,7 +157,7 @@ impl ResolvedSettings {
             }
         };
         let value = read(setting.name);
-        if !setting.kind.is_secret() {
+        if !setting.kind.may_be_in_file() {
             return value.map(|value| (value, source.clone()));
         }
         let file_name = format!("{}_FILE", setting.name);
@@ -231,8 +231,9 @@ fn toml_problem(text: &str, error: &toml::de::Error) -> String {
 /// `SESSION_SECRET_FILE`.
 fn setting_name(key: &str) -> Option<String> {
     let name = key.to_ascii_uppercase();
-    let secret = name.strip_suffix("_FILE").and_then(find).is_some_and(|setting| setting.kind.is_secret());
-    (secret || find(&name).is_some()).then_some(name)
+    let in_file =
+        name.strip_suffix("_FILE").and_then(find).is_some_and(|setting| setting.kind.may_be_in_file());
+    (in_file || find(&name).is_some()).then_some(name)
 }
 
 fn toml_value_text(value: toml::Value) -> Option<String> {

@@ -80,6 +80,12 @@ impl SettingKind {
         matches!(self, Self::Secret { .. })
     }
 
+    /// Returns true if the value may be given in a file that `NAME_FILE` names: a secret, or a URL that may contain a
+    /// password.
+    pub(crate) fn may_be_in_file(self) -> bool {
+        self.is_secret() || matches!(self, Self::Database)
+    }
+
     /// Returns true if `value` must be masked: a secret, or a PostgreSQL URL, which may contain a password.
     pub(crate) fn should_mask(self, value: &str) -> bool {
         self.is_secret() || matches!(self, Self::Database) && !value.trim_start().starts_with("sqlite:")

@@ -50,7 +50,14 @@ const SETTINGS: &[Setting] = &[
         APP_AND_SCHEDULER,
         SettingKind::Database,
         &["sqlite://data/app.db", "sqlite://data/scheduler.db"],
-        "The database: `sqlite://` and a path, which is absolute if it starts with a third slash; a missing file and its directory are created. For the scheduler also `postgres://USER:PASSWORD@HOST:PORT/DATABASE`.",
+        "The database: `sqlite://` and a path, which is absolute if it starts with a third slash; a missing file and its directory are created. Or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, for several processes and machines.",
+    ),
+    setting(
+        "DATABASE_CONNECTIONS",
+        APP_AND_SCHEDULER,
+        SettingKind::Number { min: 1, max: 1000 },
+        &["8", "8"],
+        "The maximum number of pooled connections of a process to a PostgreSQL server. Each process opens up to three more.",
     ),
     setting(
         "PUBLIC_URL",

@@ -207,7 +207,7 @@ fn all_faults_are_reported_at_once() {
     let error = app(&[
         ("HOST", "example.com"),
         ("PORT", "65536"),
-        ("DATABASE_URL", "postgres://user:sk-1@h/db"),
+        ("DATABASE_URL", "mysql://user:sk-1@h/db"),
         ("PUBLIC_URL", "ftp://x"),
         ("RUNTIME_URL", "http://user:sk-1@h/"),
         ("SESSION_SECRET", "sk-1"),
@@ -224,6 +224,7 @@ fn all_faults_are_reported_at_once() {
     expect![[r#"
         HOST (environment) must be an IP address or localhost
         PORT (environment) must be a whole number from 0 to 65535
+        DATABASE_URL (environment) must be sqlite:// and a path, such as sqlite://data/app.db, or a postgres:// URL
         PUBLIC_URL (environment) must be an http or https URL
         RUNTIME_URL (environment) must not contain a user name or password
         SESSION_SECRET (environment) must have at least 16 bytes
@@ -233,8 +234,7 @@ fn all_faults_are_reported_at_once() {
         OUTBOUND_ALLOW (environment) has the entry `10.0.0.0/40`, which is not a host, host:port or CIDR: expected a CIDR: an address, a slash and a prefix length
         JSON_DEPTH (environment) must be a whole number from 8 to 100
         DRAIN_MS (environment) must be a whole number from 0 to 86400000
-        LOG_FORMAT (environment) must be one of text, json
-        DATABASE_URL (environment) must be sqlite:// and a path: only the scheduler supports PostgreSQL"#]]
+        LOG_FORMAT (environment) must be one of text, json"#]]
     .assert_eq(&error.to_string());
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_platform::records::{Key, StoreError, Write};
@@ -12,6 +13,7 @@ use tokio_postgres::types::ToSql;
 use super::batch::{Batch, RecordState, WrittenVersions, version_count};
 use super::feed::ChangeTracker;
 use super::rows::unsigned;
+use crate::activity::ActivityCounters;
 use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
 use crate::postgres::session::{Query, Session, SessionPool};
 use crate::slots::SlotTable;
@@ -80,6 +82,7 @@ pub(in crate::postgres) struct Committer {
     pub(in crate::postgres) tracker: Arc<ChangeTracker>,
     /// Name of this process in the change feed.
     pub(in crate::postgres) origin: String,
+    pub(in crate::postgres) counts: Arc<ActivityCounters>,
 }
 
 impl Committer {
@@ -103,6 +106,9 @@ impl Committer {
         match self.write(&session, &changes).await {
             Ok(()) => {
                 session.release(Ok(())).await.map_err(into_fault)?;
+                let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+                self.counts.commits.fetch_add(committed as u64, Ordering::Relaxed);
+                self.counts.transactions.fetch_add(1, Ordering::Relaxed);
                 Ok(outcomes)
             }
             Err(fault) => {

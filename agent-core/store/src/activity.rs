@@ -1,0 +1,33 @@
+//! Counters of a store.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Counters of a store since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Activity {
+    /// Acknowledged commits that changed something.
+    pub commits: u64,
+    /// Transactions of those commits.
+    pub transactions: u64,
+    /// Reads that ran statements, excluding cache hits.
+    pub reads: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct ActivityCounters {
+    pub(crate) commits: AtomicU64,
+    pub(crate) transactions: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    /// True from a failed operation until the next successful one.
+    pub(crate) is_failing: AtomicBool,
+}
+
+impl ActivityCounters {
+    pub(crate) fn read(&self) -> Activity {
+        Activity {
+            commits: self.commits.load(Ordering::Relaxed),
+            transactions: self.transactions.load(Ordering::Relaxed),
+            reads: self.reads.load(Ordering::Relaxed),
+        }
+    }
+}

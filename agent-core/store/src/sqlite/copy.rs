@@ -1,0 +1,197 @@
+//! SQLite files as source and target of a copy.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, Row, params};
+use tempfile::TempDir;
+
+use super::file::{self, SqliteOpenError, sync_folder};
+use super::{SqliteOptions, schema};
+use crate::copy::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+
+const SELECT_RECORDS: &str = "
+    SELECT company, collection, id, version, updated_ms, value FROM records
+    WHERE (company, collection, id) > (?1, ?2, ?3) ORDER BY company, collection, id LIMIT ?4";
+
+const SELECT_JOBS: &str = "
+    SELECT id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body, progress, agent
+    FROM jobs WHERE id > ?1 ORDER BY id LIMIT ?2";
+
+const INSERT_RECORD: &str = "
+    INSERT INTO records (company, collection, id, version, updated_ms, value) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const INSERT_JOB: &str = "
+    INSERT INTO jobs
+        (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body, progress, agent)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+
+/// A SQLite file, read in one snapshot.
+pub(crate) struct SqliteCopySource(Connection);
+
+impl SqliteCopySource {
+    /// Opens an existing file, migrating it from an older version if needed.
+    pub(crate) fn open(path: &Path) -> Result<Self, CopyError> {
+        let path = file::absolute(path)?;
+        if !path.exists() {
+            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(SqliteOpenError::failed(&path, missing).into());
+        }
+        let (connection, _) = file::open(&path, &SqliteOptions::default())?;
+        connection.execute_batch("BEGIN").map_err(CopyError::failed)?;
+        Ok(Self(connection))
+    }
+}
+
+impl CopyRows for SqliteCopySource {
+    async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError> {
+        select_records(&self.0, after).map_err(CopyError::failed)
+    }
+
+    async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
+        select_jobs(&self.0, after).map_err(CopyError::failed)
+    }
+
+    async fn last_version(&mut self) -> Result<i64, CopyError> {
+        last_version(&self.0)
+    }
+}
+
+/// A new SQLite file in a temporary folder beside its final place.
+pub(crate) struct SqliteCopyTarget {
+    connection: Connection,
+    folder: TempDir,
+    path: PathBuf,
+}
+
+impl SqliteCopyTarget {
+    /// Creates a file that [`finish`](CopyTarget::finish) moves to `path`, where there must be none.
+    pub(crate) fn create(path: &Path) -> Result<Self, CopyError> {
+        let path = file::absolute(path)?;
+        if path.symlink_metadata().is_ok() {
+            return Err(CopyError::NotEmpty);
+        }
+        let parent = path.parent().unwrap_or(&path);
+        // The folder is deleted on failure and is accessible to its owner only.
+        let folder = tempfile::Builder::new().prefix(".copy-").tempdir_in(parent);
+        let folder = folder.map_err(|error| SqliteOpenError::failed(&path, error))?;
+        let (connection, _) = file::open(&folder.path().join("copy.db"), &SqliteOptions::default())?;
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(CopyError::failed)?;
+        Ok(Self { connection, folder, path })
+    }
+}
+
+impl CopyRows for SqliteCopyTarget {
+    async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError> {
+        select_records(&self.connection, after).map_err(CopyError::failed)
+    }
+
+    async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
+        select_jobs(&self.connection, after).map_err(CopyError::failed)
+    }
+
+    async fn last_version(&mut self) -> Result<i64, CopyError> {
+        last_version(&self.connection)
+    }
+}
+
+impl CopyTarget for SqliteCopyTarget {
+    async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError> {
+        let mut insert = self.connection.prepare_cached(INSERT_RECORD).map_err(CopyError::failed)?;
+        for row in rows {
+            let RecordRow { company, collection, id, version, updated_ms, value } = row;
+            let values = params![company, collection, id, version, updated_ms, value];
+            insert.execute(values).map_err(CopyError::failed)?;
+        }
+        Ok(())
+    }
+
+    async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError> {
+        let mut insert = self.connection.prepare_cached(INSERT_JOB).map_err(CopyError::failed)?;
+        for row in rows {
+            let values = params![
+                row.id,
+                row.company,
+                row.user_id,
+                row.tool,
+                row.assignment,
+                row.idempotency,
+                row.state,
+                row.wake_ms,
+                row.ended_ms,
+                row.dead,
+                row.body,
+                row.progress,
+                row.agent,
+            ];
+            insert.execute(values).map_err(CopyError::failed)?;
+        }
+        Ok(())
+    }
+
+    async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError> {
+        let version = u64::try_from(version).unwrap_or_default();
+        schema::set_last_version(&self.connection, version).map_err(CopyError::failed)
+    }
+
+    async fn finish(self) -> Result<(), CopyError> {
+        let Self { connection, folder, path } = self;
+        connection.execute_batch("COMMIT").map_err(CopyError::failed)?;
+        // Closing the last connection moves the write-ahead log into the file.
+        connection.close().map_err(|(_, error)| CopyError::failed(error))?;
+        let copy = folder.path().join("copy.db");
+        std::fs::File::open(&copy).and_then(|file| file.sync_all()).map_err(CopyError::failed)?;
+        // A link fails if another process has created the file meanwhile; a rename would replace it.
+        match std::fs::hard_link(&copy, &path) {
+            Ok(()) => sync_folder(path.parent().unwrap_or(&path)).map_err(CopyError::failed),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(CopyError::NotEmpty),
+            Err(error) => Err(CopyError::failed(error)),
+        }
+    }
+}
+
+fn select_records(connection: &Connection, after: Option<&RecordRow>) -> rusqlite::Result<Vec<RecordRow>> {
+    let (company, collection, id) =
+        after.map_or(("", "", ""), |row| (row.company.as_str(), row.collection.as_str(), row.id.as_str()));
+    let mut select = connection.prepare_cached(SELECT_RECORDS)?;
+    let rows = select.query_map(params![company, collection, id, ROWS_PER_PAGE], |row| {
+        Ok(RecordRow {
+            company: row.get(0)?,
+            collection: row.get(1)?,
+            id: row.get(2)?,
+            version: row.get(3)?,
+            updated_ms: row.get(4)?,
+            value: row.get(5)?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn select_jobs(connection: &Connection, after: Option<&JobTableRow>) -> rusqlite::Result<Vec<JobTableRow>> {
+    let after = after.map_or("", |row| row.id.as_str());
+    let mut select = connection.prepare_cached(SELECT_JOBS)?;
+    let rows = select.query_map(params![after, ROWS_PER_PAGE], job_row)?;
+    rows.collect()
+}
+
+fn job_row(row: &Row<'_>) -> rusqlite::Result<JobTableRow> {
+    Ok(JobTableRow {
+        id: row.get(0)?,
+        company: row.get(1)?,
+        user_id: row.get(2)?,
+        tool: row.get(3)?,
+        assignment: row.get(4)?,
+        idempotency: row.get(5)?,
+        state: row.get(6)?,
+        wake_ms: row.get(7)?,
+        ended_ms: row.get(8)?,
+        dead: row.get(9)?,
+        body: row.get(10)?,
+        progress: row.get(11)?,
+        agent: row.get(12)?,
+    })
+}
+
+fn last_version(connection: &Connection) -> Result<i64, CopyError> {
+    let version = schema::last_version(connection).map_err(CopyError::failed)?;
+    Ok(i64::try_from(version).unwrap_or(i64::MAX))
+}

@@ -1,0 +1,125 @@
+use std::path::Path;
+
+use agent_jobs::job::{JobFilter, JobOrder, JobStore};
+use agent_platform::records::{Collection, Inventory, Key, ListQuery, Precondition, Records};
+use agent_store::copy::{CopyDatabase, CopyError, CopySummary, copy};
+use agent_store::postgres::{PostgresJobs, PostgresRecords};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+use serde_json::value::RawValue;
+
+use super::{Cluster, database, impatient, job};
+
+/// More records than a page of a copy has.
+const RECORDS: usize = 450;
+
+fn key(n: usize) -> Key {
+    let company = ["acme", "ünïcode", "z"][n % 3];
+    Collection::new(company, "things").and_then(|things| things.key(format!("id/{n:04}"))).expect("a key")
+}
+
+async fn fill(store: &SqliteStore) {
+    for n in 0..RECORDS {
+        let value = RawValue::from_string(format!("{{ \"n\" : {n}, \"nul\": \"\\u0000\" }}")).expect("JSON");
+        store.put(&key(n), value.into(), Precondition::Absent).await.expect("put");
+    }
+    store.delete(&key(0), Precondition::Any).await.expect("deleted");
+    store.insert((0..250).map(|n| job("acme", n)).collect()).await.expect("inserted");
+}
+
+/// Returns all records with their versions and times, and the jobs.
+async fn contents(records: &dyn Inventory, jobs: &dyn JobStore) -> String {
+    let mut text = String::new();
+    for company in records.companies(None).await.expect("companies") {
+        for collection in records.collections(&company, None).await.expect("collections") {
+            let mut list = ListQuery::default();
+            loop {
+                let page = records.list(&collection, &list).await.expect("a page");
+                page.records.iter().for_each(|record| text += &format!("{company} {record:?}\n"));
+                let Some(next) = page.next_cursor else { break };
+                list.cursor = Some(next);
+            }
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = jobs.list(&JobFilter::default(), JobOrder::OldestFirst, after.as_ref(), 100).await;
+        let page = page.expect("jobs");
+        let Some(last) = page.jobs.last() else { return text };
+        text += &format!("{:?}\n", page.jobs);
+        after = Some(last.id.clone());
+    }
+}
+
+fn open(path: &Path) -> SqliteStore {
+    SqliteStore::open(path, SqliteOptions::default()).expect("open")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_installation_is_copied_there_and_back() {
+    let (cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
+    let (first, back) = (folder.path().join("first.db"), folder.path().join("back.db"));
+    let store = open(&first);
+    fill(&store).await;
+    let expected = contents(&store, &store).await;
+    let url = database(&cluster, "copied").await;
+    let (from, to) = (CopyDatabase::Sqlite(first.clone()), CopyDatabase::Postgres(url.clone()));
+    let summary = copy(&from, &to).await.expect("copied while the store is open");
+    assert_eq!(summary, CopySummary { records: RECORDS as u64 - 1, jobs: 250 });
+
+    let records = PostgresRecords::open(&url, impatient()).await.expect("open");
+    let jobs = PostgresJobs::open_for_application(&url, impatient()).await.expect("open");
+    assert!(
+        contents(&records, &jobs).await == expected,
+        "the contents are the same, with versions and times"
+    );
+    let again = copy(&from, &to).await.expect_err("it is not empty");
+    assert!(matches!(again, CopyError::NotEmpty), "{again:?}");
+
+    let newest = Records::get(&store, &key(RECORDS - 1)).await.expect("read").expect("there").version;
+    let version = records.put(&key(0), RawValue::NULL.to_owned().into(), Precondition::Absent).await;
+    assert!(version.expect("put") > newest, "versions go on where they were");
+    records.delete(&key(0), Precondition::Any).await.expect("deleted");
+
+    let to_file = CopyDatabase::Sqlite(back.clone());
+    copy(&to, &to_file).await.expect("copied back");
+    let returned = open(&back);
+    assert!(contents(&returned, &returned).await == expected, "the contents are the same");
+    let exists = copy(&to, &to_file).await.expect_err("the file exists");
+    assert!(matches!(exists, CopyError::NotEmpty), "{exists:?}");
+    drop(returned);
+    let left =
+        std::fs::read_dir(folder.path()).expect("listed").map(|entry| entry.expect("an entry").file_name());
+    let hidden: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with('.')).collect();
+    assert!(hidden.is_empty(), "no temporary file is left: {hidden:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_copy_that_is_cut_short_leaves_nothing_behind() {
+    let (mut cluster, folder) = (Cluster::start(), tempfile::tempdir().expect("a folder"));
+    let path = folder.path().join("first.db");
+    fill(&open(&path)).await;
+    let url = database(&cluster, "copied").await;
+    let (from, to) = (CopyDatabase::Sqlite(path.clone()), CopyDatabase::Postgres(url.clone()));
+    // The tables exist, so that the crash hits the copy itself.
+    drop(PostgresRecords::open(&url, impatient()).await.expect("open"));
+    drop(PostgresJobs::open_for_application(&url, impatient()).await.expect("open"));
+    let blocker = super::other(&cluster, "copied").await;
+    blocker.batch_execute("BEGIN; LOCK TABLE app_jobs.jobs IN ROW SHARE MODE").await.expect("locked");
+    let mut copying = Box::pin(copy(&from, &to));
+    let waiting = async {
+        let watcher = super::other(&cluster, "copied").await;
+        let sql = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+        while watcher.query_one(sql, &[]).await.expect("asked").get::<_, i64>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        done = &mut copying => panic!("it waits for the lock: {done:?}"),
+        () = waiting => {}
+    }
+    cluster.crash();
+    copying.await.expect_err("the server is gone");
+    cluster.restart();
+    let summary = copy(&from, &to).await.expect("the target is still empty");
+    assert_eq!(summary.records, RECORDS as u64 - 1);
+}
