@@ -9,13 +9,10 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use crate::postgres::PostgresOpenError;
+pub use crate::copy_rows::CopyError;
+use crate::copy_rows::{CopyRows, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
-use crate::sqlite::SqliteOpenError;
 use crate::sqlite::copy::{SqliteCopySource, SqliteCopyTarget};
-
-/// Maximum number of rows that are read at once.
-pub(crate) const ROWS_PER_PAGE: usize = 200;
 
 /// Database that is the source or the target of a copy.
 #[derive(Clone)]
@@ -43,86 +40,6 @@ pub struct CopySummary {
     pub records: u64,
     /// Jobs of an application without a scheduler.
     pub jobs: u64,
-}
-
-/// Error of a copy. Nothing has been written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CopyError {
-    /// The target contains data.
-    #[error("the target is not empty")]
-    NotEmpty,
-    /// The SQLite file cannot be opened.
-    #[error(transparent)]
-    SqliteOpen(#[from] SqliteOpenError),
-    /// The PostgreSQL database cannot be opened.
-    #[error(transparent)]
-    PostgresOpen(#[from] PostgresOpenError),
-    /// A statement failed.
-    #[error("the copy failed")]
-    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The target does not contain what was written.
-    #[error("the target differs from the source after the copy")]
-    Mismatch,
-}
-
-impl CopyError {
-    pub(crate) fn failed(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        Self::Failed(source.into())
-    }
-}
-
-/// A row of the table of records.
-#[derive(Debug, Clone)]
-pub(crate) struct RecordRow {
-    pub(crate) company: String,
-    pub(crate) collection: String,
-    pub(crate) id: String,
-    pub(crate) version: i64,
-    pub(crate) updated_ms: i64,
-    pub(crate) value: String,
-}
-
-/// A row of the table of jobs.
-#[derive(Debug, Clone)]
-pub(crate) struct JobTableRow {
-    pub(crate) id: String,
-    pub(crate) company: String,
-    pub(crate) user_id: String,
-    pub(crate) tool: Option<String>,
-    pub(crate) assignment: Option<String>,
-    pub(crate) idempotency: Option<String>,
-    pub(crate) state: String,
-    pub(crate) wake_ms: Option<i64>,
-    pub(crate) ended_ms: Option<i64>,
-    pub(crate) dead: bool,
-    pub(crate) body: String,
-    pub(crate) progress: Option<String>,
-    pub(crate) agent: Option<String>,
-}
-
-/// Rows of both tables of a database, in the order of their keys.
-pub(crate) trait CopyRows {
-    /// Returns the records after a row, at most [`ROWS_PER_PAGE`].
-    async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError>;
-
-    /// Returns the jobs after a row, at most [`ROWS_PER_PAGE`].
-    async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError>;
-
-    /// Returns the last record version that was assigned.
-    async fn last_version(&mut self) -> Result<i64, CopyError>;
-}
-
-/// An empty database in a transaction.
-pub(crate) trait CopyTarget: CopyRows {
-    async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError>;
-
-    async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError>;
-
-    async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError>;
-
-    /// Commits.
-    async fn finish(self) -> Result<(), CopyError>;
 }
 
 /// Copies everything from one database into another, empty one. Must be called within a tokio runtime; blocks its

@@ -13,6 +13,8 @@
 mod activity;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub mod copy;
+#[cfg(all(feature = "postgres", feature = "sqlite"))]
+mod copy_rows;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod job_row;
 #[cfg(feature = "postgres")]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand};
-use crate::config::{AppConfig, ProcessEnv, RuntimeConfig, SchedulerConfig};
+use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::failure::CommandError;
 use crate::{data, dev, healthcheck, logging, migration, model, prompt, run, settings, token, user, weights};
 
@@ -68,6 +68,17 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         }
         Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
         Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),
+        Command::App(_) | Command::Runtime(_) | Command::Scheduler(_) => run_service(command, env),
+        Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
+        Command::Model(ModelCommand::Pull { name, settings }) => {
+            block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
+        }
+    }
+}
+
+/// Runs a service until a stop signal.
+fn run_service(command: Command, env: &dyn Env) -> Result<(), CommandError> {
+    match command {
         Command::App(args) => {
             let config = AppConfig::load(&args.flags(), env)?;
             logging::init(&config.server.log)?;
@@ -84,9 +95,6 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             logging::init(&config.log)?;
             block_on(async { Ok(run::scheduler(config).await?) })
         }
-        Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
-        Command::Model(ModelCommand::Pull { name, settings }) => {
-            block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
-        }
+        _ => Ok(()),
     }
 }

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::PostgresOptions;
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
-use crate::copy::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::copy_rows::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
 const SET_UP: &str = "
@@ -51,8 +51,8 @@ impl PostgresCopySource {
 
 async fn connect(url: &str) -> Result<Session, CopyError> {
     let options = PostgresOptions { connections: 1, ..PostgresOptions::default() };
-    SessionPool::open(&APP_JOBS, url, &options).await?;
-    let sessions = SessionPool::open(&APP, url, &options).await?;
+    SessionPool::open(&APP_JOBS, url, &options).await.map_err(CopyError::open)?;
+    let sessions = SessionPool::open(&APP, url, &options).await.map_err(CopyError::open)?;
     sessions.get().await.map_err(CopyError::failed)
 }
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::file::{self, SqliteOpenError, sync_folder};
 use super::{SqliteOptions, schema};
-use crate::copy::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::copy_rows::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 const SELECT_RECORDS: &str = "
     SELECT company, collection, id, version, updated_ms, value FROM records
@@ -31,12 +31,12 @@ pub(crate) struct SqliteCopySource(Connection);
 impl SqliteCopySource {
     /// Opens an existing file, migrating it from an older version if needed.
     pub(crate) fn open(path: &Path) -> Result<Self, CopyError> {
-        let path = file::absolute(path)?;
+        let path = file::absolute(path).map_err(CopyError::open)?;
         if !path.exists() {
             let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-            return Err(SqliteOpenError::failed(&path, missing).into());
+            return Err(CopyError::open(SqliteOpenError::failed(&path, missing)));
         }
-        let (connection, _) = file::open(&path, &SqliteOptions::default())?;
+        let (connection, _) = file::open(&path, &SqliteOptions::default()).map_err(CopyError::open)?;
         connection.execute_batch("BEGIN").map_err(CopyError::failed)?;
         Ok(Self(connection))
     }
@@ -66,15 +66,16 @@ pub(crate) struct SqliteCopyTarget {
 impl SqliteCopyTarget {
     /// Creates a file that [`finish`](CopyTarget::finish) moves to `path`, where there must be none.
     pub(crate) fn create(path: &Path) -> Result<Self, CopyError> {
-        let path = file::absolute(path)?;
+        let path = file::absolute(path).map_err(CopyError::open)?;
         if path.symlink_metadata().is_ok() {
             return Err(CopyError::NotEmpty);
         }
         let parent = path.parent().unwrap_or(&path);
         // The folder is deleted on failure and is accessible to its owner only.
         let folder = tempfile::Builder::new().prefix(".copy-").tempdir_in(parent);
-        let folder = folder.map_err(|error| SqliteOpenError::failed(&path, error))?;
-        let (connection, _) = file::open(&folder.path().join("copy.db"), &SqliteOptions::default())?;
+        let folder = folder.map_err(|error| CopyError::open(SqliteOpenError::failed(&path, error)))?;
+        let (connection, _) =
+            file::open(&folder.path().join("copy.db"), &SqliteOptions::default()).map_err(CopyError::open)?;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(CopyError::failed)?;
         Ok(Self { connection, folder, path })
     }

@@ -1,0 +1,183 @@
+use agent_platform::records::{
+    Collection, Inventory, Key, ListQuery, Precondition, Records, StoreError, Write,
+};
+use agent_store::postgres::{
+    MigrationStatus, PostgresErrorKind, PostgresOpenError, PostgresRecords, migrate, migration_status,
+};
+use serde_json::value::RawValue;
+
+use super::{Cluster, database, fault, impatient, other};
+
+const VERSION_1: &str = include_str!("../golden/postgres-app-v1.sql");
+const SELECT_ROWS: &str = "
+    SELECT row_to_json(row)::text FROM (
+        SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
+    ) AS row";
+
+/// The records of the golden databases, with their versions, in the order of the keys.
+fn records() -> Vec<(Key, u64, &'static str)> {
+    let key = |collection: Result<Collection, StoreError>, id: &str| {
+        collection.and_then(|collection| collection.key(id)).expect("a key")
+    };
+    let memories = Collection::new("acme", "memories").and_then(|memories| memories.within("agent/7"));
+    vec![
+        (key(Collection::of_platform("tokens"), "t"), 3, "{\"kind\": \"widget\"}"),
+        (key(Collection::new("acme", "documents"), "a/b"), 41, "{\"text\": \"\\u0000 ü 1.0\", \"n\": 1e3}"),
+        (key(memories, "x"), 7, "null"),
+    ]
+}
+
+async fn open(url: &str) -> PostgresRecords {
+    PostgresRecords::open(url, impatient()).await.expect("open")
+}
+
+async fn refused(url: &str) -> PostgresOpenError {
+    PostgresRecords::open(url, impatient()).await.expect_err("refused")
+}
+
+fn put(key: &Key, text: &str) -> Write {
+    let value = RawValue::from_string(text.to_owned()).expect("JSON").into();
+    Write::Put { key: key.clone(), value, precondition: Precondition::Any }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn databases_of_every_version_are_read_and_migrations_are_told() {
+    let cluster = Cluster::start();
+    a_database_is_read_and_written(&cluster).await;
+    rows_are_written_in_the_format_of_the_newest_version(&cluster).await;
+    a_newer_compatible_version_is_used_and_another_refused(&cluster).await;
+    pending_migrations_are_told_and_nothing_is_changed(&cluster).await;
+    few_rights_are_enough(&cluster).await;
+}
+
+async fn a_database_is_read_and_written(cluster: &Cluster) {
+    let url = database(cluster, "version_1").await;
+    other(cluster, "version_1").await.batch_execute(VERSION_1).await.expect("a database");
+    let store = open(&url).await;
+    let keys: Vec<Key> = records().into_iter().map(|(key, ..)| key).collect();
+    let found = store.get_many(&keys).await.expect("read");
+    for ((key, version, text), record) in records().into_iter().zip(found) {
+        let record = record.expect("it is there");
+        assert_eq!((record.id.as_str(), record.version, record.value.get()), (key.id(), version, text));
+    }
+    let written = store.commit(vec![put(&keys[0], "1")]).await.expect("put");
+    assert!(written[0] > Some(41), "{written:?}");
+}
+
+/// A change of the format of a row needs a migration and a new golden database.
+async fn rows_are_written_in_the_format_of_the_newest_version(cluster: &Cluster) {
+    let rows = async |name: &str| -> Vec<String> {
+        let rows = other(cluster, name).await.query(SELECT_ROWS, &[]).await.expect("rows");
+        rows.iter().map(|row| row.get::<_, String>(0)).collect()
+    };
+    database(cluster, "expected").await;
+    other(cluster, "expected").await.batch_execute(VERSION_1).await.expect("a database");
+    let url = database(cluster, "written").await;
+    let store = open(&url).await;
+    let client = other(cluster, "written").await;
+    for (key, version, text) in records() {
+        let sql = format!("SELECT setval('app.record_version', {version}, false)");
+        client.batch_execute(&sql).await.expect("set");
+        store.commit(vec![put(&key, text)]).await.expect("put");
+    }
+    assert_eq!(rows("written").await, rows("expected").await);
+}
+
+async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluster) {
+    let url = database(cluster, "newer").await;
+    drop(open(&url).await);
+    let client = other(cluster, "newer").await;
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 2";
+    client.batch_execute(sql).await.expect("expanded");
+    let store = open(&url).await;
+    let key = Key::new("acme", "things", "a").expect("a key");
+    store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
+    assert!(store.get(&key).await.expect("read").is_some());
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 2").await.expect("contracted");
+    let newer = refused(&url).await;
+    let said =
+        "the schema \"app\" has version 2, and this program knows versions up to 1: update this program";
+    assert_eq!(newer.to_string(), said);
+
+    let url = database(cluster, "others").await;
+    let sql = "CREATE SCHEMA app; CREATE TABLE app.records (id int)";
+    other(cluster, "others").await.batch_execute(sql).await.expect("made");
+    let others = refused(&url).await;
+    assert!(matches!(others, PostgresOpenError::OtherProgram { schema: "app" }), "{others:?}");
+}
+
+async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
+    let url = database(cluster, "empty").await;
+    let status = |app, jobs| {
+        vec![
+            MigrationStatus { schema: "app", found: app, newest: 1 },
+            MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
+        ]
+    };
+    for _ in 0..2 {
+        assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
+    }
+    migrate(&url, &impatient()).await.expect("migrated");
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(1, 3));
+}
+
+async fn few_rights_are_enough(cluster: &Cluster) {
+    let url = database(cluster, "rights").await;
+    let owner = other(cluster, "rights").await;
+    owner.batch_execute("CREATE ROLE writer LOGIN").await.expect("made");
+    let weak = url.replace("postgres@", "writer@");
+    let denied = refused(&weak).await;
+    assert!(matches!(&denied, PostgresOpenError::Denied(_)), "{denied:?}");
+    migrate(&url, &impatient()).await.expect("migrated");
+    let sql = "GRANT USAGE ON SCHEMA app, app_jobs TO writer;
+               GRANT SELECT ON app.schema_version, app_jobs.schema_version TO writer;
+               GRANT SELECT, INSERT, UPDATE, DELETE ON app.records, app.change, app_jobs.jobs TO writer;
+               GRANT USAGE ON SEQUENCE app.record_version TO writer";
+    owner.batch_execute(sql).await.expect("granted");
+    let store = open(&weak).await;
+    let key = Key::new("acme", "things", "a").expect("a key");
+    store.commit(vec![put(&key, "1")]).await.expect("put");
+    assert!(store.delete(&key, Precondition::Any).await.expect("deleted"));
+    owner.batch_execute("REVOKE SELECT ON app.records FROM writer").await.expect("revoked");
+    let uncached = Key::new("acme", "things", "b").expect("a key");
+    assert_eq!(fault(store.get(&uncached).await).kind(), PostgresErrorKind::Denied);
+}
+
+/// Every statement on records names the company in a condition on a parameter, or in the rows that it inserts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_statement_on_records_binds_the_company() {
+    let cluster = Cluster::start();
+    let url = database(&cluster, "logged").await;
+    let sql = "ALTER DATABASE logged SET log_statement = 'all'";
+    drop(open(&url).await);
+    other(&cluster, "postgres").await.batch_execute(sql).await.expect("set");
+    let store = open(&url).await;
+    let keys: Vec<Key> = (0..3).map(|n| Key::new("acme", "things", n.to_string()).expect("a key")).collect();
+    store.commit(keys.iter().map(|key| put(key, "1")).collect()).await.expect("put");
+    let increment = Write::Increment { key: Key::new("acme", "counts", "n").expect("a key"), limit: 9 };
+    store.commit(vec![increment]).await.expect("incremented");
+    store.get_many(&keys).await.expect("read");
+    store.get(&Key::new("acme", "things", "9").expect("a key")).await.expect("read");
+    store.list(keys[0].collection(), &ListQuery::default()).await.expect("listed");
+    store.count(keys[0].collection()).await.expect("counted");
+    store.collections("acme", None).await.expect("listed");
+    store.delete(&keys[0], Precondition::Any).await.expect("deleted");
+
+    let log = cluster.log_text();
+    let (mut statements, mut executed) = (0, log.split("LOG:  execute ").skip(1));
+    let free: Vec<&str> = executed
+        .by_ref()
+        .filter(|entry| entry.contains("FROM records") || entry.contains("INTO records"))
+        .inspect(|_| statements += 1)
+        .filter(|entry| !binds_company(entry))
+        .collect();
+    assert!(statements >= 10, "the log shows the statements: {log}");
+    assert!(free.is_empty(), "statements without a company: {free:#?}");
+}
+
+/// Returns true if a statement's parameters contain the company, and its text restricts records to a parameter.
+fn binds_company(entry: &str) -> bool {
+    let restricts = ["company = $1", "company = wanted.company", "company = old.company", "AS new (company,"];
+    let parameters = entry.split("DETAIL:  parameters: ").nth(1).unwrap_or_default();
+    restricts.iter().any(|condition| entry.contains(condition)) && parameters.contains("acme")
+}
