@@ -11,4 +11,5 @@ mod limits;
 mod matrix;
 mod protocol;
 mod registry;
+mod replicas;
 mod world;

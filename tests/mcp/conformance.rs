@@ -11,6 +11,7 @@ use agent_http::service::service_fn;
 use agent_http::shutdown::Shutdown;
 use agent_mcp::server::{AgentLimits, AuditLog, HostGuard, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::memory::MemoryRecords;
+use agent_platform::seal::Sealer;
 use tokio::net::TcpListener;
 use tokio::process::Command;
 
@@ -36,13 +37,14 @@ async fn start_server() -> String {
         },
         token_recheck_interval: CONFORMANCE_TIMEOUT,
     };
-    let server = Arc::new(McpServer::new(
+    let server = McpServer::new(
         HostGuard::new(&url.parse().expect("an address"), address, []),
         McpAuthenticator::new(fixture.clone(), None),
         fixture.clone(),
         AuditLog::new(Arc::new(MemoryRecords::default())),
         limits,
-    ));
+    );
+    let server = Arc::new(server.with_sealed_sessions(Arc::new(Sealer::ephemeral())));
     assert!(fixture.server.set(server.clone()).is_ok());
     let service = service_fn(move |mut request: http::Request<Body>| {
         let server = server.clone();

@@ -15,6 +15,8 @@
 //!    notifications;
 //! 8. `framing`: content negotiation and response framing.
 //!
+//! `request` leads a request through these steps.
+//!
 //! A request without a session is answered on its own, whatever its version, so that a script needs no handshake.
 //! Errors before a message is read are [`AdmissionError`]s, which the caller answers; after it they are JSON-RPC
 //! errors.
@@ -35,6 +37,7 @@ mod progress;
 mod query;
 mod refusal;
 mod report;
+mod request;
 mod sessions;
 mod tokens;
 
@@ -44,12 +47,9 @@ use std::time::Duration;
 use agent_core::tool::ToolRegistry;
 use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
-use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
-use http::{HeaderValue, Method, Request, Response, request};
-use http_body_util::Full;
-use rmcp::model::RequestId;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use agent_platform::seal::Sealer;
+use http::request::Parts;
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use tokio_util::sync::CancellationToken;
 
 pub use admission::AdmissionError;
@@ -60,24 +60,18 @@ pub use door::HostGuard;
 pub use features::{CallContext, Features};
 pub use gate::AgentLimits;
 pub use identity::{Identity, LegacyQuery, McpAuthenticator, TokenResolver};
+pub use request::AuthorizedRequest;
 
 use agent::ObservedTools;
 use changes::ChangeNotifier;
-use direct::DirectCall;
 use framing::Framing;
 use gate::AgentLimiter;
-use handler::{HandlerState, McpHandler};
-use identity::{AuthenticatedIdentity, RevocableToken};
-use message::MessageKind;
+use handler::HandlerState;
+use identity::AuthenticatedIdentity;
 use query::QueryParams;
-use refusal::RpcErrorResponse;
-use sessions::{SessionLimitError, Sessions};
+use sessions::{SessionSealer, Sessions};
 
-use crate::body::ResponseBody;
 use crate::headers::SESSION_ID;
-
-/// Method of a request whose response stays open.
-const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
 
 /// Limits of a tool server.
 #[derive(Debug, Clone)]
@@ -98,6 +92,8 @@ pub struct McpServer {
     authority: McpAuthenticator,
     gate: AgentLimiter,
     sessions: Arc<Sessions>,
+    /// `None` if sessions stay in this process.
+    session_sealer: Option<SessionSealer>,
     shared: Arc<HandlerState>,
     json_depth: usize,
     token_recheck_interval: Duration,
@@ -178,11 +174,19 @@ impl McpServer {
             authority,
             gate: AgentLimiter::new(gate),
             sessions,
+            session_sealer: None,
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
             json_depth,
             token_recheck_interval: recheck,
             transports: Transports::new(),
         }
+    }
+
+    /// Seals the state of sessions into their ids, so that every process with the key of `sealer` can answer their
+    /// requests. Without a key, or without this call, a session exists only in the process that has opened it.
+    #[must_use]
+    pub fn with_sealed_sessions(self, sealer: Arc<Sealer>) -> Self {
+        Self { session_sealer: SessionSealer::new(sealer), ..self }
     }
 
     /// Checks the head of a request to the server's URL, whose method must be GET, POST or DELETE: `Host`, `Origin`,
@@ -191,7 +195,7 @@ impl McpServer {
     /// # Errors
     ///
     /// The request must not be answered by the server, and its body should not be read.
-    pub async fn authorize(&self, head: &request::Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
+    pub async fn authorize(&self, head: &Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
         self.door.check(&head.headers)?;
         let identified = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
         let AuthenticatedIdentity { identity, standing } = identified;
@@ -220,159 +224,5 @@ impl McpServer {
     /// Ends all sessions and streams, which would otherwise delay a shutdown until its timeout.
     pub fn stop(&self) {
         self.transports.stop.cancel();
-    }
-}
-
-/// A request whose head was accepted.
-pub struct AuthorizedRequest<'s> {
-    server: &'s McpServer,
-    who: Arc<Identity>,
-    standing: Option<Arc<RevocableToken>>,
-    framing: Framing,
-    session: Option<String>,
-}
-
-/// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
-/// released when the handler is done, even if the client has disconnected.
-struct RequestPermits {
-    _place: Option<gate::Permit>,
-    _in_flight: Option<sessions::InFlightRequest>,
-}
-
-impl AuthorizedRequest<'_> {
-    /// Answers the request, whose head is the authorized one; `body` is empty for GET and DELETE. Errors are JSON-RPC
-    /// errors in the response.
-    pub async fn respond(self, head: request::Parts, body: Bytes) -> Response<ResponseBody> {
-        if head.method == Method::POST { self.post(head, body).await } else { self.get_or_delete(head).await }
-    }
-
-    async fn post(self, mut head: request::Parts, body: Bytes) -> Response<ResponseBody> {
-        let content_type = self.framing.single_message_content_type();
-        let outline = match MessageKind::parse(&body, self.server.json_depth) {
-            Ok(outline) => outline,
-            Err(refusal) => return refusal.respond(content_type),
-        };
-        let (id, opens_session) = match &outline {
-            MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
-            MessageKind::Notification | MessageKind::Response => (None, false),
-        };
-        let permits = match self.admit(&outline, id.as_ref(), opens_session).await {
-            Ok(permits) => permits,
-            Err(refusal) => return refusal.respond(content_type),
-        };
-        if let (None, Some(id)) = (&self.session, &id)
-            && let Some(call) = DirectCall::parse(&head.headers, &body, &*self.server.shared.features)
-        {
-            return self.call_directly(call, id.clone(), permits).await;
-        }
-        head.extensions.insert(Arc::new(permits));
-        let in_session = opens_session || self.session.is_some();
-        let lasts = matches!(&outline, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN);
-        self.forward(head, body, id, in_session, lasts).await
-    }
-
-    /// Handles GET, the session's standalone stream, and DELETE, the end of the session.
-    async fn get_or_delete(self, head: request::Parts) -> Response<ResponseBody> {
-        if self.is_foreign_session() {
-            let content_type = self.framing.single_message_content_type();
-            return RpcErrorResponse::no_session(None).respond(content_type);
-        }
-        self.forward(head, Bytes::new(), None, true, true).await
-    }
-
-    fn is_foreign_session(&self) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|session| !self.server.sessions.touch_if_owned(session, &self.who.id))
-    }
-
-    async fn admit(
-        &self,
-        outline: &MessageKind,
-        id: Option<&RequestId>,
-        opens_session: bool,
-    ) -> Result<RequestPermits, RpcErrorResponse> {
-        let Self { server, who, session, .. } = self;
-        if self.is_foreign_session() {
-            return Err(RpcErrorResponse::no_session(id.cloned()));
-        }
-        let busy = |busy: gate::LimitExceededError| {
-            RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
-        };
-        server.gate.check_rate(who).map_err(busy)?;
-        if opens_session {
-            let full = |limit: SessionLimitError| {
-                RpcErrorResponse::limit_exceeded(id.cloned(), limit.message(), None)
-            };
-            server.sessions.check_room(who).map_err(full)?;
-        }
-        let in_flight = match (session, id) {
-            (Some(session), Some(id)) => {
-                let begun = server.sessions.begin_request(session, id);
-                Some(begun.ok_or_else(|| RpcErrorResponse::duplicate(id.clone()))?)
-            }
-            _ => None,
-        };
-        let place = match outline {
-            MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN => {
-                Some(server.gate.acquire_subscription(who).map_err(busy)?)
-            }
-            // A ping does no work, so it is answered even at full load.
-            MessageKind::Request { method, .. } if method == "ping" => None,
-            MessageKind::Request { .. } => Some(server.gate.acquire(who).await.map_err(busy)?),
-            MessageKind::Notification | MessageKind::Response => None,
-        };
-        Ok(RequestPermits { _place: place, _in_flight: in_flight })
-    }
-
-    /// Calls a tool without `rmcp`'s service.
-    async fn call_directly(
-        self,
-        call: DirectCall,
-        id: RequestId,
-        permits: RequestPermits,
-    ) -> Response<ResponseBody> {
-        let Self { server, who, framing, .. } = self;
-        let (shared, stop) = (server.shared.clone(), server.transports.stop.clone());
-        let response = call.run(id.clone(), shared, who, stop, permits).await;
-        framing.apply(&Method::POST, Some(id), response).await
-    }
-
-    /// Passes the request to `rmcp` without its credential. If `lasts` is set, the response ends when the credential is
-    /// revoked.
-    async fn forward(
-        self,
-        mut head: request::Parts,
-        body: Bytes,
-        id: Option<RequestId>,
-        in_session: bool,
-        lasts: bool,
-    ) -> Response<ResponseBody> {
-        let Self { server, who, standing, framing, .. } = self;
-        let method = head.method.clone();
-        head.uri = head.uri.path().parse().unwrap_or_default();
-        head.headers.remove(AUTHORIZATION);
-        head.headers.remove(COOKIE);
-        head.headers.insert(ACCEPT, framing::accept_all());
-        head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let transports = &server.transports;
-        let config = if in_session { &transports.with_sessions } else { &transports.without };
-        let sessions = Arc::new(server.sessions.for_owner(&who, standing.clone()));
-        let shared = server.shared.clone();
-        let service = StreamableHttpService::new(
-            move || Ok(McpHandler::new(shared.clone(), who.clone())),
-            sessions,
-            config.clone(),
-        );
-        // Boxed, because this is by far the largest future here, and every enclosing future would contain it.
-        let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
-        let response = framing.apply(&method, id, response).await;
-        match standing {
-            Some(standing) if lasts => {
-                let often = server.token_recheck_interval;
-                framing::end_stream_when(response, async move { standing.revoked(often).await })
-            }
-            _ => response,
-        }
     }
 }

@@ -26,11 +26,11 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::RequestPermits;
 use super::features::{CallContext, Features};
 use super::handler::HandlerState;
 use super::identity::Identity;
 use super::progress::ProgressSender;
+use super::request::RequestPermits;
 use crate::meta;
 
 const METHOD: &str = "tools/call";

@@ -3,24 +3,35 @@
 //! `rmcp` keeps the sessions themselves, open to any client that knows an id. Here each session belongs to the
 //! credential that opened it and ends with it, their number is bounded per credential, company and process, and two
 //! concurrent requests of a session cannot share an id: `rmcp` would send both answers to the second.
+//!
+//! With a sealing key, the id that a client knows contains the session's sealed state ([`SessionSealer`]). A process that
+//! does not have the session, because another one has opened it, or because it was evicted or idle for too long,
+//! restores it from its id at its next request ([`SessionRestore`]). Nothing is stored. A session carries no rights: every
+//! request is authorized by its own credential, which must be the one that has opened the session.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::Stream;
-use rmcp::model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError,
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 
+mod ended;
 mod registry;
+mod restore;
+mod sealed_id;
 #[cfg(test)]
 mod tests;
 
-pub(super) use registry::SessionLimitError;
-use registry::{InFlightIds, Registry, SessionLimits, SessionOwner};
+use registry::{NewSession, Registry, SessionLimits, SessionOwner};
+pub(super) use registry::{SessionLimitError, SessionUse};
+use restore::RestoreLocks;
+pub(super) use restore::{RestoreError, SessionRestore};
+pub(super) use sealed_id::SessionSealer;
 
 use super::identity::{Identity, RevocableToken};
 
@@ -40,20 +51,9 @@ const SESSION_CHANNEL_CAPACITY: usize = 4;
 pub(super) struct Sessions {
     local: LocalSessionManager,
     registry: Mutex<Registry>,
+    restore_locks: RestoreLocks,
     /// Interval at which the token of a session is re-validated.
     token_recheck_interval: Duration,
-}
-
-/// Registration of an in-flight request; dropping it releases the request's id.
-pub(super) struct InFlightRequest {
-    requests: Arc<InFlightIds>,
-    id: RequestId,
-}
-
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        self.requests.lock().remove(&self.id);
-    }
 }
 
 impl Sessions {
@@ -72,23 +72,33 @@ impl Sessions {
         local.session_config.channel_capacity = SESSION_CHANNEL_CAPACITY;
         // A retry event would turn every response into an event stream.
         local.session_config.sse_retry = None;
-        Arc::new(Self { local, registry: Mutex::new(Registry::new(limits)), token_recheck_interval })
+        Arc::new(Self {
+            local,
+            registry: Mutex::new(Registry::new(limits)),
+            restore_locks: RestoreLocks::default(),
+            token_recheck_interval,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if `owner` owns the session, and marks the session as used.
-    pub(super) fn touch_if_owned(&self, session: &str, owner: &str) -> bool {
-        self.lock().touch_if_owned(session, owner)
+    /// Returns the session with this public id for use by a request of `owner`; `None` if it is not in this process, or
+    /// belongs to another credential.
+    pub(super) fn find(&self, public_id: &str, owner: &str) -> Option<SessionUse> {
+        self.lock().find(public_id, owner)
     }
 
-    /// Registers a request in a session; returns `None` if a request with this id is in flight.
-    pub(super) fn begin_request(&self, session: &str, id: &RequestId) -> Option<InFlightRequest> {
-        let requests = self.lock().in_flight(session)?;
-        let is_new = requests.lock().insert(id.clone());
-        is_new.then(|| InFlightRequest { requests, id: id.clone() })
+    /// Returns true if the client has ended the session by a request to this process.
+    pub(super) fn has_ended(&self, public_id: &str) -> bool {
+        self.lock().has_ended(public_id)
+    }
+
+    /// Ends a session of `identity` for good: it is closed, and not restored in this process.
+    pub(super) fn end(self: &Arc<Self>, public_id: &str, identity: &Identity) {
+        let open = self.lock().end(public_id, &identity.context.company_id);
+        self.spawn_close(open);
     }
 
     /// Checks that `identity` can open another session, if need be in place of an idle one.
@@ -102,7 +112,7 @@ impl Sessions {
         identity: &Identity,
         token: Option<Arc<RevocableToken>>,
     ) -> OwnerSessionManager {
-        OwnerSessionManager { sessions: self.clone(), owner: owner_of(identity), token }
+        OwnerSessionManager { sessions: self.clone(), owner: owner_of(identity), token, public_id: None }
     }
 
     /// Closes all sessions of a credential. May be called outside of a Tokio runtime.
@@ -120,6 +130,14 @@ impl Sessions {
                 tracing::debug!(%error, "an MCP session was not closed in order");
             }
         }
+    }
+
+    /// Closes a session that was removed from the registry, in a task: the request that has removed it may be cancelled,
+    /// and a session whose client does not read closes late.
+    fn spawn_close(self: &Arc<Self>, removed: Option<SessionId>) {
+        let Some(removed) = removed else { return };
+        let sessions = self.clone();
+        tokio::spawn(async move { sessions.close_removed([removed]).await });
     }
 
     /// Closes the owner's sessions when `token` is no longer valid.
@@ -146,6 +164,15 @@ pub(super) struct OwnerSessionManager {
     owner: SessionOwner,
     /// `None` if the sessions' credential is not a revocable token.
     token: Option<Arc<RevocableToken>>,
+    /// Id that the client knows the next session by; `None` if it is the session's local id.
+    public_id: Option<Arc<str>>,
+}
+
+impl OwnerSessionManager {
+    /// Sets the id by which the client knows the session that is created.
+    pub(super) fn with_public_id(self, public_id: Option<Arc<str>>) -> Self {
+        Self { public_id, ..self }
+    }
 }
 
 /// Error of a session operation.
@@ -180,7 +207,9 @@ impl SessionManager for OwnerSessionManager {
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
         let (id, transport) = self.sessions.local.create_session().await?;
-        let opened = self.sessions.lock().open(&id, &self.owner);
+        let public_id = self.public_id.as_ref().unwrap_or(&id).clone();
+        let new = NewSession { id: id.clone(), public_id, is_restored: false };
+        let opened = self.sessions.lock().open(new, &self.owner);
         let evicted = match opened {
             Ok(evicted) => evicted,
             Err(limit) => {
@@ -191,11 +220,7 @@ impl SessionManager for OwnerSessionManager {
         if let Some(token) = &self.token {
             self.sessions.watch_token(&self.owner, token);
         }
-        if let Some(evicted) = evicted {
-            let sessions = self.sessions.clone();
-            // A task of its own, so that it is closed even if this request is cancelled.
-            tokio::spawn(async move { sessions.close_removed([evicted]).await });
-        }
+        self.sessions.spawn_close(evicted);
         Ok((id, transport))
     }
 
@@ -208,7 +233,8 @@ impl SessionManager for OwnerSessionManager {
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
-        Ok(self.sessions.touch_if_owned(id, &self.owner.id) && self.sessions.local.has_session(id).await?)
+        Ok(self.sessions.lock().touch_if_owned(id, &self.owner.id)
+            && self.sessions.local.has_session(id).await?)
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {

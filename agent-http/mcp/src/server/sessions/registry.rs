@@ -4,11 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
+use http::{HeaderMap, HeaderValue};
 use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::session::SessionId;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+use super::ended::EndedSessions;
+use crate::headers::{LAST_EVENT_ID, SESSION_ID};
 
 /// Maximum numbers of sessions.
 #[derive(Debug, Clone, Copy)]
@@ -46,20 +50,95 @@ impl SessionLimitError {
     }
 }
 
-/// Ids of the requests that a session is processing.
+/// Uses of a session by requests.
 #[derive(Default)]
-pub(super) struct InFlightIds(Mutex<HashSet<RequestId>>);
+struct SessionActivity(Mutex<Activity>);
 
-impl InFlightIds {
-    pub(super) fn lock(&self) -> MutexGuard<'_, HashSet<RequestId>> {
+#[derive(Default)]
+struct Activity {
+    uses: usize,
+    /// Ids of the requests that the session is processing.
+    request_ids: HashSet<RequestId>,
+}
+
+impl SessionActivity {
+    fn lock(&self) -> MutexGuard<'_, Activity> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn is_idle(&self) -> bool {
+        self.lock().uses == 0
+    }
+}
+
+/// Use of a session by one request; the session is not evicted before it is dropped.
+pub(in crate::server) struct SessionUse {
+    id: SessionId,
+    is_restored: bool,
+    activity: Arc<SessionActivity>,
+    request_id: Option<RequestId>,
+}
+
+impl SessionUse {
+    fn new(id: &SessionId, session: &Session) -> Self {
+        session.activity.lock().uses += 1;
+        let activity = session.activity.clone();
+        Self { id: id.clone(), is_restored: session.is_restored, activity, request_id: None }
+    }
+
+    /// Registers the id of the request; returns false if a request with this id is in flight in the session.
+    pub(in crate::server) fn begin_request(&mut self, id: &RequestId) -> bool {
+        let is_new = self.activity.lock().request_ids.insert(id.clone());
+        if is_new {
+            self.request_id = Some(id.clone());
+        }
+        is_new
+    }
+
+    /// Replaces the public id in the head of a request by the local one, by which `rmcp` finds the session.
+    pub(in crate::server) fn write_local_id(&self, headers: &mut HeaderMap) {
+        if let Ok(id) = HeaderValue::from_str(&self.id) {
+            headers.insert(SESSION_ID, id);
+        }
+        if self.is_restored {
+            // The event may be of another process, where its number stands for another stream.
+            headers.remove(LAST_EVENT_ID);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn local_id(&self) -> &SessionId {
+        &self.id
+    }
+}
+
+impl Drop for SessionUse {
+    fn drop(&mut self) {
+        let mut activity = self.activity.lock();
+        activity.uses -= 1;
+        if let Some(id) = &self.request_id {
+            activity.request_ids.remove(id);
+        }
+    }
+}
+
+/// A session to register.
+pub(super) struct NewSession {
+    /// Id of the session in `rmcp`'s session manager. Each restoring of a session has a new one, so that the late end of
+    /// the evicted session does not close its successor.
+    pub(super) id: SessionId,
+    /// Id of the session that the client knows.
+    pub(super) public_id: Arc<str>,
+    /// True if the session was restored from its public id.
+    pub(super) is_restored: bool,
 }
 
 struct Session {
     owner: SessionOwner,
+    public_id: Arc<str>,
+    is_restored: bool,
     used: Instant,
-    in_flight: Arc<InFlightIds>,
+    activity: Arc<SessionActivity>,
 }
 
 /// The sessions of one credential.
@@ -83,24 +162,51 @@ impl Drop for TokenWatch {
 pub(super) struct Registry {
     limits: SessionLimits,
     open: HashMap<SessionId, Session>,
+    /// The open sessions' ids by public id.
+    by_public_id: HashMap<Arc<str>, SessionId>,
+    ended: EndedSessions,
     owners: HashMap<Arc<str>, OwnerState>,
     companies: HashMap<CompanyId, usize>,
 }
 
 impl Registry {
     pub(super) fn new(limits: SessionLimits) -> Self {
-        Self { limits, open: HashMap::new(), owners: HashMap::new(), companies: HashMap::new() }
+        Self {
+            limits,
+            open: HashMap::new(),
+            by_public_id: HashMap::new(),
+            ended: EndedSessions::default(),
+            owners: HashMap::new(),
+            companies: HashMap::new(),
+        }
     }
 
-    /// Returns true if `owner` owns the session, and marks the session as used.
-    pub(super) fn touch_if_owned(&mut self, session: &str, owner: &str) -> bool {
-        let found = self.open.get_mut(session).filter(|session| &*session.owner.id == owner);
+    /// Returns the open session with this public id for use by a request of `owner`, and marks it as used; `None` if
+    /// there is no such session, or it belongs to another credential.
+    pub(super) fn find(&mut self, public_id: &str, owner: &str) -> Option<SessionUse> {
+        let id = self.by_public_id.get(public_id)?;
+        let session = self.open.get_mut(id).filter(|session| &*session.owner.id == owner)?;
+        session.used = Instant::now();
+        Some(SessionUse::new(id, session))
+    }
+
+    /// Returns true if the client has ended the session.
+    pub(super) fn has_ended(&self, public_id: &str) -> bool {
+        self.ended.contains(public_id)
+    }
+
+    /// Records that the client of `company` has ended the session, and removes it. Returns the removed session.
+    pub(super) fn end(&mut self, public_id: &str, company: &CompanyId) -> Option<SessionId> {
+        self.ended.insert(company, public_id);
+        let id = self.by_public_id.get(public_id).cloned()?;
+        self.remove(&id);
+        Some(id)
+    }
+
+    /// Returns true if `owner` owns the session with this local id, and marks the session as used.
+    pub(super) fn touch_if_owned(&mut self, id: &str, owner: &str) -> bool {
+        let found = self.open.get_mut(id).filter(|session| &*session.owner.id == owner);
         found.map(|session| session.used = Instant::now()).is_some()
-    }
-
-    /// Returns the ids of the requests that a session is processing.
-    pub(super) fn in_flight(&self, session: &str) -> Option<Arc<InFlightIds>> {
-        Some(self.open.get(session)?.in_flight.clone())
     }
 
     /// Returns the session to evict before `owner` opens another one; `None` if there is room.
@@ -134,14 +240,14 @@ impl Registry {
             let held = self.company_sessions(&session.owner.company);
             (held > own || session.owner.company == *company).then_some(held)
         };
-        let idle = self.open.iter().filter(|(_, session)| session.in_flight.lock().is_empty());
+        let idle = self.open.iter().filter(|(_, session)| session.activity.is_idle());
         idle.filter_map(|(id, session)| Some((rank(session)?, std::cmp::Reverse(session.used), id)))
             .max_by_key(|(held, used, _)| (*held, *used))
             .map(|(.., id)| id.clone())
     }
 
     fn longest_idle(&self, of: impl Fn(&Session) -> bool) -> Option<SessionId> {
-        let idle = self.open.iter().filter(|(_, session)| of(session) && session.in_flight.lock().is_empty());
+        let idle = self.open.iter().filter(|(_, session)| of(session) && session.activity.is_idle());
         idle.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
     }
 
@@ -149,21 +255,29 @@ impl Registry {
         self.companies.get(company).copied().unwrap_or_default()
     }
 
-    /// Registers a session and returns the one that was evicted for it.
+    /// Registers a session, whose public id must not be registered, and returns the one that was evicted for it.
     ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime.
     pub(super) fn open(
         &mut self,
-        id: &SessionId,
+        new: NewSession,
         owner: &SessionOwner,
     ) -> Result<Option<SessionId>, SessionLimitError> {
+        let NewSession { id, public_id, is_restored } = new;
         let evicted = self.session_to_evict(owner)?;
         if let Some(evicted) = &evicted {
             self.remove(evicted);
         }
-        let session = Session { owner: owner.clone(), used: Instant::now(), in_flight: Arc::default() };
+        self.by_public_id.insert(public_id.clone(), id.clone());
+        let session = Session {
+            owner: owner.clone(),
+            public_id,
+            is_restored,
+            used: Instant::now(),
+            activity: Arc::default(),
+        };
         self.open.insert(id.clone(), session);
         *self.companies.entry(owner.company.clone()).or_default() += 1;
         let owned = self.owners.entry(owner.id.clone()).or_insert_with(|| OwnerState {
@@ -171,7 +285,7 @@ impl Registry {
             runtime: Handle::current(),
             watch: None,
         });
-        owned.sessions.insert(id.clone());
+        owned.sessions.insert(id);
         Ok(evicted)
     }
 
@@ -186,7 +300,8 @@ impl Registry {
 
     /// Removes a session. With the last session of a credential, the watch of its token ends.
     pub(super) fn remove(&mut self, id: &SessionId) {
-        let Some(Session { owner, .. }) = self.open.remove(id) else { return };
+        let Some(Session { owner, public_id, .. }) = self.open.remove(id) else { return };
+        self.by_public_id.remove(&public_id);
         if let Some(held) = self.companies.get_mut(&owner.company) {
             *held -= 1;
             if *held == 0 {
@@ -212,7 +327,13 @@ impl Registry {
     }
 
     #[cfg(test)]
+    pub(super) fn is_open(&self, public_id: &str) -> bool {
+        self.by_public_id.contains_key(public_id)
+    }
+
+    #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 3] {
+        assert_eq!(self.open.len(), self.by_public_id.len());
         [self.open.len(), self.owners.len(), self.companies.len()]
     }
 }

@@ -7,9 +7,12 @@ use agent_platform::memory::MemoryRecords;
 use agent_platform::records::StoreError;
 use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use async_trait::async_trait;
+use rmcp::model::RequestId;
 
 use super::*;
 use crate::server::identity::TokenResolver;
+
+mod restore;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -51,8 +54,19 @@ impl SessionTest {
     /// Returns the numbers of the sessions that are open, without touching them.
     fn open_numbers(&self) -> Vec<usize> {
         let registry = self.sessions.lock();
-        (0..self.opened.len()).filter(|number| registry.in_flight(self.id(*number)).is_some()).collect()
+        (0..self.opened.len()).filter(|number| registry.is_open(self.id(*number))).collect()
     }
+}
+
+/// Returns true if `owner` has the session in this process; marks it as used.
+fn is_found(sessions: &Sessions, id: &str, owner: &str) -> bool {
+    sessions.find(id, owner).is_some()
+}
+
+/// Begins a request in a session of `owner`; returns `None` if its id is in flight.
+fn begin_request(sessions: &Sessions, session: &str, owner: &str, id: &RequestId) -> Option<SessionUse> {
+    let mut session = sessions.find(session, owner).expect("it is open");
+    session.begin_request(id).then_some(session)
 }
 
 /// Yields until the condition holds; the clock stands still meanwhile.
@@ -71,12 +85,12 @@ async fn a_session_belongs_to_its_credential() {
     let mut test = SessionTest::new(4, 4, 2);
     let first = test.open("c", "ada").await;
     let id: SessionId = test.id(first).into();
-    assert!(test.sessions.touch_if_owned(&id, "ada") && !test.sessions.touch_if_owned(&id, "bob"));
+    assert!(is_found(&test.sessions, &id, "ada") && !is_found(&test.sessions, &id, "bob"));
     let (ada, bob) = (identity("c", "ada"), identity("c", "bob"));
     assert!(!test.sessions.for_owner(&bob, None).has_session(&id).await.expect("an answer"));
-    assert!(!test.sessions.touch_if_owned("none", "ada"));
+    assert!(!is_found(&test.sessions, "none", "ada"));
     test.sessions.for_owner(&ada, None).close_session(&id).await.expect("closed");
-    assert!(!test.sessions.touch_if_owned(&id, "ada"));
+    assert!(!is_found(&test.sessions, &id, "ada"));
     assert_eq!(test.sessions.lock().sizes(), [0; 3], "nothing is left of a closed session");
 }
 
@@ -85,7 +99,7 @@ async fn a_credential_at_its_limit_loses_its_longest_idle_session() {
     let mut test = SessionTest::new(8, 8, 2);
     let (other, first) = (test.open("c", "bob").await, test.open("c", "ada").await);
     let second = test.open("c", "ada").await;
-    assert!(test.sessions.touch_if_owned(test.id(first), "ada"));
+    assert!(is_found(&test.sessions, test.id(first), "ada"));
     let third = test.open("c", "ada").await;
     assert_eq!(test.open_numbers(), [other, first, third], "the {second} was idle for longest");
 }
@@ -129,10 +143,12 @@ async fn a_full_process_makes_room_at_the_company_with_most_sessions() {
 async fn a_session_in_use_is_not_evicted() {
     let mut test = SessionTest::new(2, 2, 2);
     let (first, second) = (test.open("c", "ada").await, test.open("c", "ada").await);
-    let busy = test.sessions.begin_request(test.id(first), &RequestId::Number(1)).expect("it is new");
+    let busy =
+        begin_request(&test.sessions, test.id(first), "ada", &RequestId::Number(1)).expect("it is new");
     let third = test.open("c", "ada").await;
     assert_eq!(test.open_numbers(), [first, third], "the {second} is idle");
-    let _busy = test.sessions.begin_request(test.id(third), &RequestId::Number(1)).expect("it is new");
+    let _busy =
+        begin_request(&test.sessions, test.id(third), "ada", &RequestId::Number(1)).expect("it is new");
     for (id, limit) in [
         (identity("c", "ada"), SessionLimitError::Credential),
         (identity("c", "bob"), SessionLimitError::Company),
@@ -154,13 +170,13 @@ async fn a_request_id_is_in_flight_once_per_session() {
     let (one, _transport) = manager.create_session().await.expect("there is room");
     let (other, _other) = manager.create_session().await.expect("there is room");
     let id = RequestId::Number(1);
-    let first = sessions.begin_request(&one, &id).expect("it is new");
-    assert!(sessions.begin_request(&one, &id).is_none());
-    assert!(sessions.begin_request(&one, &RequestId::String("1".into())).is_some());
-    assert!(sessions.begin_request(&other, &id).is_some(), "another session's");
+    let first = begin_request(&sessions, &one, "ada", &id).expect("it is new");
+    assert!(begin_request(&sessions, &one, "ada", &id).is_none());
+    assert!(begin_request(&sessions, &one, "ada", &RequestId::String("1".into())).is_some());
+    assert!(begin_request(&sessions, &other, "ada", &id).is_some(), "another session's");
     drop(first);
-    assert!(sessions.begin_request(&one, &id).is_some(), "it is over");
-    assert!(sessions.begin_request("none", &id).is_none());
+    assert!(begin_request(&sessions, &one, "ada", &id).is_some(), "it is over");
+    assert!(sessions.find("none", "ada").is_none());
 }
 
 /// A resolver of the tokens in a set.
@@ -188,12 +204,12 @@ async fn a_session_ends_when_its_token_is_found_invalid() {
     assert_eq!(sessions.lock().sizes(), [3, 2, 1]);
     tokens.0.lock().expect("whole").remove("ada");
     // Nothing but the re-validation tells of the end.
-    assert!(sessions.touch_if_owned(&open[0], "ada"));
+    assert!(is_found(&sessions, &open[0], "ada"));
     tokio::time::sleep(HOUR).await;
     yield_until(|| sessions.lock().sizes() == [1, 1, 1]).await;
-    assert!(sessions.touch_if_owned(&open[2], "bob"));
+    assert!(is_found(&sessions, &open[2], "bob"));
     for id in &open[..2] {
-        assert!(!sessions.touch_if_owned(id, "ada"));
+        assert!(!is_found(&sessions, id, "ada"));
         assert!(!sessions.local.has_session(id).await.expect("an answer"));
     }
 }
@@ -220,10 +236,10 @@ async fn a_session_ends_at_once_with_its_run_and_with_a_revocation() {
     }
     // A run may end on any thread, outside of the runtime too.
     std::thread::spawn(move || drop(run)).join().expect("it ran");
-    assert!(!sessions.touch_if_owned(&open[0].0, &open[0].1));
-    assert!(sessions.touch_if_owned(&open[1].0, &open[1].1));
+    assert!(!is_found(&sessions, &open[0].0, &open[0].1));
+    assert!(is_found(&sessions, &open[1].0, &open[1].1));
     tokens.revoke(&minted.token.id, None).await.expect("the store works");
-    assert!(!sessions.touch_if_owned(&open[1].0, &open[1].1));
+    assert!(!is_found(&sessions, &open[1].0, &open[1].1));
     assert_eq!(sessions.lock().sizes(), [0; 3]);
     // The sessions themselves are closed too, in tasks.
     for (id, _) in &open {

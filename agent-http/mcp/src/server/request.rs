@@ -1,0 +1,289 @@
+//! Processing of one request whose head was accepted: its session, its limits, and the way to `rmcp`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, COOKIE};
+use http::{HeaderValue, Method, Request, Response, request};
+use http_body_util::Full;
+use rmcp::model::{InitializeRequestParams, RequestId};
+use rmcp::transport::streamable_http_server::StreamableHttpService;
+
+use super::McpServer;
+use super::direct::DirectCall;
+use super::framing::{self, Framing};
+use super::gate;
+use super::handler::McpHandler;
+use super::identity::{Identity, RevocableToken};
+use super::message::MessageKind;
+use super::refusal::RpcErrorResponse;
+use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse};
+use crate::body::ResponseBody;
+use crate::headers::SESSION_ID;
+
+/// Method of a request whose response stays open.
+const SUBSCRIPTIONS_LISTEN: &str = "subscriptions/listen";
+
+/// A request whose head was accepted.
+pub struct AuthorizedRequest<'s> {
+    pub(super) server: &'s McpServer,
+    pub(super) who: Arc<Identity>,
+    /// `None` if the identity is not based on a revocable token.
+    pub(super) standing: Option<Arc<RevocableToken>>,
+    pub(super) framing: Framing,
+    /// Session id in the request's head, which the client may have made up.
+    pub(super) session: Option<String>,
+}
+
+/// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
+/// released when the handler is done, even if the client has disconnected.
+pub(super) struct RequestPermits {
+    _place: Option<gate::Permit>,
+    session: Option<SessionUse>,
+}
+
+/// The session that a request names, if it is the caller's.
+enum NamedSession {
+    /// It is in this process.
+    Open(SessionUse),
+    /// It can be restored from its id.
+    Sealed(Box<InitializeRequestParams>),
+}
+
+/// The parts of a request that decide how `rmcp` processes it.
+#[derive(Default)]
+struct Forwarding {
+    id: Option<RequestId>,
+    in_session: bool,
+    /// True if the response ends when the credential is revoked.
+    lasts: bool,
+    /// Public id of the session that the request opens; `None` if it is the session's local id.
+    new_session: Option<Arc<str>>,
+}
+
+impl AuthorizedRequest<'_> {
+    /// Answers the request, whose head is the authorized one; `body` is empty for GET and DELETE. Errors are JSON-RPC
+    /// errors in the response.
+    pub async fn respond(self, head: request::Parts, body: Bytes) -> Response<ResponseBody> {
+        let content_type = self.framing.single_message_content_type();
+        let answered = match head.method {
+            Method::POST => self.post(head, body).await,
+            Method::DELETE => self.delete(head).await,
+            _ => self.get(head).await,
+        };
+        answered.unwrap_or_else(|refusal| refusal.respond(content_type))
+    }
+
+    async fn post(
+        self,
+        mut head: request::Parts,
+        body: Bytes,
+    ) -> Result<Response<ResponseBody>, RpcErrorResponse> {
+        let outline = MessageKind::parse(&body, self.server.json_depth)?;
+        let (id, opens_session) = match &outline {
+            MessageKind::Request { id, method } => (Some(id.clone()), method == "initialize"),
+            MessageKind::Notification | MessageKind::Response => (None, false),
+        };
+        let permits = self.admit(&outline, id.as_ref(), opens_session).await?;
+        if let (None, Some(id)) = (&self.session, &id)
+            && let Some(call) = DirectCall::parse(&head.headers, &body, &*self.server.shared.features)
+        {
+            return Ok(self.call_directly(call, id.clone(), permits).await);
+        }
+        if let Some(session) = &permits.session {
+            session.write_local_id(&mut head.headers);
+        }
+        head.extensions.insert(Arc::new(permits));
+        let sealer = self.server.session_sealer.as_ref().filter(|_| opens_session && self.session.is_none());
+        let forwarding = Forwarding {
+            id,
+            in_session: opens_session || self.session.is_some(),
+            lasts: matches!(&outline, MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN),
+            new_session: sealer.and_then(|sealer| sealer.seal(&self.who, &body)),
+        };
+        Ok(self.forward(head, body, forwarding).await)
+    }
+
+    /// Handles GET, the session's standalone stream.
+    async fn get(self, mut head: request::Parts) -> Result<Response<ResponseBody>, RpcErrorResponse> {
+        let session = match &self.session {
+            Some(session) => {
+                let named = self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
+                if let NamedSession::Sealed(_) = named {
+                    // Restoring does the work of `initialize`, which is a message.
+                    self.check_rate(None)?;
+                }
+                Some(self.open_session(session, named, None).await?)
+            }
+            None => None,
+        };
+        if let Some(session) = &session {
+            session.write_local_id(&mut head.headers);
+        }
+        // The use ends with this function: an open stream does not keep its session from being evicted.
+        let forwarding = Forwarding { in_session: true, lasts: true, ..Forwarding::default() };
+        Ok(self.forward(head, Bytes::new(), forwarding).await)
+    }
+
+    /// Handles DELETE, the end of the session. A session that is not in this process is not restored for it.
+    async fn delete(self, mut head: request::Parts) -> Result<Response<ResponseBody>, RpcErrorResponse> {
+        if let Some(session) = &self.session {
+            let named = self.find_session(session).ok_or_else(|| RpcErrorResponse::no_session(None))?;
+            if let NamedSession::Open(session) = named {
+                session.write_local_id(&mut head.headers);
+            }
+        }
+        let (server, who, session) = (self.server, self.who.clone(), self.session.clone());
+        let forwarding = Forwarding { in_session: true, ..Forwarding::default() };
+        let response = self.forward(head, Bytes::new(), forwarding).await;
+        if let (Some(session), Some(_), true) =
+            (session, &server.session_sealer, response.status().is_success())
+        {
+            server.sessions.end(&session, &who);
+        }
+        Ok(response)
+    }
+
+    /// Returns the session that the request names; `None` if it does not exist, has ended or is another credential's.
+    fn find_session(&self, public_id: &str) -> Option<NamedSession> {
+        let Self { server, who, .. } = self;
+        if let Some(session) = server.sessions.find(public_id, &who.id) {
+            return Some(NamedSession::Open(session));
+        }
+        let sealer = server.session_sealer.as_ref().filter(|_| !server.sessions.has_ended(public_id))?;
+        sealer.open(who, public_id).map(|params| NamedSession::Sealed(Box::new(params)))
+    }
+
+    /// Returns the session for use by the request, restored if need be.
+    async fn open_session(
+        &self,
+        public_id: &str,
+        named: NamedSession,
+        id: Option<&RequestId>,
+    ) -> Result<SessionUse, RpcErrorResponse> {
+        let Self { server, who, standing, .. } = self;
+        let params = match named {
+            NamedSession::Open(session) => return Ok(session),
+            NamedSession::Sealed(params) => params,
+        };
+        let restored = server.sessions.restore(SessionRestore {
+            public_id: public_id.into(),
+            params: *params,
+            identity: who.clone(),
+            token: standing.clone(),
+            handler: McpHandler::new(server.shared.clone(), who.clone()),
+            stop: server.transports.stop.child_token(),
+        });
+        restored.await.map_err(|error| match error {
+            RestoreError::Limit(limit) => {
+                RpcErrorResponse::limit_exceeded(id.cloned(), limit.message(), None)
+            }
+            RestoreError::Ended => RpcErrorResponse::no_session(id.cloned()),
+        })
+    }
+
+    fn check_rate(&self, id: Option<&RequestId>) -> Result<(), RpcErrorResponse> {
+        self.server.gate.check_rate(&self.who).map_err(|busy| busy_response(id, busy))
+    }
+
+    async fn admit(
+        &self,
+        outline: &MessageKind,
+        id: Option<&RequestId>,
+        opens_session: bool,
+    ) -> Result<RequestPermits, RpcErrorResponse> {
+        let Self { server, who, session, .. } = self;
+        let named = match session {
+            Some(session) => {
+                let named = self.find_session(session);
+                Some((session, named.ok_or_else(|| RpcErrorResponse::no_session(id.cloned()))?))
+            }
+            None => None,
+        };
+        self.check_rate(id)?;
+        if opens_session {
+            let full = |limit: SessionLimitError| {
+                RpcErrorResponse::limit_exceeded(id.cloned(), limit.message(), None)
+            };
+            server.sessions.check_room(who).map_err(full)?;
+        }
+        let mut session = match named {
+            Some((public_id, named)) => Some(self.open_session(public_id, named, id).await?),
+            None => None,
+        };
+        if let (Some(session), Some(id)) = (&mut session, id)
+            && !session.begin_request(id)
+        {
+            return Err(RpcErrorResponse::duplicate(id.clone()));
+        }
+        let busy = |busy| busy_response(id, busy);
+        let place = match outline {
+            MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN => {
+                Some(server.gate.acquire_subscription(who).map_err(busy)?)
+            }
+            // A ping does no work, so it is answered even at full load.
+            MessageKind::Request { method, .. } if method == "ping" => None,
+            MessageKind::Request { .. } => Some(server.gate.acquire(who).await.map_err(busy)?),
+            MessageKind::Notification | MessageKind::Response => None,
+        };
+        Ok(RequestPermits { _place: place, session })
+    }
+
+    /// Calls a tool without `rmcp`'s service.
+    async fn call_directly(
+        self,
+        call: DirectCall,
+        id: RequestId,
+        permits: RequestPermits,
+    ) -> Response<ResponseBody> {
+        let Self { server, who, framing, .. } = self;
+        let (shared, stop) = (server.shared.clone(), server.transports.stop.clone());
+        let response = call.run(id.clone(), shared, who, stop, permits).await;
+        framing.apply(&Method::POST, Some(id), response).await
+    }
+
+    /// Passes the request to `rmcp` without its credential.
+    async fn forward(
+        self,
+        mut head: request::Parts,
+        body: Bytes,
+        forwarding: Forwarding,
+    ) -> Response<ResponseBody> {
+        let Self { server, who, standing, framing, .. } = self;
+        let Forwarding { id, in_session, lasts, new_session } = forwarding;
+        let method = head.method.clone();
+        head.uri = head.uri.path().parse().unwrap_or_default();
+        head.headers.remove(AUTHORIZATION);
+        head.headers.remove(COOKIE);
+        head.headers.insert(ACCEPT, framing::accept_all());
+        head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let transports = &server.transports;
+        let config = if in_session { &transports.with_sessions } else { &transports.without };
+        let sessions = server.sessions.for_owner(&who, standing.clone()).with_public_id(new_session.clone());
+        let shared = server.shared.clone();
+        let service = StreamableHttpService::new(
+            move || Ok(McpHandler::new(shared.clone(), who.clone())),
+            Arc::new(sessions),
+            config.clone(),
+        );
+        // Boxed, because this is by far the largest future here, and every enclosing future would contain it.
+        let response = Box::pin(service.handle(Request::from_parts(head, Full::new(body)))).await;
+        let mut response = framing.apply(&method, id, response).await;
+        if let Some(public_id) = new_session.and_then(|id| HeaderValue::from_str(&id).ok())
+            && let Some(session) = response.headers_mut().get_mut(SESSION_ID)
+        {
+            *session = public_id;
+        }
+        match standing {
+            Some(standing) if lasts => {
+                let often = server.token_recheck_interval;
+                framing::end_stream_when(response, async move { standing.revoked(often).await })
+            }
+            _ => response,
+        }
+    }
+}
+
+fn busy_response(id: Option<&RequestId>, busy: gate::LimitExceededError) -> RpcErrorResponse {
+    RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
+}
