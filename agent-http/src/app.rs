@@ -20,7 +20,6 @@ mod ownership;
 mod pulse;
 mod rate_limits;
 mod resource;
-mod runs;
 mod tokens;
 
 use std::sync::Arc;
@@ -33,6 +32,7 @@ use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
 use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
+use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
@@ -42,7 +42,6 @@ pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
 pub use rate_limits::{RateLimits, SessionLimits};
 pub use resource::ResourceQuotas;
-pub use runs::RunRegistry;
 
 /// Shared state of the application's HTTP routes.
 pub struct App {

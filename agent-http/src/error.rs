@@ -343,6 +343,9 @@ pub(crate) fn unavailable_reason(error: &StoreError) -> Option<String> {
     Some(format!("the store is unavailable: {fault}"))
 }
 
+/// `Retry-After` of a response while the store is unavailable.
+const STORE_RETRY_AFTER: Duration = Duration::from_secs(2);
+
 /// Exposes the errors that a client may have caused; all others become 500 or 503.
 impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
@@ -355,7 +358,9 @@ impl From<StoreError> for HttpError {
             StoreError::NotConfigured(_) => Self::new(Code::NotConfigured, error.to_string()),
             StoreError::Unavailable(_) => {
                 let detail = "the store is unavailable; the server's log has the cause under the request id";
-                Self::new(Code::StoreUnavailable, detail).with_source(error)
+                Self::new(Code::StoreUnavailable, detail)
+                    .with_source(error)
+                    .with_retry_after(STORE_RETRY_AFTER)
             }
             error => Self::internal(error),
         }

@@ -74,11 +74,14 @@ impl ReceivedRequest {
 struct VendorState {
     received: Vec<ReceivedRequest>,
     scripts: HashMap<String, Vec<Vec<Step>>>,
-    /// Response to requests without a script.
-    fallback: Option<Vec<Step>>,
+    /// Response to the body of a request without a script.
+    fallback: Option<Fallback>,
     connections: usize,
     acted: HashMap<String, Instant>,
 }
+
+/// Computes the response to a request's body.
+type Fallback = Box<dyn Fn(&Value) -> Vec<Step> + Send>;
 
 /// The vendor; stops when dropped.
 pub struct Vendor {
@@ -136,7 +139,12 @@ impl Vendor {
 
     /// Sets the response to all requests that [`on`](Self::on) does not cover.
     pub fn on_all(&self, answer: Vec<Step>) {
-        self.seen.lock().expect("unpoisoned").fallback = Some(answer);
+        self.on_all_with(move |_| answer.clone());
+    }
+
+    /// Sets a function that computes the response to all requests that [`on`](Self::on) does not cover.
+    pub fn on_all_with(&self, respond: impl Fn(&Value) -> Vec<Step> + Send + 'static) {
+        self.seen.lock().expect("unpoisoned").fallback = Some(Box::new(respond));
     }
 
     /// Returns the requests received.
@@ -214,11 +222,15 @@ async fn serve(
         };
         let steps = {
             let mut seen = seen.lock().expect("unpoisoned");
+            let body = serde_json::from_slice(&request.body).unwrap_or_default();
             seen.received.push(request);
             match seen.scripts.get_mut(&model) {
                 Some(answers) if answers.len() > 1 => answers.remove(0),
                 Some(answers) => answers[0].clone(),
-                None => seen.fallback.clone().unwrap_or_else(|| default(&["hello ", "world"])),
+                None => match &seen.fallback {
+                    Some(respond) => respond(&body),
+                    None => default(&["hello ", "world"]),
+                },
             }
         };
         comer.send_modify(|came| *came += 1);

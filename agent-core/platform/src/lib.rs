@@ -23,6 +23,7 @@ pub mod occurrence;
 pub mod pulse;
 pub mod records;
 pub mod roles;
+pub mod run_registry;
 pub mod seal;
 #[cfg(feature = "conformance")]
 pub mod testing;

@@ -9,8 +9,8 @@
 //! token is looked up before its company is known; for each token, an index entry in the company's own records maps the
 //! agent to it. Stores do not cache, so that a revocation takes effect immediately.
 //!
-//! A run token is sent with a run and expires with it. It is kept in memory only, so that a run
-//! costs no write.
+//! A run token is sent with a run and expires with it. It is kept in memory, so that the start of a run
+//! costs no write; with a key, its text is sealed, so that other processes that share the store accept it too.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::secret::Secret;
 
 mod agent;
+mod caps;
 mod check;
-mod day;
 mod end;
 mod run;
 #[cfg(test)]
@@ -39,13 +39,12 @@ mod text;
 mod time;
 mod user;
 
-pub use day::DailyCapError;
+pub use caps::RunCapError;
 pub use end::TokenEndListener;
 pub use run::IssuedRunToken;
-pub(crate) use run::{MAX_RUN_TOKENS, MAX_RUN_TOKENS_PER_COMPANY};
 
 use end::TokenEndListeners;
-use run::{RunTokenLimits, RunTokenTable};
+use run::{RUN_TOKEN_LIMITS, RunTokenTable, SealedText};
 use text::{SecretDigest, TokenText};
 
 /// Name of the platform's collection of tokens, by id.
@@ -197,6 +196,7 @@ impl NewToken {
         let text = TokenText::random(&self.grant)?;
         let created_at = time::to_millis(now);
         let end = |ttl| created_at.checked_add(ttl).filter(|end| time::is_representable(*end));
+        let end = |ttl| end(ttl).map(time::to_millis);
         let token = Token {
             id: text.id.to_string(),
             company_id: self.company_id,
@@ -304,7 +304,7 @@ struct StoredToken {
 #[derive(Serialize, Deserialize)]
 struct TokenIndexEntry {}
 
-/// The tokens of a store and the run tokens of this process.
+/// The tokens of a store and the run tokens of this process, and of others if [shared](Tokens::with_shared_run_tokens).
 pub struct Tokens {
     records: Arc<dyn Records>,
     clock: Arc<dyn Clock>,
@@ -316,13 +316,13 @@ impl Tokens {
     /// Creates the token service over `records`, with times from `clock`.
     pub fn new(records: Arc<dyn Records>, clock: Arc<dyn Clock>) -> Self {
         let ended = Arc::<TokenEndListeners>::default();
-        let limits = RunTokenLimits { process: MAX_RUN_TOKENS, company: MAX_RUN_TOKENS_PER_COMPANY };
-        let runs = RunTokenTable::new(clock.clone(), limits, ended.clone());
+        let runs = RunTokenTable::new(clock.clone(), RUN_TOKEN_LIMITS, ended.clone(), None);
         Self { records, runs, clock, ended }
     }
 
     /// Calls `listener` with the id of each token that ends in this process: by a revocation here, with its run, or
-    /// evicted for another run. Expiry at its time and revocations by other processes are not reported.
+    /// evicted for another run. The end of another process's run is reported when [`find`](Self::find) learns of it.
+    /// Expiry at its time and revocations by other processes are not reported.
     pub fn subscribe_ended(&self, listener: TokenEndListener) {
         self.ended.add(listener);
     }
@@ -358,7 +358,7 @@ impl Tokens {
         }
     }
 
-    /// Makes a token for a run, which is kept in memory and dies with what is returned. It must have a
+    /// Makes a token for a run, which is kept in memory and ends when the returned value is dropped. It must have a
     /// `ttl`, for [`RunToken::keep_until_expiry`](agent_core::run_token::RunToken::keep_until_expiry).
     ///
     /// # Errors
@@ -378,6 +378,9 @@ impl Tokens {
     /// # Errors
     /// Every [`TokenError`].
     pub async fn find(&self, text: &str) -> Result<Token, TokenError> {
+        if let Some(sealed) = SealedText::parse(text) {
+            return self.runs.find_sealed(&sealed, &*self.records).await;
+        }
         let text = TokenText::parse(text).ok_or(TokenError::Malformed)?;
         if let Some(found) = self.runs.find(&text) {
             return found;
@@ -449,14 +452,6 @@ impl Tokens {
             Record { id, version, updated, value: value.token }
         });
         Ok(Page { records: tokens.collect(), next_cursor: page.next_cursor })
-    }
-
-    /// Counts a run of a token against its daily cap.
-    ///
-    /// # Errors
-    /// [`DailyCapError::Reached`] if the cap is reached; then the run is not counted.
-    pub async fn count_run(&self, token_id: &str, per_day: NonZeroU32) -> Result<(), DailyCapError> {
-        day::count_daily_run(&*self.records, self.clock.now(), token_id, per_day).await
     }
 }
 

@@ -23,7 +23,7 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits, RunRegistry, SchedulerLink,
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits, SchedulerLink,
     SchedulerLinkConfig,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
@@ -37,7 +37,7 @@ use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::bpe::BpeCounter;
-use agent_platform::coding::CodingAuthority;
+use agent_platform::coding::{CodingAuthority, Spawner};
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
@@ -46,6 +46,7 @@ use agent_platform::local_pulse::LocalPulse;
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::pulse::Pulse;
+use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::users::RecordUsers;
@@ -75,7 +76,7 @@ pub fn application(
 ) -> Result<App, StartError> {
     let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
     let public_url = config.public_url(bound);
-    let tokens = Arc::new(Tokens::new(stores.records.clone(), Arc::new(SystemClock)));
+    let tokens = Arc::new(tokens(config, &stores));
     let pulse = pulse_client(&config.pulse, &outbound);
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let local_jobs = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock)));
@@ -91,6 +92,7 @@ pub fn application(
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
     let coding = coding(config, &outbound, &stores);
+    let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     Ok(App {
         tools: agent_tools,
         pulse: SchedulerLink::new(SchedulerLinkConfig {
@@ -114,7 +116,7 @@ pub fn application(
             .with_run_tokens(tokens.clone()),
         coding,
         auth: authenticator(config).with_tokens(tokens.clone()),
-        runs: RunRegistry::default(),
+        runs,
         rate_limits: RateLimits::new(tokens, config.session_limits, Arc::new(SystemClock)),
         own_tools: Vec::new(),
         quotas: config.quotas,
@@ -138,8 +140,25 @@ fn messenger(config: &AppConfig, outbound: &OutboundClient) -> Option<Arc<dyn Me
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
 }
 
-/// Task of a user's subscription, which outlives the request that needs it.
+/// Task that outlives the request that needs it.
 type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Creates the spawner of background tasks. They do not run on the runtime of the connection that needs them: those end
+/// with the server.
+fn background_spawner() -> Arc<dyn Spawner> {
+    let process = Handle::current();
+    Arc::new(move |task: BackgroundTask| drop(process.spawn(task)))
+}
+
+/// Creates the tokens. With `DATA_SECRET`, every process that has it accepts the run tokens of this one.
+fn tokens(config: &AppConfig, stores: &Stores) -> Tokens {
+    let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
+    match &config.data_secret {
+        Some(_) => tokens.with_shared_run_tokens(stores.roles.sealer().clone(), background_spawner()),
+        // No other process has the key of a store in memory.
+        None => tokens,
+    }
+}
 
 /// Creates the users' subscriptions, whose issuer is reached through the operator's own runtime.
 fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> CodingLink {
@@ -147,14 +166,12 @@ fn coding(config: &AppConfig, outbound: &OutboundClient, stores: &Stores) -> Cod
         let (outbound, secret) = (outbound.clone(), config.runtime_secret.clone());
         Arc::new(RuntimeCodingAuthority { outbound, runtime, secret }) as Arc<dyn CodingAuthority>
     });
-    // Not on the runtime of the connection that needs a task: those end with the server.
-    let process = Handle::current();
     CodingLink::new(CodingLinkConfig {
         authority,
         records: stores.records.clone(),
         sealer: stores.roles.sealer().clone(),
         clock: Arc::new(SystemClock),
-        spawner: Arc::new(move |task: BackgroundTask| drop(process.spawn(task))),
+        spawner: background_spawner(),
         is_allowed_unattended: config.coding_unattended,
     })
 }
@@ -212,7 +229,8 @@ fn agent_tools(
     };
     let (roles, records) = (stores.roles.clone(), stores.records.clone());
     let authority = McpAuthenticator::new(tokens, legacy);
-    let server = McpServer::for_agents(door, authority, roles.clone(), records, tools, limits);
+    let server = McpServer::for_agents(door, authority, roles.clone(), records, tools, limits)
+        .with_sealed_sessions(roles.sealer().clone());
     McpEndpoint { server, roles }
 }
 

@@ -23,6 +23,9 @@ use crate::{StartError, compose};
 /// [`FINAL_EVENT_TIMEOUT`](agent_http::serve::FINAL_EVENT_TIMEOUT).
 const FORCED_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time in which the ends of the last run tokens are stored.
+const TOKEN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Exit code of a process that had to be ended by force: that of an interrupted shell command.
 const FORCED_EXIT_CODE: i32 = 130;
 
@@ -99,6 +102,11 @@ pub async fn serve_app(
         );
     }
     app.tools.server.audit().flush().await;
+    if tokio::time::timeout(TOKEN_FLUSH_TIMEOUT, app.tokens.flush_ended_run_tokens()).await.is_err() {
+        tracing::warn!(
+            "the ends of run tokens could not be stored: other processes accept them until they expire"
+        );
+    }
     served
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use agent_core::ids::{AgentId, CompanyId};
 use agent_jobs::job::{JobStore, MemoryJobStore};
@@ -41,7 +43,12 @@ impl Stores {
         Ok(match &config.database {
             #[cfg(feature = "postgres")]
             Database::Postgres(url) => {
-                let options = postgres_options(config.database_connections);
+                let options = PostgresOptions {
+                    connections: config.database_connections,
+                    statement_timeout: STATEMENT_TIMEOUT,
+                    lock_timeout: LOCK_TIMEOUT,
+                    ..PostgresOptions::default()
+                };
                 // Jobs of an application are few: a scheduler has its own.
                 let few = PostgresOptions { connections: 2, ..options.clone() };
                 let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
@@ -244,17 +251,20 @@ pub async fn open_jobs(config: &SchedulerConfig) -> Result<(Arc<dyn JobStore>, &
     Ok(match &config.database {
         #[cfg(feature = "postgres")]
         Database::Postgres(url) => {
-            let options = postgres_options(config.database_connections);
+            let options =
+                PostgresOptions { connections: config.database_connections, ..PostgresOptions::default() };
             (Arc::new(PostgresJobs::open(url.expose(), options).await?), "postgres")
         }
         database => (Arc::new(open_at(sqlite_path(database)?)?), "sqlite"),
     })
 }
 
+/// Timeouts of the application's statements and locks: shorter than those of a scheduler, since a user waits. A process
+/// that stops within a transaction holds its locks for no longer.
 #[cfg(feature = "postgres")]
-pub(crate) fn postgres_options(connections: usize) -> PostgresOptions {
-    PostgresOptions { connections, ..PostgresOptions::default() }
-}
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
+#[cfg(feature = "postgres")]
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn sqlite_path(database: &Database) -> Result<&Path, StartError> {
     match database {

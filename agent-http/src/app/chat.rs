@@ -142,7 +142,7 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
 }
 
 /// Assigns missing ids and starts the run. A run id chosen by the client is used up once the backend has accepted the
-/// run.
+/// run, or if the request is cancelled before.
 async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
     let refused = |error| turn_error_response(error, principal.caller);
     let is_new = turn.run_id.is_empty();
@@ -150,11 +150,15 @@ async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Resul
     if is_new {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
-    let claim = app.runs.claim(principal, &turn.run_id);
+    let claim = app.runs.claim(principal, &turn.run_id).await?;
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
-    let events = run_turn(&app.platform, principal, turn).await.map_err(refused)?;
-    claim.keep();
-    Ok(events)
+    match run_turn(&app.platform, principal, turn).await {
+        Ok(events) => Ok(events),
+        Err(error) => {
+            claim.release().await;
+            Err(refused(error))
+        }
+    }
 }
 
 /// Generates the thread id and the run id if the client has not set them.

@@ -1,8 +1,8 @@
 //! Rate limits of widget tokens and of sessions.
 //!
-//! The limits per minute protect this process, so they are counted in memory. The limit per day is a guarantee to the
-//! customer who pays for the model, so it is counted in the store, which outlives the process and is shared by all
-//! replicas.
+//! The limits of sessions protect this process, so they are counted in memory. The caps of widget tokens are a guarantee
+//! to the customer who pays for the model, so they are counted in the store, which outlives the process and is shared by
+//! all replicas.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 use agent_core::request::Principal;
-use agent_platform::token::{DailyCapError, Tokens};
+use agent_platform::token::{RunCapError, Tokens};
 use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{Quota, RateLimiter};
@@ -20,7 +20,7 @@ use quick_cache::sync::Cache;
 use crate::auth::Visitor;
 use crate::error::{HttpError, RatePolicy};
 
-/// Maximum number of tokens or users whose limiter is kept; the least recently used are evicted. One can exceed its
+/// Maximum number of users whose limiter is kept; the least recently used are evicted. One can exceed its
 /// limit only if that many others are active within the same minute.
 const MAX_CACHED_LIMITERS: usize = 10_000;
 
@@ -61,24 +61,21 @@ impl Default for SessionLimits {
 pub struct RateLimits {
     tokens: Arc<Tokens>,
     sessions: SessionLimits,
-    /// Runs by widget token.
-    token_runs: MinuteLimiters<String>,
     /// Runs by user.
-    session_runs: MinuteLimiters<UserKey>,
+    session_runs: MinuteLimiters,
     /// Changes by user.
-    session_changes: MinuteLimiters<UserKey>,
+    session_changes: MinuteLimiters,
 }
 
 /// Company and id of a user.
 type UserKey = (String, String);
 
 impl RateLimits {
-    /// Creates the limits, with nothing counted in the current minute. The counts per day are in the store.
+    /// Creates the limits, with nothing counted of sessions. The counts of widget tokens are in the store.
     pub fn new(tokens: Arc<Tokens>, sessions: SessionLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
             tokens,
             sessions,
-            token_runs: MinuteLimiters::new(clock.clone()),
             session_runs: MinuteLimiters::new(clock.clone()),
             session_changes: MinuteLimiters::new(clock),
         }
@@ -91,15 +88,16 @@ impl RateLimits {
     /// 429 if a limit of the token is reached, in which case the run is not counted; 500 if the store fails.
     pub async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
         let Visitor { token_id, caps, .. } = visitor;
-        self.token_runs.count(token_id.clone(), caps.runs_per_minute)?;
-        let Some(per_day) = caps.runs_per_day else { return Ok(()) };
-        match self.tokens.count_run(token_id, per_day).await {
-            Ok(()) => Ok(()),
-            Err(DailyCapError::Reached { retry_after }) => {
+        match (self.tokens.count_run(token_id, caps).await, caps.runs_per_day) {
+            (Ok(()), _) => Ok(()),
+            (Err(RunCapError::PerMinute { retry_after }), _) => {
+                Err(HttpError::with_limit(minute_policy(caps.runs_per_minute), retry_after))
+            }
+            (Err(RunCapError::PerDay { retry_after }), Some(per_day)) => {
                 let policy = RatePolicy { name: "day", quota: per_day.get(), window: DAY };
                 Err(HttpError::with_limit(policy, retry_after))
             }
-            Err(error) => Err(HttpError::internal(error)),
+            (Err(error), _) => Err(HttpError::internal(error)),
         }
     }
 
@@ -109,7 +107,7 @@ impl RateLimits {
     ///
     /// 429 if the user's limit is reached, in which case the run is not counted.
     pub fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
-        self.session_runs.count(user_key(user), self.sessions.runs_per_minute)
+        self.session_runs.count(&user_key(user), self.sessions.runs_per_minute)
     }
 
     /// Counts a request of a session that changes something.
@@ -118,36 +116,38 @@ impl RateLimits {
     ///
     /// 429 if the user's limit is reached, in which case the request is not counted.
     pub fn count_session_change(&self, user: &Principal) -> Result<(), HttpError> {
-        self.session_changes.count(user_key(user), self.sessions.changes_per_minute)
+        self.session_changes.count(&user_key(user), self.sessions.changes_per_minute)
     }
+}
+
+fn minute_policy(per_minute: NonZeroU32) -> RatePolicy {
+    RatePolicy { name: "minute", quota: per_minute.get(), window: MINUTE }
 }
 
 fn user_key(user: &Principal) -> UserKey {
     (user.company_id.as_str().to_owned(), user.user_id.as_str().to_owned())
 }
 
-/// Limiters of requests per minute, by what they are counted for.
-struct MinuteLimiters<K> {
+/// Limiters of requests per minute, by user.
+struct MinuteLimiters {
     clock: Monotonic,
-    /// The limit is part of the key, so that a changed limit takes effect at once.
-    limiters: Cache<(K, NonZeroU32), Arc<Limiter>>,
+    limiters: Cache<UserKey, Arc<Limiter>>,
 }
 
-impl<K: Eq + std::hash::Hash + Clone> MinuteLimiters<K> {
+impl MinuteLimiters {
     fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock: Monotonic(clock), limiters: Cache::new(MAX_CACHED_LIMITERS) }
     }
 
-    fn count(&self, key: K, per_minute: NonZeroU32) -> Result<(), HttpError> {
+    fn count(&self, key: &UserKey, per_minute: NonZeroU32) -> Result<(), HttpError> {
         let fresh = || {
             let limiter = RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone());
             Ok::<_, Infallible>(Arc::new(limiter))
         };
-        let Ok(limiter) = self.limiters.get_or_insert_with(&(key, per_minute), fresh);
+        let Ok(limiter) = self.limiters.get_or_insert_with(key, fresh);
         limiter.check().map_err(|until| {
-            let policy = RatePolicy { name: "minute", quota: per_minute.get(), window: MINUTE };
             let wait = until.wait_time_from(governor::clock::Clock::now(&self.clock));
-            HttpError::with_limit(policy, wait)
+            HttpError::with_limit(minute_policy(per_minute), wait)
         })
     }
 }

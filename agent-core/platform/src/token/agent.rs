@@ -1,5 +1,6 @@
 //! Number of tokens per agent, expired and revoked ones included.
 
+use super::caps::run_counts_key;
 use super::{MAX_TOKENS_PER_AGENT, TokenMintError, Tokens, agent_tokens, key};
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Precondition, StoreError, Write};
 use agent_core::ids::{AgentId, CompanyId};
@@ -37,7 +38,9 @@ impl Tokens {
             for record in page.records.iter().filter(|record| record.value.check(now).is_err()) {
                 let Ok(id) = Uuid::try_parse(&record.id) else { continue };
                 let delete = |key| Write::Delete { key, precondition: Precondition::Any };
-                self.records.commit(vec![delete(key(id)?), delete(index.key(record.id.as_str())?)]).await?;
+                let listed = index.key(record.id.as_str())?;
+                let writes = [key(id)?, listed, run_counts_key(&record.id)?].map(delete);
+                self.records.commit(writes.into()).await?;
                 deleted += 1;
             }
             list.cursor = page.next_cursor;

@@ -1,4 +1,7 @@
 //! Run tokens, in memory: created when a run begins, revoked when it ends.
+//!
+//! With a key, their texts are [sealed], so that other processes can verify them, and [ended] tells these processes of
+//! the tokens that ended before their expiry.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,14 +10,23 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+mod ended;
+mod sealed;
 mod table;
 
+pub(super) use sealed::SealedText;
 pub(super) use table::RunTokenLimits;
-use table::{LiveToken, LiveTokenTable};
+
+use ended::{EndedTokenWriter, ended_token_key};
+use sealed::RunTokenSealer;
+use table::{LiveToken, LiveTokenTable, RemovedToken};
 
 use super::end::TokenEndListeners;
-use super::text::TokenText;
+use super::text::{SecretDigest, TokenText};
 use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
+use crate::coding::Spawner;
+use crate::records::Records;
+use crate::seal::Sealer;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{ReportedToolCalls, ToolCallReporter, tool_call_channel};
@@ -23,19 +35,43 @@ use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 
 /// Maximum number of run tokens in a process.
-pub(crate) const MAX_RUN_TOKENS: usize = 50_000;
+const MAX_RUN_TOKENS: usize = 50_000;
 /// Maximum number of run tokens of one company in a process.
-pub(crate) const MAX_RUN_TOKENS_PER_COMPANY: usize = MAX_RUN_TOKENS / 4;
+const MAX_RUN_TOKENS_PER_COMPANY: usize = MAX_RUN_TOKENS / 4;
+
+/// The limits of a process.
+pub(super) const RUN_TOKEN_LIMITS: RunTokenLimits =
+    RunTokenLimits { process: MAX_RUN_TOKENS, company: MAX_RUN_TOKENS_PER_COMPANY };
 
 /// The run tokens of this process that are valid.
 pub(super) struct RunTokenTable {
-    clock: Arc<dyn Clock>,
     live: Arc<LiveTokens>,
 }
 
 struct LiveTokens {
+    clock: Arc<dyn Clock>,
     table: Mutex<LiveTokenTable>,
     ended: Arc<TokenEndListeners>,
+    /// `None` if the tokens are valid at this process only.
+    sharing: Option<TokenSharing>,
+}
+
+/// Sharing of run tokens with the other processes.
+pub(super) struct TokenSharing {
+    sealer: RunTokenSealer,
+    ended: Arc<EndedTokenWriter>,
+}
+
+impl TokenSharing {
+    pub(super) fn new(
+        sealer: Arc<Sealer>,
+        records: Arc<dyn Records>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+    ) -> Self {
+        let ended = EndedTokenWriter::new(records, clock, spawner);
+        Self { sealer: RunTokenSealer::new(sealer), ended }
+    }
 }
 
 impl LiveTokens {
@@ -43,13 +79,30 @@ impl LiveTokens {
     fn lock(&self) -> MutexGuard<'_, LiveTokenTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Reports the end of a token, which is no longer in the table, to this process and the others.
+    fn announce_end(&self, removed: &RemovedToken) {
+        let RemovedToken { id, expires_at, is_sealed } = *removed;
+        self.ended.notify(id);
+        if let Some(sharing) = self.sharing.as_ref().filter(|_| is_sealed)
+            && expires_at > self.clock.now()
+        {
+            sharing.ended.push(id, expires_at);
+        }
+    }
 }
 
 impl RunTokenTable {
-    /// Creates a table with times from `clock`, which reports the tokens that end to `ended`.
-    pub(super) fn new(clock: Arc<dyn Clock>, limits: RunTokenLimits, ended: Arc<TokenEndListeners>) -> Self {
+    /// Creates a table with times from `clock`, which reports the tokens that end to `ended`, and to other processes if
+    /// the tokens are shared with them.
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        limits: RunTokenLimits,
+        ended: Arc<TokenEndListeners>,
+        sharing: Option<TokenSharing>,
+    ) -> Self {
         let table = Mutex::new(LiveTokenTable::new(limits));
-        Self { clock, live: Arc::new(LiveTokens { table, ended }) }
+        Self { live: Arc::new(LiveTokens { clock, table, ended, sharing }) }
     }
 
     /// Creates a token that is revoked when the returned value is dropped, and at its `ttl` at the latest.
@@ -58,29 +111,73 @@ impl RunTokenTable {
     /// [`TokenMintError::TooManyRunTokens`] if a limit is reached and no token that outlives its run can be evicted,
     /// [`TokenMintError::Invalid`] also for a token without `ttl`.
     pub(super) fn mint(&self, new: NewToken) -> Result<IssuedRunToken, TokenMintError> {
-        let now = self.clock.now();
+        let now = self.live.clock.now();
         let (token, text) = new.create(now)?;
         let expires_at = token.expires_at.ok_or_else(|| TokenMintError::invalid("ttl", "is missing"))?;
-        let live = LiveToken { token, digest: text.digest(), calls: None, expires_at };
-        let (removed, inserted) = self.live.lock().insert(text.id, live, now);
-        removed.into_iter().for_each(|id| self.live.ended.notify(id));
+        let id = text.id;
+        let sealed = self.live.sharing.as_ref().and_then(|sharing| sharing.sealer.seal(id, &token));
+        let (digest, is_sealed) = match &sealed {
+            Some(sealed) => (SecretDigest::of(sealed.expose().as_bytes()), true),
+            None => (text.digest(), false),
+        };
+        let live = LiveToken { token, digest, calls: None, expires_at, is_sealed };
+        let (removed, inserted) = self.live.lock().insert(id, live, now);
+        removed.iter().for_each(|removed| self.live.announce_end(removed));
         inserted?;
         Ok(IssuedRunToken {
-            id: text.id,
-            text: text.to_secret(),
+            id,
+            text: sealed.unwrap_or_else(|| text.to_secret()),
             live: self.live.clone(),
             keep_until_expiry: AtomicBool::new(false),
         })
     }
 
-    /// Returns the token of a text, or `None` if its id is not that of a run token.
+    /// Returns the token of an opaque text, or `None` if its id is not that of a run token of this process.
     pub(super) fn find(&self, text: &TokenText) -> Option<Result<Token, TokenError>> {
-        let live = self.live.lock();
-        let LiveToken { token, digest, .. } = live.get(text.id)?;
-        if !(text.matches_kind(&token.grant) && text.matches(digest)) {
+        self.find_live(text.id, |live| {
+            !live.is_sealed && text.matches_kind(&live.token.grant) && text.matches(&live.digest)
+        })
+    }
+
+    fn find_live(
+        &self,
+        id: Uuid,
+        is_text: impl FnOnce(&LiveToken) -> bool,
+    ) -> Option<Result<Token, TokenError>> {
+        let table = self.live.lock();
+        let live = table.get(id)?;
+        if !is_text(live) {
             return Some(Err(TokenError::WrongSecret));
         }
-        Some(token.check(self.clock.now()).map(|()| token.clone()))
+        Some(live.token.check(self.live.clock.now()).map(|()| live.token.clone()))
+    }
+
+    /// Returns the token of a sealed text, which any process may have issued.
+    ///
+    /// # Errors
+    /// Every [`TokenError`].
+    pub(super) async fn find_sealed(
+        &self,
+        text: &SealedText<'_>,
+        records: &dyn Records,
+    ) -> Result<Token, TokenError> {
+        let digest = SecretDigest::of(text.text.as_bytes());
+        if let Some(found) = self.find_live(text.id, |live| live.is_sealed && live.digest.matches(&digest)) {
+            return found;
+        }
+        let sharing = self.live.sharing.as_ref().ok_or(TokenError::Unknown)?;
+        let content = sharing.sealer.open(text)?;
+        content.token.check(self.live.clock.now())?;
+        // Neither in the table nor expired, so it has ended.
+        if sharing.sealer.is_issuer(&content) {
+            return Err(TokenError::Revoked);
+        }
+        let expires_at = content.token.expires_at.ok_or(TokenError::Malformed)?;
+        if records.get(&ended_token_key(text.id, expires_at)?).await?.is_some() {
+            self.live.ended.notify(text.id);
+            return Err(TokenError::Revoked);
+        }
+        Ok(content.token)
     }
 
     /// Returns the sink for reports of calls made with a token, if its run has asked for them.
@@ -88,9 +185,31 @@ impl RunTokenTable {
         self.live.lock().get(id)?.calls.clone()
     }
 
+    /// Waits until the ends of tokens are known to the other processes.
+    async fn flush_ended(&self) {
+        if let Some(sharing) = &self.live.sharing {
+            sharing.ended.flush().await;
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn sizes(&self) -> [usize; 4] {
         self.live.lock().sizes()
+    }
+}
+
+impl Tokens {
+    /// Makes the run tokens valid at every process with the same store and the same key, with which `sealer` seals their
+    /// texts. `spawner` runs the task that tells the other processes of tokens that end before their expiry. Without a
+    /// key nothing changes. Must be called before the first token is issued.
+    #[must_use]
+    pub fn with_shared_run_tokens(mut self, sealer: Arc<Sealer>, spawner: Arc<dyn Spawner>) -> Self {
+        if sealer.has_key() {
+            let sharing = TokenSharing::new(sealer, self.records.clone(), self.clock.clone(), spawner);
+            let (clock, ended) = (self.clock.clone(), self.ended.clone());
+            self.runs = RunTokenTable::new(clock, RUN_TOKEN_LIMITS, ended, Some(sharing));
+        }
+        self
     }
 }
 
@@ -127,8 +246,8 @@ impl Drop for IssuedRunToken {
             return;
         }
         let removed = self.live.lock().remove(self.id);
-        if removed {
-            self.live.ended.notify(self.id);
+        if let Some(removed) = removed {
+            self.live.announce_end(&removed);
         }
     }
 }

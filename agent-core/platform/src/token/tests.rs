@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
 
+use super::run::RunTokenLimits;
+use super::text::TokenText;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::Inventory;
 use agent_core::event::{Event, EventStream, RunIds};
 use agent_core::testing::ManualClock;
+
+mod shared;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -431,7 +435,7 @@ impl RunFixture {
         let received = ended.clone();
         listeners.add(Arc::new(move |id| received.lock().expect("whole").push(id.to_owned())));
         let runs =
-            RunTokenTable::new(Arc::new(clock.clone()), RunTokenLimits { process, company }, listeners);
+            RunTokenTable::new(Arc::new(clock.clone()), RunTokenLimits { process, company }, listeners, None);
         Self { runs, clock, ended }
     }
 
@@ -545,25 +549,33 @@ fn the_indexes_agree_after_random_operations() {
 }
 
 #[test]
-fn a_day_has_so_many_runs() {
+fn the_caps_of_a_token_are_counted_over_all_processes() {
     let bench = bench();
-    let cap = NonZeroU32::new(2).expect("not zero");
-    let count = |token: &str| now(bench.tokens.count_run(token, cap));
-    bench.clock.advance(HOUR * 10);
-    for token in ["t", "t", "u"] {
-        count(token).expect("within the cap");
-    }
-    for _ in 0..3 {
-        let refused = count("t").expect_err("the cap is reached");
-        assert!(
-            matches!(refused, DailyCapError::Reached { retry_after } if retry_after == HOUR * 14),
-            "{refused:?}"
-        );
-    }
-    count("u").expect("another token's cap");
-    bench.clock.advance(HOUR * 14);
-    count("t").expect("a new day");
-    count("t").expect("a new day");
-    count("t").expect_err("the cap is reached");
-    assert_eq!(bench.stored().lines().count(), 2, "a token has one count");
+    let processes: Vec<Tokens> =
+        (0..3).map(|_| Tokens::new(bench.records.clone(), Arc::new(bench.clock.clone()))).collect();
+    let cap = |number| NonZeroU32::new(number).expect("not zero");
+    let caps = Caps { runs_per_minute: cap(20), runs_per_day: NonZeroU32::new(30) };
+    let count = |number: usize, token: &str| now(processes[number % 3].count_run(token, &caps));
+    let admitted = |token: &str| (0..60).filter(|number| count(*number, token).is_ok()).count();
+    assert_eq!(admitted("t"), 20);
+    let before = bench.stored();
+    let refused = count(0, "t").expect_err("the cap is reached");
+    let interval = Duration::from_secs(3);
+    assert!(
+        matches!(refused, RunCapError::PerMinute { retry_after } if retry_after == interval),
+        "{refused:?}"
+    );
+    assert_eq!(bench.stored(), before, "a refused run writes nothing");
+    assert_eq!(admitted("u"), 20, "another token's caps");
+    bench.clock.advance(Duration::from_secs(60));
+    assert_eq!(admitted("t"), 10, "the daily cap");
+    let refused = count(1, "t").expect_err("the cap is reached");
+    let rest_of_day = HOUR * 24 - Duration::from_secs(60);
+    assert!(
+        matches!(refused, RunCapError::PerDay { retry_after } if retry_after == rest_of_day),
+        "{refused:?}"
+    );
+    bench.clock.advance(HOUR * 24);
+    assert_eq!(admitted("t"), 20, "a new day");
+    assert_eq!(bench.stored().lines().count(), 2, "a token has one record");
 }

@@ -57,12 +57,12 @@ impl TokenText {
     }
 
     pub(super) fn digest(&self) -> SecretDigest {
-        SecretDigest(Sha256::digest(self.secret).into())
+        SecretDigest::of(&self.secret)
     }
 
     /// Returns true if the secret has this digest. Compares in constant time.
     pub(super) fn matches(&self, digest: &SecretDigest) -> bool {
-        self.digest().0.ct_eq(&digest.0).into()
+        self.digest().matches(digest)
     }
 }
 
@@ -73,9 +73,20 @@ fn prefix(grant: &Grant) -> &'static str {
     }
 }
 
-/// The SHA-256 of a token's secret.
+/// The SHA-256 of a token's secret, or of the whole text of a sealed one.
 #[derive(Clone, Copy)]
 pub(super) struct SecretDigest([u8; 32]);
+
+impl SecretDigest {
+    pub(super) fn of(secret: &[u8]) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+
+    /// Returns true if the digests are equal. Compares in constant time.
+    pub(super) fn matches(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
 
 /// Masked: the digest is not secret, but of no use in a log.
 impl fmt::Debug for SecretDigest {

@@ -1,5 +1,5 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
-//! journal entries, the leases of ended processes and old sign-ins to subscriptions.
+//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids and the records of ended run tokens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use agent_platform::pulse::PulseError;
 use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
+use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{Assignment, assignment_key};
 
@@ -37,8 +38,14 @@ pub async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 5] =
-    [ASSIGNMENTS, SYNC_COLLECTION, OCCURRENCE_COLLECTION, JOURNAL_COLLECTION, SIGN_IN_COLLECTION];
+const STAGES: [&str; 6] = [
+    ASSIGNMENTS,
+    SYNC_COLLECTION,
+    OCCURRENCE_COLLECTION,
+    JOURNAL_COLLECTION,
+    SIGN_IN_COLLECTION,
+    RUN_ID_COLLECTION,
+];
 
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
@@ -57,6 +64,7 @@ async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreEr
     }
     let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
+    app.tokens.delete_expired_ended_run_tokens().await?;
     for _ in 0..MAX_PAGES_PER_PASS {
         if walk.companies.is_empty() {
             walk.companies = app.pulse.inventory.companies(walk.after.as_deref()).await?;
@@ -94,6 +102,12 @@ async fn process_page(
 ) -> Result<Option<String>, StoreError> {
     if collection.path() == JOURNAL_COLLECTION {
         return delete_obsolete_entries(&*app.records, &collection.company().into(), cursor).await;
+    }
+    if collection.path() == RUN_ID_COLLECTION {
+        let (inventory, now) = (&*app.pulse.inventory, app.pulse.now().into());
+        let has_more = delete_old_run_ids(inventory, &collection.company().into(), now).await?;
+        // The next page is again the first, since this one was deleted.
+        return Ok(has_more.then(String::new));
     }
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor, ..ListQuery::default() };
     let page = app.records.list(collection, &list).await?;

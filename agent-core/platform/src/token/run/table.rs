@@ -26,6 +26,15 @@ pub(super) struct LiveToken {
     pub(super) digest: SecretDigest,
     pub(super) calls: Option<ToolCallReporter>,
     pub(super) expires_at: SystemTime,
+    /// True if other processes can verify the token's text.
+    pub(super) is_sealed: bool,
+}
+
+/// A token that is no longer in the table.
+pub(super) struct RemovedToken {
+    pub(super) id: Uuid,
+    pub(super) expires_at: SystemTime,
+    pub(super) is_sealed: bool,
 }
 
 /// Position of a token in an order by expiry.
@@ -68,7 +77,7 @@ impl LiveTokenTable {
         self.tokens.get_mut(&id)
     }
 
-    /// Adds a token and returns the ids of those that were removed for it, expired or evicted.
+    /// Adds a token and returns those that were removed for it, expired or evicted.
     ///
     /// At its share, a company's detached token that expires first is evicted. If the table is full, it is one of the
     /// company that holds the most tokens, which is the same company unless another one holds more.
@@ -77,14 +86,11 @@ impl LiveTokenTable {
         id: Uuid,
         live: LiveToken,
         now: SystemTime,
-    ) -> (Vec<Uuid>, Result<(), TokenMintError>) {
+    ) -> (Vec<RemovedToken>, Result<(), TokenMintError>) {
         let mut removed = self.remove_expired(now);
         match self.token_to_evict(&live.token.company_id) {
             Ok(None) => {}
-            Ok(Some(evicted)) => {
-                self.remove(evicted);
-                removed.push(evicted);
-            }
+            Ok(Some(evicted)) => removed.extend(self.remove(evicted)),
             Err(error) => return (removed, Err(error)),
         }
         self.change_company(&live.token.company_id, |company| company.count += 1);
@@ -119,25 +125,22 @@ impl LiveTokenTable {
         });
     }
 
-    /// Removes a token; returns false if there is none with this id.
-    pub(super) fn remove(&mut self, id: Uuid) -> bool {
-        let Some(LiveToken { token, expires_at, .. }) = self.tokens.remove(&id) else { return false };
+    /// Removes a token; returns `None` if there is none with this id.
+    pub(super) fn remove(&mut self, id: Uuid) -> Option<RemovedToken> {
+        let LiveToken { token, expires_at, is_sealed, .. } = self.tokens.remove(&id)?;
         self.by_expiry.remove(&(expires_at, id));
         self.change_company(&token.company_id, |company| {
             company.count -= 1;
             company.detached.remove(&(expires_at, id));
         });
-        true
+        Some(RemovedToken { id, expires_at, is_sealed })
     }
 
-    /// Removes a bounded number of expired tokens, and returns their ids.
-    fn remove_expired(&mut self, now: SystemTime) -> Vec<Uuid> {
+    /// Removes a bounded number of expired tokens, and returns them.
+    fn remove_expired(&mut self, now: SystemTime) -> Vec<RemovedToken> {
         let expired = self.by_expiry.iter().take_while(|(expires_at, _)| *expires_at <= now);
         let expired: Vec<Uuid> = expired.take(MAX_EXPIRED_PER_INSERT).map(|(_, id)| *id).collect();
-        expired.iter().for_each(|id| {
-            self.remove(*id);
-        });
-        expired
+        expired.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
     /// Changes a company's entry, and keeps its position among the evictable ones.

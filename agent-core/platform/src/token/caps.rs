@@ -1,0 +1,279 @@
+//! Rate caps of widget tokens, counted in the store for all processes.
+//!
+//! A token has one record with its runs of the current day and the state of the cap per minute. The latter is the
+//! generic cell rate algorithm (ITU-T I.371): a run moves the theoretical arrival time forward by the interval between
+//! two runs, and is refused if that time would then be more than a minute ahead. So `n` runs may begin at once, and then
+//! one each `60 / n` seconds.
+//!
+//! An admitted run is one commit, a refused one writes nothing. Times are those of the processes' clocks: if they
+//! differ by `s` seconds, at most `s * n / 60` more runs are admitted in a minute.
+
+use std::num::NonZeroU32;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Caps, Tokens};
+use crate::records::{Collection, Key, Record, RecordsExt, StoreError};
+
+/// Name of the platform's collection of counts, by the token's id. A record holds the latest day only, so that counts
+/// of past days need no cleanup.
+const TOKEN_DAYS: &str = "tokenDays";
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+const MICROS_PER_MINUTE: u64 = 60_000_000;
+
+/// Time by which a stored state may be ahead of the clock of this process. A state beyond it is one from before the
+/// clock was set back.
+const MAX_CLOCK_SKEW_MICROS: u64 = 60_000_000;
+
+/// Retry delay if a run could not be counted because too many runs began at once.
+const CONTENTION_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Error of counting a run against the caps of its token.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunCapError {
+    /// The cap per minute is reached, or too many runs of the token began at once.
+    #[error("the limit of runs per minute is reached")]
+    PerMinute {
+        /// Time until a run may be tried again.
+        retry_after: Duration,
+    },
+    /// The daily cap is reached.
+    #[error("the daily limit of runs is reached")]
+    PerDay {
+        /// Time until a run may be tried again.
+        retry_after: Duration,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Tokens {
+    /// Counts a run of a token against its caps, over all processes that share the store.
+    ///
+    /// # Errors
+    /// [`RunCapError::PerDay`] and [`RunCapError::PerMinute`] if a cap is reached; then the run is not counted.
+    pub async fn count_run(&self, token_id: &str, caps: &Caps) -> Result<(), RunCapError> {
+        let key = run_counts_key(token_id)?;
+        let count = |found: Option<Record<RunCounts>>| {
+            RunCounts::admit(found.map(|record| record.value), caps, self.clock.now())
+        };
+        match self.records.update(&key, count).await {
+            Ok(_) => Ok(()),
+            Err(RunCapError::Store(StoreError::Conflict { .. })) => {
+                Err(RunCapError::PerMinute { retry_after: CONTENTION_RETRY_AFTER })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns the key of a token's run counts.
+pub(super) fn run_counts_key(token_id: &str) -> Result<Key, StoreError> {
+    Collection::of_platform(TOKEN_DAYS)?.key(token_id)
+}
+
+/// The runs of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct RunCounts {
+    /// Days since 1970-01-01, UTC.
+    day: u64,
+    /// Number of runs on the day.
+    runs: u32,
+    /// State of the cap per minute. Absent in records of versions that counted minutes in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    minute: Option<MinuteState>,
+}
+
+/// State of the cap per minute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MinuteState {
+    /// Theoretical arrival time of the next run, in microseconds since 1970-01-01.
+    arrival_micros: u64,
+    /// The cap under which it was computed.
+    runs_per_minute: NonZeroU32,
+}
+
+impl RunCounts {
+    /// Returns the counts with another run at `now`.
+    fn admit(found: Option<Self>, caps: &Caps, now: SystemTime) -> Result<Self, RunCapError> {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let today = now.as_secs() / SECONDS_PER_DAY;
+        // The clock of another process may have reached the next day already.
+        let counted = found.filter(|counts| counts.day == today || counts.day == today + 1);
+        let (day, runs) = counted.map_or((today, 0), |counts| (counts.day, counts.runs));
+        if caps.runs_per_day.is_some_and(|cap| runs >= cap.get()) {
+            let next_day = Duration::from_secs((day + 1) * SECONDS_PER_DAY);
+            return Err(RunCapError::PerDay { retry_after: next_day.saturating_sub(now) });
+        }
+        let minute = found.and_then(|counts| counts.minute);
+        let minute = MinuteState::admit(minute, caps.runs_per_minute, now)?;
+        Ok(Self { day, runs: runs.saturating_add(1), minute: Some(minute) })
+    }
+}
+
+impl MinuteState {
+    fn admit(found: Option<Self>, runs_per_minute: NonZeroU32, now: Duration) -> Result<Self, RunCapError> {
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let interval = interval_micros(runs_per_minute);
+        let window = window_micros(runs_per_minute);
+        let used = found.map_or(0, |state| state.used_micros(runs_per_minute, now));
+        let excess = (used + interval).saturating_sub(window);
+        if excess > 0 {
+            return Err(RunCapError::PerMinute { retry_after: Duration::from_micros(excess) });
+        }
+        Ok(Self { arrival_micros: now.saturating_add(used + interval), runs_per_minute })
+    }
+
+    /// Returns the used part of the window of `runs_per_minute` at `now`.
+    fn used_micros(self, runs_per_minute: NonZeroU32, now: u64) -> u64 {
+        let (interval, window) = (interval_micros(self.runs_per_minute), window_micros(self.runs_per_minute));
+        let mut used = self.arrival_micros.saturating_sub(now);
+        if used > window + MAX_CLOCK_SKEW_MICROS {
+            // Room for one run, whose commit replaces the state.
+            used = window - interval;
+        }
+        if self.runs_per_minute == runs_per_minute {
+            return used;
+        }
+        // The same number of runs, under a changed cap.
+        let scaled = used.saturating_mul(interval_micros(runs_per_minute)) / interval;
+        scaled.min(window_micros(runs_per_minute))
+    }
+}
+
+/// Returns the time between two runs. Rounded up, so that the cap is not exceeded.
+fn interval_micros(runs_per_minute: NonZeroU32) -> u64 {
+    MICROS_PER_MINUTE.div_ceil(u64::from(runs_per_minute.get()))
+}
+
+/// Returns the time of a burst of all runs: a minute, apart from rounding.
+fn window_micros(runs_per_minute: NonZeroU32) -> u64 {
+    interval_micros(runs_per_minute) * u64::from(runs_per_minute.get())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// The counts of one token in the store, and the clock of the process that counts.
+    struct CountsFixture {
+        counts: Option<RunCounts>,
+        now: SystemTime,
+    }
+
+    impl CountsFixture {
+        fn new() -> Self {
+            Self { counts: None, now: UNIX_EPOCH + Duration::from_secs(20_000 * SECONDS_PER_DAY) }
+        }
+
+        fn count(&mut self, runs_per_minute: u32, runs_per_day: Option<u32>) -> Result<(), RunCapError> {
+            let cap = |number| NonZeroU32::new(number).expect("not zero");
+            let caps = Caps { runs_per_minute: cap(runs_per_minute), runs_per_day: runs_per_day.map(cap) };
+            self.counts = Some(RunCounts::admit(self.counts, &caps, self.now)?);
+            Ok(())
+        }
+
+        /// Counts runs until one is refused; returns their number and the retry delay.
+        fn burst(&mut self, runs_per_minute: u32) -> (usize, Duration) {
+            for admitted in 0..100_000 {
+                match self.count(runs_per_minute, None) {
+                    Ok(()) => {}
+                    Err(RunCapError::PerMinute { retry_after }) => return (admitted, retry_after),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            panic!("no run is refused")
+        }
+    }
+
+    #[test]
+    fn a_burst_has_as_many_runs_as_the_cap_and_then_one_an_interval() {
+        for cap in [1, 2, 3, 7, 20, 59, 1000, 7001] {
+            let mut test = CountsFixture::new();
+            let (admitted, retry_after) = test.burst(cap);
+            let interval = Duration::from_micros(interval_micros(NonZeroU32::new(cap).expect("a cap")));
+            assert_eq!((admitted, retry_after), (cap as usize, interval), "{cap}");
+            test.now += retry_after - Duration::from_micros(1);
+            assert_eq!(test.burst(cap).0, 0, "{cap}");
+            test.now += Duration::from_micros(1);
+            assert_eq!(test.burst(cap), (1, interval), "{cap}");
+            test.now += MINUTE + Duration::from_millis(10);
+            assert_eq!(test.burst(cap).0, cap as usize, "{cap}");
+        }
+    }
+
+    #[test]
+    fn a_changed_cap_takes_effect_at_once_and_keeps_the_runs() {
+        let mut test = CountsFixture::new();
+        assert_eq!(test.burst(1).0, 1);
+        assert_eq!(test.burst(3).0, 2, "one of three was used");
+        assert_eq!(test.burst(30).0, 27, "three of thirty were used");
+        test.now += MINUTE / 2;
+        assert_eq!(test.burst(20).0, 5, "fifteen runs count");
+        assert_eq!(test.burst(2), (0, MINUTE / 2), "more than the cap count as a full minute");
+        test.now += MINUTE / 2;
+        assert_eq!(test.burst(2).0, 0, "ten runs of the minute still count");
+        test.now += MINUTE / 2;
+        assert_eq!(test.burst(2).0, 2);
+    }
+
+    #[test]
+    fn clocks_that_differ_by_seconds_exceed_the_cap_by_the_difference_at_most() {
+        let (mut test, skew) = (CountsFixture::new(), Duration::from_secs(6));
+        assert_eq!(test.burst(20).0, 20);
+        test.now += skew;
+        assert_eq!(test.burst(20).0, 2, "a process whose clock is ahead");
+        test.now -= skew;
+        assert_eq!(test.burst(20), (0, Duration::from_secs(9)), "and back");
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_refuses_for_a_minute_at_most() {
+        let mut test = CountsFixture::new();
+        test.burst(20);
+        test.now -= 2 * MINUTE;
+        assert_eq!(test.burst(20), (1, Duration::from_secs(3)), "the state is that of a full minute");
+        test.now += MINUTE;
+        assert_eq!(test.burst(20).0, 20);
+        test.now = UNIX_EPOCH;
+        assert_eq!(test.burst(20).0, 1);
+    }
+
+    #[test]
+    fn a_day_has_so_many_runs_and_clocks_may_differ_at_its_end() {
+        let mut test = CountsFixture::new();
+        let refused = |result| match result {
+            Err(RunCapError::PerDay { retry_after }) => retry_after,
+            other => panic!("{other:?}"),
+        };
+        test.now += Duration::from_secs(SECONDS_PER_DAY - 1);
+        test.count(100, Some(1)).expect("within the cap");
+        assert_eq!(refused(test.count(100, Some(1))), Duration::from_secs(1));
+        test.now += Duration::from_secs(1);
+        test.count(100, Some(1)).expect("a new day");
+        test.now -= Duration::from_secs(1);
+        let wait = Duration::from_secs(SECONDS_PER_DAY + 1);
+        assert_eq!(refused(test.count(100, Some(1))), wait, "a clock that is behind");
+        test.now -= Duration::from_secs(5 * SECONDS_PER_DAY);
+        test.count(100, Some(1)).expect("a clock that was set back");
+    }
+
+    #[test]
+    fn a_record_of_an_older_version_is_read() {
+        let old: RunCounts = serde_json::from_str(r#"{"day":20000,"runs":7}"#).expect("it is read");
+        let mut test = CountsFixture { counts: Some(old), ..CountsFixture::new() };
+        assert!(matches!(test.count(20, Some(7)), Err(RunCapError::PerDay { .. })));
+        test.count(20, Some(8)).expect("within the cap");
+        assert_eq!(
+            serde_json::to_string(&test.counts).expect("JSON"),
+            r#"{"day":20000,"runs":8,"minute":{"arrivalMicros":1728000003000000,"runsPerMinute":20}}"#
+        );
+    }
+}

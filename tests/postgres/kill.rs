@@ -1,0 +1,236 @@
+//! Three processes over one database, without affinity, of which one is killed and replaced each round, while clients
+//! chat, call tools and write documents.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use agent_core::tool::ExecutionContext;
+use agent_platform::workspace::{get_document, get_todo_list};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::{DATA_SECRET, PostgresFixture};
+use crate::support::process::AppProcess;
+use crate::support::server::session_token;
+use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::{client, parse_events, workspace};
+
+/// Environment variable that overrides the number of rounds.
+const ROUNDS_ENV: &str = "REPLICA_KILL_ROUNDS";
+const DEFAULT_ROUNDS: usize = 4;
+const PROCESSES: usize = 3;
+const CLIENTS: usize = 4;
+/// Number of acknowledged actions between two kills.
+const ACTIONS_PER_ROUND: usize = 24;
+
+/// State that the clients share.
+struct Shared {
+    ports: [u16; PROCESSES],
+    next: AtomicUsize,
+    /// Number of acknowledged actions.
+    actions: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    /// Returns the address of the next process in turn, as a proxy without affinity does.
+    fn next_address(&self) -> String {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("http://127.0.0.1:{}", self.ports[turn % PROCESSES])
+    }
+}
+
+/// Actions of one client.
+#[derive(Default)]
+struct ClientLog {
+    /// Texts of acknowledged documents, by id.
+    documents: HashMap<String, String>,
+    /// Titles of todos whose creation was reported.
+    todos: Vec<String>,
+    /// Titles of all runs that were tried.
+    tried: Vec<String>,
+    finished: usize,
+    failed: usize,
+    /// Runs that ended with an error inside a response, or whose response was cut.
+    cut: usize,
+}
+
+async fn run_client(shared: Arc<Shared>, number: usize) -> ClientLog {
+    let (client, token) = (client(), session_token("u1", "c1"));
+    let mut log = ClientLog::default();
+    for n in 0.. {
+        if shared.is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        if n % 2 == 0 {
+            put_document(&shared, &client, &token, &mut log, &format!("d-{number}-{n}")).await;
+        } else {
+            create_todo(&shared, &client, &token, &mut log, (number, n)).await;
+        }
+    }
+    log
+}
+
+/// Writes a document until it is acknowledged.
+async fn put_document(shared: &Shared, client: &reqwest::Client, token: &str, log: &mut ClientLog, id: &str) {
+    loop {
+        let url = format!("{}/api/documents/{id}", shared.next_address());
+        let body = json!({"title": id, "text": format!("text of {id}")});
+        let sent = client.put(url).bearer_auth(token).json(&body).send().await;
+        match sent.map(|response| response.status().as_u16()) {
+            Ok(200 | 201) => break,
+            // The process is away, or has been killed before it answered.
+            Err(_) | Ok(503) => log.failed += 1,
+            Ok(status) => panic!("{id}: {status}"),
+        }
+        if shared.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+    log.documents.insert(id.to_owned(), format!("text of {id}"));
+    shared.actions.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Chats once; the model calls a tool that creates a todo.
+async fn create_todo(
+    shared: &Shared,
+    client: &reqwest::Client,
+    token: &str,
+    log: &mut ClientLog,
+    (number, n): (usize, usize),
+) {
+    let title = &format!("t-{number}-{n}");
+    log.tried.push(title.clone());
+    let url = format!("{}/api/agent/chat", shared.next_address());
+    let body = json!({"agentId": "a1", "message": title, "runId": title, "todoListId": format!("l{number}")});
+    let sent = client.post(url).bearer_auth(token).json(&body).send().await;
+    let Ok(response) = sent else {
+        log.failed += 1;
+        return;
+    };
+    let status = response.status();
+    let Ok(text) = response.text().await else {
+        log.cut += 1;
+        return;
+    };
+    assert!(status == 200 || status == 503, "{title}: {status} {text}");
+    let events = parse_events(&text);
+    if events
+        .iter()
+        .any(|event| event["type"] == "TOOL_CALL_RESULT" && event.to_string().contains(title.as_str()))
+    {
+        log.todos.push(title.clone());
+    }
+    match events.last().map(|event| &event["type"]) {
+        Some(kind) if kind == "RUN_FINISHED" => {
+            log.finished += 1;
+            shared.actions.fetch_add(1, Ordering::Relaxed);
+        }
+        _ => log.cut += 1,
+    }
+}
+
+fn free_port() -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    socket.expect("a port").port()
+}
+
+async fn start(url: &str, port: u16) -> AppProcess {
+    let settings = [
+        ("DATA_SECRET", DATA_SECRET),
+        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
+        ("RUNS_PER_MINUTE", "1000000"),
+        ("CHANGES_PER_MINUTE", "1000000"),
+        ("MAX_DOCUMENTS", "100000"),
+    ];
+    AppProcess::start(url, port, &settings).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
+    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let vendor = Vendor::start().await;
+    vendor.on_all_with(|request: &Value| {
+        let messages = request["messages"].as_array().cloned().unwrap_or_default();
+        let last = messages.last().cloned().unwrap_or_default();
+        match last["role"] == "tool" {
+            true => answer(&["Noted."]),
+            false => {
+                let title = last["content"].as_str().unwrap_or_default().to_owned();
+                tool_calls(&[("call-1", "createTodo", &json!({"title": title}).to_string())])
+            }
+        }
+    });
+    let mut all = workspace(&vendor.base_url(), "m");
+    let list = |number| json!({"id": format!("l{number}"), "ownerId": "u1", "companyId": "c1", "todos": []});
+    all["todoLists"] = (0..CLIENTS).map(list).collect();
+    let fixture = PostgresFixture::start(&all).await;
+    let ports: [u16; PROCESSES] = std::array::from_fn(|_| free_port());
+    let mut processes = Vec::new();
+    for port in ports {
+        processes.push(start(&fixture.url, port).await);
+    }
+    let shared = Arc::new(Shared {
+        ports,
+        next: AtomicUsize::new(0),
+        actions: AtomicUsize::new(0),
+        is_over: AtomicBool::new(false),
+    });
+    let mut clients = JoinSet::new();
+    for number in 0..CLIENTS {
+        clients.spawn(run_client(shared.clone(), number));
+    }
+    for round in 0..rounds {
+        let goal = shared.actions.load(Ordering::Relaxed) + ACTIONS_PER_ROUND;
+        crate::support::poll_until(
+            async || shared.actions.load(Ordering::Relaxed),
+            |actions| *actions >= goal,
+        )
+        .await;
+        let victim = processes.remove(0);
+        victim.kill().await;
+        processes.push(start(&fixture.url, ports[round % PROCESSES]).await);
+    }
+    shared.is_over.store(true, Ordering::Relaxed);
+    let logs = clients.join_all().await;
+    check(&fixture, &logs).await;
+}
+
+/// Compares the store with the clients' logs.
+async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
+    let stores = fixture.open().await;
+    let mut documents = 0;
+    for (id, text) in logs.iter().flat_map(|log| &log.documents) {
+        let document = get_document(&*stores.records, &"c1".into(), id).await.expect("read");
+        assert_eq!(document.expect("an acknowledged document is there").value.text, *text);
+        documents += 1;
+    }
+    let mut created: HashMap<String, usize> = HashMap::new();
+    for number in 0..CLIENTS {
+        let context = ExecutionContext {
+            user_id: "u1".into(),
+            company_id: "c1".into(),
+            todo_list_id: Some(format!("l{number}")),
+            ..ExecutionContext::default()
+        };
+        for todo in get_todo_list(&*stores.records, &context).await.expect("it is there").todos {
+            *created.entry(todo.title).or_default() += 1;
+        }
+    }
+    assert!(created.values().all(|count| *count == 1), "no effect is doubled: {created:?}");
+    for title in logs.iter().flat_map(|log| &log.todos) {
+        assert!(created.contains_key(title.as_str()), "{title} was reported and is there");
+    }
+    let sum = |of: fn(&ClientLog) -> usize| logs.iter().map(of).sum::<usize>();
+    let (tried, finished) = (sum(|log| log.tried.len()), sum(|log| log.finished));
+    let (failed, cut) = (sum(|log| log.failed), sum(|log| log.cut));
+    assert!(documents > 0 && finished > 0);
+    // Shown with `--no-capture`.
+    let _ = writeln!(
+        std::io::stderr(),
+        "{documents} documents, {tried} runs: {finished} finished, {cut} cut; {failed} requests failed"
+    );
+}
