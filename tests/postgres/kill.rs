@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use agent_core::tool::ExecutionContext;
 use agent_platform::workspace::{get_document, get_todo_list};
@@ -16,7 +17,7 @@ use super::{DATA_SECRET, PostgresFixture};
 use crate::support::process::AppProcess;
 use crate::support::server::session_token;
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{client, parse_events, workspace};
+use crate::support::{client, parse_events, poll_until, workspace};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "REPLICA_KILL_ROUNDS";
@@ -25,6 +26,10 @@ const PROCESSES: usize = 3;
 const CLIENTS: usize = 4;
 /// Number of acknowledged actions between two kills.
 const ACTIONS_PER_ROUND: usize = 24;
+/// Number of acknowledged actions while a process is suspended: each client waits for it repeatedly.
+const SUSPENDED_ACTIONS: usize = 16;
+/// Timeout of a client's request.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State that the clients share.
 struct Shared {
@@ -79,7 +84,7 @@ async fn put_document(shared: &Shared, client: &reqwest::Client, token: &str, lo
     loop {
         let url = format!("{}/api/documents/{id}", shared.next_address());
         let body = json!({"title": id, "text": format!("text of {id}")});
-        let sent = client.put(url).bearer_auth(token).json(&body).send().await;
+        let sent = client.put(url).bearer_auth(token).timeout(CLIENT_TIMEOUT).json(&body).send().await;
         match sent.map(|response| response.status().as_u16()) {
             Ok(200 | 201) => break,
             // The process is away, or has been killed before it answered.
@@ -106,7 +111,7 @@ async fn create_todo(
     log.tried.push(title.clone());
     let url = format!("{}/api/agent/chat", shared.next_address());
     let body = json!({"agentId": "a1", "message": title, "runId": title, "todoListId": format!("l{number}")});
-    let sent = client.post(url).bearer_auth(token).json(&body).send().await;
+    let sent = client.post(url).bearer_auth(token).timeout(CLIENT_TIMEOUT).json(&body).send().await;
     let Ok(response) = sent else {
         log.failed += 1;
         return;
@@ -149,54 +154,88 @@ async fn start(url: &str, port: u16) -> AppProcess {
     AppProcess::start(url, port, &settings).await
 }
 
+/// Three processes over one database, and clients that use them in turn.
+struct ReplicaFixture {
+    fixture: PostgresFixture,
+    _vendor: Vendor,
+    processes: Vec<AppProcess>,
+    shared: Arc<Shared>,
+    clients: JoinSet<ClientLog>,
+}
+
+impl ReplicaFixture {
+    async fn start() -> Self {
+        let vendor = Vendor::start().await;
+        vendor.on_all_with(|request: &Value| {
+            let messages = request["messages"].as_array().cloned().unwrap_or_default();
+            let last = messages.last().cloned().unwrap_or_default();
+            if last["role"] == "tool" {
+                return answer(&["Noted."]);
+            }
+            let title = json!({"title": last["content"]}).to_string();
+            tool_calls(&[("call-1", "createTodo", &title)])
+        });
+        let mut all = workspace(&vendor.base_url(), "m");
+        let list =
+            |number| json!({"id": format!("l{number}"), "ownerId": "u1", "companyId": "c1", "todos": []});
+        all["todoLists"] = (0..CLIENTS).map(list).collect();
+        let fixture = PostgresFixture::start(&all).await;
+        let ports: [u16; PROCESSES] = std::array::from_fn(|_| free_port());
+        let mut processes = Vec::new();
+        for port in ports {
+            processes.push(start(&fixture.url, port).await);
+        }
+        let (next, actions, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { ports, next, actions, is_over });
+        let mut clients = JoinSet::new();
+        for number in 0..CLIENTS {
+            clients.spawn(run_client(shared.clone(), number));
+        }
+        Self { fixture, _vendor: vendor, processes, shared, clients }
+    }
+
+    /// Waits until this many further actions are acknowledged.
+    async fn wait_for(&self, actions: usize) {
+        let goal = self.shared.actions.load(Ordering::Relaxed) + actions;
+        let look = async || self.shared.actions.load(Ordering::Relaxed);
+        poll_until(look, |actions| *actions >= goal).await;
+    }
+
+    /// Stops the clients and compares the store with their logs.
+    async fn finish(self) {
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        let logs = self.clients.join_all().await;
+        check(&self.fixture, &logs).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
     let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
-    let vendor = Vendor::start().await;
-    vendor.on_all_with(|request: &Value| {
-        let messages = request["messages"].as_array().cloned().unwrap_or_default();
-        let last = messages.last().cloned().unwrap_or_default();
-        match last["role"] == "tool" {
-            true => answer(&["Noted."]),
-            false => {
-                let title = last["content"].as_str().unwrap_or_default().to_owned();
-                tool_calls(&[("call-1", "createTodo", &json!({"title": title}).to_string())])
-            }
-        }
-    });
-    let mut all = workspace(&vendor.base_url(), "m");
-    let list = |number| json!({"id": format!("l{number}"), "ownerId": "u1", "companyId": "c1", "todos": []});
-    all["todoLists"] = (0..CLIENTS).map(list).collect();
-    let fixture = PostgresFixture::start(&all).await;
-    let ports: [u16; PROCESSES] = std::array::from_fn(|_| free_port());
-    let mut processes = Vec::new();
-    for port in ports {
-        processes.push(start(&fixture.url, port).await);
-    }
-    let shared = Arc::new(Shared {
-        ports,
-        next: AtomicUsize::new(0),
-        actions: AtomicUsize::new(0),
-        is_over: AtomicBool::new(false),
-    });
-    let mut clients = JoinSet::new();
-    for number in 0..CLIENTS {
-        clients.spawn(run_client(shared.clone(), number));
-    }
+    let mut replicas = ReplicaFixture::start().await;
     for round in 0..rounds {
-        let goal = shared.actions.load(Ordering::Relaxed) + ACTIONS_PER_ROUND;
-        crate::support::poll_until(
-            async || shared.actions.load(Ordering::Relaxed),
-            |actions| *actions >= goal,
-        )
-        .await;
-        let victim = processes.remove(0);
-        victim.kill().await;
-        processes.push(start(&fixture.url, ports[round % PROCESSES]).await);
+        replicas.wait_for(ACTIONS_PER_ROUND).await;
+        replicas.processes.remove(0).kill().await;
+        let port = replicas.shared.ports[round % PROCESSES];
+        replicas.processes.push(start(&replicas.fixture.url, port).await);
     }
-    shared.is_over.store(true, Ordering::Relaxed);
-    let logs = clients.join_all().await;
-    check(&fixture, &logs).await;
+    replicas.finish().await;
+}
+
+/// A process that is suspended beyond its timeouts delays the others by these at most, and nothing that it was doing
+/// takes effect twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_suspended_process_delays_no_other_and_doubles_no_effect() {
+    let replicas = ReplicaFixture::start().await;
+    for process in &replicas.processes {
+        replicas.wait_for(ACTIONS_PER_ROUND).await;
+        process.set_suspended(true).await;
+        // The server ends a transaction in which the process was suspended.
+        replicas.wait_for(SUSPENDED_ACTIONS).await;
+        process.set_suspended(false).await;
+    }
+    replicas.wait_for(ACTIONS_PER_ROUND).await;
+    replicas.finish().await;
 }
 
 /// Compares the store with the clients' logs.

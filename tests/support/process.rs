@@ -63,9 +63,8 @@ impl SchedulerProcess {
     }
 
     /// Suspends the process (`SIGSTOP`) or resumes it (`SIGCONT`).
-    pub async fn set_suspended(&self, asleep: bool) {
-        let signal = if asleep { "-STOP" } else { "-CONT" };
-        self.run_shell(&format!("kill {signal} {}", self.id())).await;
+    pub async fn set_suspended(&self, is_suspended: bool) {
+        set_suspended(&self.child, is_suspended).await;
     }
 
     /// Returns the process id.
@@ -75,8 +74,7 @@ impl SchedulerProcess {
 
     /// Runs a shell command, such as one that sends a signal to the process.
     pub async fn run_shell(&self, command: &str) {
-        let done = Command::new("sh").args(["-c", command]).status().await.expect("a shell");
-        assert!(done.success(), "{command}: {done}");
+        run_shell(command).await;
     }
 
     /// Builds a request authorized with the scheduler's secret.
@@ -174,6 +172,21 @@ impl AppProcess {
     pub async fn kill(mut self) {
         self.child.kill().await.expect("killed");
     }
+
+    /// Suspends the process (`SIGSTOP`) or resumes it (`SIGCONT`).
+    pub async fn set_suspended(&self, is_suspended: bool) {
+        set_suspended(&self.child, is_suspended).await;
+    }
+}
+
+async fn run_shell(command: &str) {
+    let done = Command::new("sh").args(["-c", command]).status().await.expect("a shell");
+    assert!(done.success(), "{command}: {done}");
+}
+
+async fn set_suspended(child: &Child, is_suspended: bool) {
+    let signal = if is_suspended { "-STOP" } else { "-CONT" };
+    run_shell(&format!("kill {signal} {}", child.id().expect("it runs"))).await;
 }
 
 /// Starts this test binary, with the one test that acts as the child process, through the wrapper command `by`.
