@@ -80,8 +80,8 @@ impl PostgresRecords {
         self.counts.read()
     }
 
-    /// Runs a read for a company, which releases the session. A connection that was lost while it was idle is replaced
-    /// once.
+    /// Runs a read for a company, which releases the session. Repeats it on another connection if the connection was
+    /// lost, as all idle ones are by a restart of the server.
     async fn read<T, F: Future<Output = Result<T, OperationError>>>(
         &self,
         company: &str,
@@ -99,12 +99,13 @@ impl PostgresRecords {
         read: impl Fn(Session) -> F,
     ) -> Result<T, OperationError> {
         let _permit = self.permits.acquire(company, self.wait_timeout).await?;
-        match read(self.sessions.get().await?).await {
-            Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Unreachable => {
-                read(self.sessions.get().await?).await
+        for _ in 0..self.sessions.max_size() {
+            match read(self.sessions.get().await?).await {
+                Err(OperationError::Failed(fault)) if fault.kind() == PostgresErrorKind::Unreachable => {}
+                done => return done,
             }
-            done => done,
         }
+        read(self.sessions.get().await?).await
     }
 
     fn record_outcome(&self, is_failing: bool) {

@@ -117,6 +117,11 @@ impl SessionPool {
         Ok(Self { pool, response_timeout: options.statement_timeout + RESPONSE_GRACE })
     }
 
+    /// Returns the maximum number of connections.
+    pub(super) fn max_size(&self) -> usize {
+        self.pool.status().max_size
+    }
+
     pub(super) async fn get(&self) -> Result<Session, PostgresError> {
         Ok(Session { client: Some(self.pool.get().await?), response_timeout: self.response_timeout })
     }

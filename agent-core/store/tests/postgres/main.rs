@@ -13,6 +13,7 @@ mod faults;
 mod feed;
 mod golden;
 mod open;
+mod record_faults;
 mod record_rows;
 mod records;
 mod together;

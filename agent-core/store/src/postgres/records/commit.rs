@@ -120,21 +120,24 @@ impl Committer {
         }
     }
 
-    /// Begins a transaction, locks the keys and reads their records. A connection that was lost while it was idle is
-    /// replaced once.
+    /// Begins a transaction, locks the keys and reads their records. Begins again on another connection if the
+    /// connection was lost, as all idle ones are by a restart of the server.
     async fn lock_and_read(
         &self,
         commits: &[Vec<Write>],
         keys: &LockedKeys<'_>,
     ) -> Result<(Session, Batch), PostgresError> {
-        let mut is_retry = false;
+        let mut remaining_retries = self.sessions.max_size();
         loop {
             let mut session = self.sessions.get().await?;
             match keys.lock_and_read(&mut session, commits).await {
                 Ok(batch) => return Ok((session, batch)),
-                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && !is_retry => is_retry = true,
+                Err(fault) if fault.kind() == PostgresErrorKind::Unreachable && remaining_retries > 0 => {
+                    remaining_retries -= 1;
+                }
                 Err(fault) => {
-                    return session.release(Err(OperationError::from(fault))).await.map_err(into_fault);
+                    let failed = session.release(Err(OperationError::from(fault))).await;
+                    return failed.map_err(into_fault);
                 }
             }
         }
