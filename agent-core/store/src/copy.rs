@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use sha2::{Digest, Sha256};
 
 pub use crate::copy_rows::CopyError;
-use crate::copy_rows::{CopyRows, CopyTarget, JobTableRow, RecordRow};
+use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
 use crate::sqlite::copy::{SqliteCopySource, SqliteCopyTarget};
 
@@ -62,38 +62,23 @@ async fn copy_from(source: impl CopyRows, to: &CopyDatabase) -> Result<CopySumma
 }
 
 async fn copy_into(mut source: impl CopyRows, mut target: impl CopyTarget) -> Result<CopySummary, CopyError> {
-    let mut written = RowDigest::default();
-    let mut last = None;
-    loop {
-        let rows = source.records(last.as_ref()).await?;
-        target.insert_records(&rows).await?;
-        rows.iter().for_each(|row| written.add_record(row));
-        let Some(row) = rows.into_iter().next_back() else { break };
-        last = Some(row);
-    }
-    let mut last = None;
-    loop {
-        let rows = source.jobs(last.as_ref()).await?;
-        target.insert_jobs(&rows).await?;
-        rows.iter().for_each(|row| written.add_job(row));
-        let Some(row) = rows.into_iter().next_back() else { break };
-        last = Some(row);
-    }
+    let written = transfer(&mut source, &mut target).await?;
     target.set_last_version(source.last_version().await?).await?;
     let (summary, hash) = written.finish();
-    if digest(&mut target).await?.finish() != (summary, hash) {
+    if transfer(target.rows(), &mut NoSink).await?.finish() != (summary, hash) {
         return Err(CopyError::Mismatch);
     }
     target.finish().await?;
     Ok(summary)
 }
 
-/// Reads all rows.
-async fn digest(rows: &mut impl CopyRows) -> Result<RowDigest, CopyError> {
+/// Reads all rows into `sink`.
+async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<RowDigest, CopyError> {
     let mut digest = RowDigest::default();
     let mut last = None;
     loop {
         let page = rows.records(last.as_ref()).await?;
+        sink.insert_records(&page).await?;
         page.iter().for_each(|row| digest.add_record(row));
         let Some(row) = page.into_iter().next_back() else { break };
         last = Some(row);
@@ -101,11 +86,24 @@ async fn digest(rows: &mut impl CopyRows) -> Result<RowDigest, CopyError> {
     let mut last = None;
     loop {
         let page = rows.jobs(last.as_ref()).await?;
+        sink.insert_jobs(&page).await?;
         page.iter().for_each(|row| digest.add_job(row));
-        let Some(row) = page.into_iter().next_back() else { break };
+        let Some(row) = page.into_iter().next_back() else { return Ok(digest) };
         last = Some(row);
     }
-    Ok(digest)
+}
+
+/// Discards rows, to read them only.
+struct NoSink;
+
+impl CopySink for NoSink {
+    async fn insert_records(&mut self, _: &[RecordRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_jobs(&mut self, _: &[JobTableRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
 }
 
 /// Numbers and hash of rows.

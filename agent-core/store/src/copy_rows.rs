@@ -72,11 +72,17 @@ pub(crate) trait CopyRows {
     async fn last_version(&mut self) -> Result<i64, CopyError>;
 }
 
-/// An empty database in a transaction.
-pub(crate) trait CopyTarget: CopyRows {
+/// Receiver of rows.
+pub(crate) trait CopySink {
     async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError>;
 
     async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError>;
+}
+
+/// An empty database in a transaction.
+pub(crate) trait CopyTarget: CopySink {
+    /// Returns access to the rows that were inserted.
+    fn rows(&mut self) -> &mut impl CopyRows;
 
     async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError>;
 

@@ -5,7 +5,7 @@ use tokio_postgres::Row;
 use super::PostgresOptions;
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
-use crate::copy_rows::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
 const SET_UP: &str = "
@@ -33,11 +33,11 @@ const INSERT_JOBS: &str = "
 
 const HAS_ROWS: &str = "SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs)";
 
-/// A PostgreSQL database, read in one snapshot.
+/// A PostgreSQL database, read in one transaction.
 pub(crate) struct PostgresCopySource(Session);
 
 /// An empty PostgreSQL database in a transaction.
-pub(crate) struct PostgresCopyTarget(Session);
+pub(crate) struct PostgresCopyTarget(PostgresCopySource);
 
 impl PostgresCopySource {
     /// Opens the database, migrating it from an older version if needed, and begins a snapshot.
@@ -65,7 +65,7 @@ impl PostgresCopyTarget {
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
         match rows.first().is_none_or(|row| row.get(0)) {
             true => Err(CopyError::NotEmpty),
-            false => Ok(Self(session)),
+            false => Ok(Self(PostgresCopySource(session))),
         }
     }
 }
@@ -84,21 +84,7 @@ impl CopyRows for PostgresCopySource {
     }
 }
 
-impl CopyRows for PostgresCopyTarget {
-    async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError> {
-        select_records(&self.0, after).await
-    }
-
-    async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
-        select_jobs(&self.0, after).await
-    }
-
-    async fn last_version(&mut self) -> Result<i64, CopyError> {
-        last_version(&self.0).await
-    }
-}
-
-impl CopyTarget for PostgresCopyTarget {
+impl CopySink for PostgresCopyTarget {
     async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError> {
         let text = |column: fn(&RecordRow) -> &String| -> Vec<&str> {
             rows.iter().map(|row| column(row).as_str()).collect()
@@ -109,7 +95,7 @@ impl CopyTarget for PostgresCopyTarget {
         let (versions, updated, values) =
             (number(|row| row.version), number(|row| row.updated_ms), text(|row| &row.value));
         let values: Values<'_> = &[&companies, &collections, &ids, &versions, &updated, &values];
-        self.0.query(INSERT_RECORDS, values).await.map(drop).map_err(CopyError::failed)
+        self.0.0.query(INSERT_RECORDS, values).await.map(drop).map_err(CopyError::failed)
     }
 
     async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError> {
@@ -135,16 +121,22 @@ impl CopyTarget for PostgresCopyTarget {
             &text(|row| row.progress.as_deref()),
             &text(|row| row.agent.as_deref()),
         ];
-        self.0.query(INSERT_JOBS, values).await.map(drop).map_err(CopyError::failed)
+        self.0.0.query(INSERT_JOBS, values).await.map(drop).map_err(CopyError::failed)
+    }
+}
+
+impl CopyTarget for PostgresCopyTarget {
+    fn rows(&mut self) -> &mut impl CopyRows {
+        &mut self.0
     }
 
     async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError> {
         let sql = "SELECT setval('record_version', greatest($1::int8, 1))";
-        self.0.query(sql, &[&version]).await.map(drop).map_err(CopyError::failed)
+        self.0.0.query(sql, &[&version]).await.map(drop).map_err(CopyError::failed)
     }
 
     async fn finish(self) -> Result<(), CopyError> {
-        self.0.run("COMMIT").await.map_err(CopyError::failed)
+        self.0.0.run("COMMIT").await.map_err(CopyError::failed)
     }
 }
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::file::{self, SqliteOpenError, sync_folder};
 use super::{SqliteOptions, schema};
-use crate::copy_rows::{CopyError, CopyRows, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 const SELECT_RECORDS: &str = "
     SELECT company, collection, id, version, updated_ms, value FROM records
@@ -25,7 +25,7 @@ const INSERT_JOB: &str = "
         (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body, progress, agent)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
-/// A SQLite file, read in one snapshot.
+/// A SQLite file, read in one transaction.
 pub(crate) struct SqliteCopySource(Connection);
 
 impl SqliteCopySource {
@@ -58,7 +58,7 @@ impl CopyRows for SqliteCopySource {
 
 /// A new SQLite file in a temporary folder beside its final place.
 pub(crate) struct SqliteCopyTarget {
-    connection: Connection,
+    rows: SqliteCopySource,
     folder: TempDir,
     path: PathBuf,
 }
@@ -77,27 +77,13 @@ impl SqliteCopyTarget {
         let (connection, _) =
             file::open(&folder.path().join("copy.db"), &SqliteOptions::default()).map_err(CopyError::open)?;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(CopyError::failed)?;
-        Ok(Self { connection, folder, path })
+        Ok(Self { rows: SqliteCopySource(connection), folder, path })
     }
 }
 
-impl CopyRows for SqliteCopyTarget {
-    async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError> {
-        select_records(&self.connection, after).map_err(CopyError::failed)
-    }
-
-    async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
-        select_jobs(&self.connection, after).map_err(CopyError::failed)
-    }
-
-    async fn last_version(&mut self) -> Result<i64, CopyError> {
-        last_version(&self.connection)
-    }
-}
-
-impl CopyTarget for SqliteCopyTarget {
+impl CopySink for SqliteCopyTarget {
     async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError> {
-        let mut insert = self.connection.prepare_cached(INSERT_RECORD).map_err(CopyError::failed)?;
+        let mut insert = self.rows.0.prepare_cached(INSERT_RECORD).map_err(CopyError::failed)?;
         for row in rows {
             let RecordRow { company, collection, id, version, updated_ms, value } = row;
             let values = params![company, collection, id, version, updated_ms, value];
@@ -107,7 +93,7 @@ impl CopyTarget for SqliteCopyTarget {
     }
 
     async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError> {
-        let mut insert = self.connection.prepare_cached(INSERT_JOB).map_err(CopyError::failed)?;
+        let mut insert = self.rows.0.prepare_cached(INSERT_JOB).map_err(CopyError::failed)?;
         for row in rows {
             let values = params![
                 row.id,
@@ -128,14 +114,20 @@ impl CopyTarget for SqliteCopyTarget {
         }
         Ok(())
     }
+}
+
+impl CopyTarget for SqliteCopyTarget {
+    fn rows(&mut self) -> &mut impl CopyRows {
+        &mut self.rows
+    }
 
     async fn set_last_version(&mut self, version: i64) -> Result<(), CopyError> {
         let version = u64::try_from(version).unwrap_or_default();
-        schema::set_last_version(&self.connection, version).map_err(CopyError::failed)
+        schema::set_last_version(&self.rows.0, version).map_err(CopyError::failed)
     }
 
     async fn finish(self) -> Result<(), CopyError> {
-        let Self { connection, folder, path } = self;
+        let Self { rows: SqliteCopySource(connection), folder, path } = self;
         connection.execute_batch("COMMIT").map_err(CopyError::failed)?;
         // Closing the last connection moves the write-ahead log into the file.
         connection.close().map_err(|(_, error)| CopyError::failed(error))?;
