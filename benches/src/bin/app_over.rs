@@ -6,11 +6,10 @@
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use agentd::config::{AppConfig, Flags, ProcessEnv};
 use agentd::run;
-use agentd::stores::{self, Stores};
+use agentd::stores::Stores;
 use anyhow::{Context, Result, bail};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
