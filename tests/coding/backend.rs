@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::support::issuer::{FakeIssuer, IssuerRoute};
 use crate::support::responses_vendor::{self, OutputItem, Reply, ResponsesVendor};
 use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
-use crate::support::vendor::{Step, json_response};
+use crate::support::vendor::{self, Step, json_response};
 use crate::support::{expect_problem, parse_run, poll_until, text_of};
 
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
@@ -291,6 +291,51 @@ async fn limits_of_the_subscription_are_told() {
     assert_eq!(status["limits"]["primary"], json!({"usedPercent": 42.5, "windowMinutes": 300}));
     let other: Value = all.send("u2", "GET", "/api/coding").await.json().await.expect("JSON");
     assert_eq!(other.get("limits"), None);
+}
+
+#[tokio::test]
+async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
+    let all = open(&[]).await;
+    all.sign_in("u1").await;
+    let limits = async || {
+        let status: Value = all.send("u1", "GET", "/api/coding").await.json().await.expect("JSON");
+        status["limits"].clone()
+    };
+    let window = |percent: Value| json!({"used_percent": percent, "window_minutes": 300});
+    let event =
+        |percent: Value| json!({"type": "codex.rate_limits", "rate_limits": {"primary": window(percent)}});
+    let plain = responses_vendor::events(&[OutputItem::text(&["Hel", "lo."])]);
+    let mut with_limits = plain.clone();
+    let other = json!({"type": "codex.rate_limits", "metered_limit_name": "codex-spark",
+        "rate_limits": {"primary": window(json!(99))}});
+    for (place, event) in [
+        (4, event(json!("many"))),
+        (4, json!({"type": "codex.rate_limits", "rate_limits": [7], "credits": "?"})),
+        (4, other),
+        (3, event(json!(42.5))),
+        (0, event(json!(41))),
+    ] {
+        with_limits.insert(place, event.to_string());
+    }
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-codex-primary-used-percent: 40\r\n\
+                x-codex-secondary-used-percent: 7\r\ntransfer-encoding: chunked\r\n\r\n";
+    let reply = |events: &[String]| {
+        let events = events.iter().map(vendor::event);
+        let steps = [Step::Send(head.into())].into_iter().chain(events).chain([vendor::last_chunk()]);
+        Reply::steps(steps.collect::<Vec<_>>())
+    };
+    let shape = |events: &[Value]| {
+        events.iter().map(|event| (event["type"].clone(), event["delta"].clone())).collect::<Vec<_>>()
+    };
+    all.vendor.on(MODEL, [reply(&plain), reply(&with_limits)]);
+    let without = all.run("u1", "a1").await;
+    assert_eq!(limits().await["primary"], json!({"usedPercent": 40.0}), "those of the headers");
+    let with = all.run("u1", "a1").await;
+    assert_eq!(shape(&with), shape(&without), "the events of the run are the same");
+    let expected =
+        json!({"primary": {"usedPercent": 42.5, "windowMinutes": 300}, "secondary": {"usedPercent": 7.0}});
+    assert_eq!(limits().await, expected, "those of the latest event that can be read");
+    all.assert_no_complaints();
 }
 
 #[tokio::test]

@@ -15,6 +15,9 @@ use super::Subscriber;
 const MAX_USERS: usize = 10_000;
 /// Maximum number of them from one company.
 const MAX_USERS_PER_COMPANY: usize = 2_500;
+/// Members of an event that name the limit, of which the first counts, and the name of the subscription's own.
+const LIMIT_NAMES: [&str; 3] = ["limit_id", "metered_limit_name", "limit_name"];
+const OWN_LIMIT: &str = "codex";
 /// Maximum length of a balance, in bytes.
 const MAX_BALANCE_BYTES: usize = 64;
 
@@ -89,8 +92,13 @@ impl SubscriptionLimits {
         Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
     }
 
-    /// Reads a `codex.rate_limits` event of an answer's stream. What is absent or malformed is left out.
+    /// Reads a `codex.rate_limits` event of an answer's stream. What is absent or malformed is left out, and so is
+    /// everything of an event about another limit than the subscription's own, such as that of one model.
     pub fn from_event(event: &Value) -> Self {
+        let limit_name = LIMIT_NAMES.iter().map(|name| &event[name]).find(|name| !name.is_null());
+        if limit_name.is_some_and(|name| name != OWN_LIMIT) {
+            return Self::default();
+        }
         let window = |name: &str| {
             let window = &event["rate_limits"][name];
             LimitWindow::new(
@@ -108,6 +116,15 @@ impl SubscriptionLimits {
             })
         };
         Self { primary: window("primary"), secondary: window("secondary"), credits: credits() }
+    }
+
+    /// Returns these limits, with those of `earlier` for the ones that are absent.
+    fn or(self, earlier: Self) -> Self {
+        Self {
+            primary: self.primary.or(earlier.primary),
+            secondary: self.secondary.or(earlier.secondary),
+            credits: self.credits.or(earlier.credits),
+        }
     }
 }
 
@@ -161,30 +178,19 @@ impl CompanyReports {
 
 impl LimitTable {
     pub(super) fn get(&self, who: &Subscriber) -> Option<SubscriptionLimits> {
-        let reports = self.lock();
-        let (_, limits) = reports.companies.get(&who.company_id)?.users.get(&who.user_id)?;
-        Some(limits.clone())
+        self.lock().get(who).cloned()
     }
 
+    /// Replaces the limits of a user.
     pub(super) fn insert(&self, who: Subscriber, limits: SubscriptionLimits) {
+        self.lock().insert(who, limits);
+    }
+
+    /// Replaces the limits of a user that are in `limits`; others stay.
+    pub(super) fn update(&self, who: Subscriber, limits: SubscriptionLimits) {
         let mut reports = self.lock();
-        reports.remove(&who);
-        if reports.companies.get(&who.company_id).is_some_and(|own| own.users.len() >= MAX_USERS_PER_COMPANY)
-        {
-            reports.remove_oldest_of(&who.company_id);
-        }
-        if reports.count >= MAX_USERS {
-            let largest = reports.companies.iter().max_by_key(|(_, company)| company.users.len());
-            if let Some(company_id) = largest.map(|(company_id, _)| company_id.clone()) {
-                reports.remove_oldest_of(&company_id);
-            }
-        }
-        reports.count += 1;
-        reports.last_report += 1;
-        let report = reports.last_report;
-        let company = reports.companies.entry(who.company_id).or_default();
-        company.order.insert(report, who.user_id.clone());
-        company.users.insert(who.user_id, (report, limits));
+        let earlier = reports.get(&who).cloned().unwrap_or_default();
+        reports.insert(who, limits.or(earlier));
     }
 
     pub(super) fn remove(&self, who: &Subscriber) {
@@ -203,6 +209,30 @@ impl LimitTable {
 }
 
 impl LimitReports {
+    fn get(&self, who: &Subscriber) -> Option<&SubscriptionLimits> {
+        let (_, limits) = self.companies.get(&who.company_id)?.users.get(&who.user_id)?;
+        Some(limits)
+    }
+
+    fn insert(&mut self, who: Subscriber, limits: SubscriptionLimits) {
+        self.remove(&who);
+        if self.companies.get(&who.company_id).is_some_and(|own| own.users.len() >= MAX_USERS_PER_COMPANY) {
+            self.remove_oldest_of(&who.company_id);
+        }
+        if self.count >= MAX_USERS {
+            let largest = self.companies.iter().max_by_key(|(_, company)| company.users.len());
+            if let Some(company_id) = largest.map(|(company_id, _)| company_id.clone()) {
+                self.remove_oldest_of(&company_id);
+            }
+        }
+        self.count += 1;
+        self.last_report += 1;
+        let report = self.last_report;
+        let company = self.companies.entry(who.company_id).or_default();
+        company.order.insert(report, who.user_id.clone());
+        company.users.insert(who.user_id, (report, limits));
+    }
+
     fn remove(&mut self, who: &Subscriber) {
         self.change(&who.company_id, |company| company.remove(&who.user_id));
     }

@@ -287,6 +287,13 @@ impl CodingTokens {
         }
     }
 
+    /// Keeps the limits that the vendor has reported within an answer to the user. Those that it has not reported stay.
+    pub fn update_limits(&self, company_id: &CompanyId, user_id: &UserId, limits: SubscriptionLimits) {
+        if limits != SubscriptionLimits::default() {
+            self.0.limits.update(Subscriber::new(company_id, user_id), limits);
+        }
+    }
+
     /// Waits until no refresh and no revocation is running, for the end of the process.
     pub async fn drain(&self) {
         self.0.refreshes.drain().await;

@@ -78,10 +78,13 @@ impl SubscriptionModels {
             .with_reasoning_effort(settings.reasoning_effort.as_deref());
         // The vendor rejects a request without instructions.
         let agent = context.agent_name.as_deref().unwrap_or(&context.agent_id);
+        let tokens = access.tokens.clone();
+        let (company_id, user_id) = (context.company_id.clone(), context.user_id.clone());
         let protocol = ResponsesProtocol::new(PROVIDER, Account::Subscription, model, endpoint.as_str())
             .with_instructions(settings.instructions.as_deref().filter(|text| !text.trim().is_empty()))
             .with_default_instructions(format!("You are {agent}."))
-            .with_prompt_cache_key(cache_key(&context));
+            .with_prompt_cache_key(cache_key(&context))
+            .with_limit_handler(move |limits| tokens.update_limits(&company_id, &user_id, limits));
         let endpoint = Arc::new(LazyTarget::new(self.outbound.clone(), endpoint, UrlTrust::Operator));
         Ok(Arc::new(SubscriptionModel { endpoint, access, protocol, context }))
     }

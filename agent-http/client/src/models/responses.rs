@@ -24,6 +24,7 @@ use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::secret::Secret;
+use agent_platform::coding::SubscriptionLimits;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use url::Url;
@@ -39,6 +40,9 @@ use super::spec::ModelSpec;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
+/// Function that receives the usage limits of a subscription, as an answer reports them.
+type LimitHandler = Arc<dyn Fn(SubscriptionLimits) + Send + Sync>;
+
 /// Builder of requests and reader of answers for one model, without a transport.
 #[derive(Clone)]
 pub struct ResponsesProtocol {
@@ -49,6 +53,7 @@ pub struct ResponsesProtocol {
     default_instructions: Option<String>,
     prompt_cache_key: Option<String>,
     sends_output_limit: bool,
+    limit_handler: Option<LimitHandler>,
 }
 
 impl ResponsesProtocol {
@@ -63,6 +68,7 @@ impl ResponsesProtocol {
             default_instructions: None,
             prompt_cache_key: None,
             sends_output_limit: false,
+            limit_handler: None,
         }
     }
 
@@ -84,6 +90,12 @@ impl ResponsesProtocol {
     /// Sets whether requests limit the answer, by `max_output_tokens`, which subscriptions reject. Off by default.
     pub fn with_output_limit(self, sends_output_limit: bool) -> Self {
         Self { sends_output_limit, ..self }
+    }
+
+    /// Sets a function that receives the usage limits of each `codex.rate_limits` event, in the order of the stream.
+    /// Without it, these events are ignored.
+    pub fn with_limit_handler(self, handler: impl Fn(SubscriptionLimits) + Send + Sync + 'static) -> Self {
+        Self { limit_handler: Some(Arc::new(handler)), ..self }
     }
 
     /// Describes the model.
@@ -136,7 +148,8 @@ impl ResponsesProtocol {
             return Err(refusal.into_failure(self.account, SystemTime::now()));
         }
         let prompt_tokens = context.prompt_tokens;
-        let mut answer = AnswerReader::new(self.provider, self.account, context);
+        let mut answer = AnswerReader::new(self.provider, self.account, context)
+            .with_limit_handler(self.limit_handler.clone());
         match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {

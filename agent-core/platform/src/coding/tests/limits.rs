@@ -33,6 +33,11 @@ fn limits_are_read_from_headers_and_events() {
             "primary": {"used_percent": 12.5, "window_minutes": 300, "reset_at": 1_779_398_785}, "secondary": null},
         "credits": {"has_credits": true, "unlimited": false, "balance": "9.99"}});
     assert_eq!(SubscriptionLimits::from_event(&event), limits);
+    for (name, expected) in [("codex", &limits), ("codex-spark", &SubscriptionLimits::default())] {
+        let mut event = event.clone();
+        (event["metered_limit_name"], event["limit_name"]) = (name.into(), "Codex".into());
+        assert_eq!(SubscriptionLimits::from_event(&event), *expected, "the limit {name}");
+    }
 }
 
 #[test]
@@ -112,6 +117,16 @@ async fn limits_are_shown_to_their_user_while_signed_in() {
         Some(used(30.0)),
         "an answer without limits changes nothing"
     );
+    let credits = Credits { has_credits: true, unlimited: false, balance: None };
+    let event = SubscriptionLimits { credits: Some(credits), ..SubscriptionLimits::default() };
+    bench.tokens.update_limits(company, user, event.clone());
+    bench.tokens.update_limits(company, user, SubscriptionLimits::default());
+    let both = SubscriptionLimits { credits: event.credits, ..used(30.0) };
+    assert_eq!(bench.subscription().await.limits, Some(both), "an event changes what it contains");
+    bench.tokens.update_limits(company, user, used(35.0));
+    assert_eq!(bench.subscription().await.limits.and_then(|limits| limits.primary), used(35.0).primary);
+    bench.tokens.record_limits(company, user, used(30.0));
+    assert_eq!(bench.subscription().await.limits, Some(used(30.0)), "headers replace all");
     bench.tokens.record_limits(company, &"bob".into(), used(40.0));
     let other = bench.tokens.status(company, &"bob".into()).await.expect("a status");
     assert_eq!(other.limits, None, "not signed in");

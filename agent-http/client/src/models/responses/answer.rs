@@ -9,12 +9,14 @@ use std::time::SystemTime;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, ProviderItem, SharedJson};
 use agent_core::model::{ModelEvent, ModelNotice};
+use agent_platform::coding::SubscriptionLimits;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::AnswerContext;
 use super::refusal::{Account, Refusal};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
+use super::{AnswerContext, LimitHandler};
 use crate::models::failure::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::vendor_error::plain_word;
 
@@ -38,6 +40,7 @@ pub(super) struct AnswerReader {
     provider: &'static str,
     account: Account,
     context: AnswerContext,
+    limit_handler: Option<LimitHandler>,
     items: Vec<AnswerItem>,
     calls: usize,
     provider_item_bytes: usize,
@@ -86,11 +89,17 @@ impl AnswerReader {
             provider,
             account,
             context,
+            limit_handler: None,
             items: Vec::new(),
             calls: 0,
             provider_item_bytes: 0,
             is_refusal: false,
         }
+    }
+
+    /// Sets the function that receives the usage limits within the answer.
+    pub(super) fn with_limit_handler(self, limit_handler: Option<LimitHandler>) -> Self {
+        Self { limit_handler, ..self }
     }
 
     /// Takes the next ready event. Frees the queue when it is empty, since most answers queue little.
@@ -142,6 +151,10 @@ impl AnswerReader {
                 self.finish(&answer, kind == "response.incomplete", data)
             }
             "response.failed" | "error" => Err(self.reported(data)),
+            "codex.rate_limits" => {
+                self.report_limits(data);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -162,6 +175,15 @@ impl AnswerReader {
     /// Classifies an error that the server reports within the answer.
     fn reported(&self, data: &[u8]) -> AgentError {
         Refusal::from_event(data).into_failure(self.account, SystemTime::now())
+    }
+
+    /// Passes the usage limits in an event to their handler. An event that cannot be read is ignored, since the answer
+    /// does not depend on it.
+    fn report_limits(&self, data: &[u8]) {
+        let Some(handler) = &self.limit_handler else { return };
+        if let Ok(event) = serde_json::from_slice::<Value>(data) {
+            handler(SubscriptionLimits::from_event(&event));
+        }
     }
 
     fn take_text(&mut self, event: &StreamEvent<'_>) -> Result<(), AgentError> {

@@ -1,5 +1,7 @@
 //! Tests of the adapter against a scripted loopback server.
 
+use std::sync::Mutex;
+
 use agent_core::error::AgentErrorKind;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ProviderItem, Role, ToolCall};
 use agent_core::model::ModelEvent;
@@ -145,6 +147,41 @@ async fn every_row_of_texts_becomes_its_event() {
     let unnamed =
         json!({"type": "response.output_item.done", "item": {"type": "message", "content": [{"text": "a"}]}});
     check_stream(&[unannounced, unnamed, completed()], &["text a", "finish Stop"]).await;
+}
+
+#[tokio::test]
+async fn usage_limits_go_to_their_handler_and_not_into_the_answer() {
+    let limits = |percent: Value| json!({"type": "codex.rate_limits", "rate_limits": {"primary": {"used_percent": percent}}, "delta": "x"});
+    let malformed = r#"{"type":"codex.rate_limits","rate_limits":{"primary":{"used_percent":1e999}}}"#;
+    let deep =
+        format!(r#"{{"type":"codex.rate_limits","rate_limits":{}}}"#, "[".repeat(200) + &"]".repeat(200));
+    let body = [
+        sse(&[limits(json!(1)), created(), text("a"), limits(json!("7"))]),
+        format!("data: {malformed}\n\ndata: {deep}\n\n"),
+        sse(&[
+            json!({"type": "codex.rate_limits", "rate_limits": 7}),
+            limits(json!(2.5)),
+            text("b"),
+            completed(),
+        ]),
+    ]
+    .concat();
+    let reported: Arc<Mutex<Vec<SubscriptionLimits>>> = Arc::default();
+    let server = LoopbackServer::respond_with(
+        chunked_response("200 OK", SSE, body.as_bytes(), 7, true),
+        AfterResponse::Close,
+    )
+    .await;
+    let handler = reported.clone();
+    let protocol =
+        protocol("m-1").with_limit_handler(move |limits| handler.lock().expect("unpoisoned").push(limits));
+    let outbound = outbound_client("127.0.0.1");
+    let model = Responses::new(outbound, &server.url, UrlTrust::Supplied, None, protocol).expect("a model");
+    assert_eq!(answer_of(&model).await, ["text a", "text b", "finish Stop"]);
+    let reported = reported.lock().expect("unpoisoned");
+    let used: Vec<_> =
+        reported.iter().filter_map(|limits| Some(limits.primary.as_ref()?.used_percent)).collect();
+    assert_eq!(used, [1.0, 2.5]);
 }
 
 #[tokio::test]
