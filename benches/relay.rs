@@ -4,11 +4,11 @@
 //! error.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
-use std::{fs, path::PathBuf, process::ExitCode, time::Instant};
+use std::{path::PathBuf, process::ExitCode, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use benches::{
-    comparison::{Comparison, any_missed, markdown},
+    comparison::{Comparison, any_missed, environment_line, markdown},
     measure::{Measurement, Scale},
     process::agentd,
     subjects::{Bench, CONTROLS, Programs, REFERENCE, RunningSubject, SUBJECTS, Subject},
@@ -63,7 +63,7 @@ fn main() -> Result<ExitCode> {
         bare_proxy: env!("CARGO_BIN_EXE_bare_proxy").into(),
         agentd,
     };
-    let setting = environment_line(&scale);
+    let setting = environment_line(scale.repeats);
     let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rows = client.block_on(compare(
         &Bench::start(programs)?,
@@ -170,21 +170,4 @@ impl<'a> Contender<'a> {
             Some(sample) => bail!("{measurement}, {}: {sample} is no measurement", self.subject.name),
         }
     }
-}
-
-/// Returns a line with the date, the machine and its load.
-fn environment_line(scale: &Scale) -> String {
-    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    format!(
-        "{}, {cores} cores of {}, Linux {}, load average {} at the start; medians of {} interleaved repeats.",
-        jiff::Timestamp::now().strftime("%Y-%m-%d"),
-        model.unwrap_or("an unnamed processor"),
-        kernel.split(['-', '\n']).next().unwrap_or_default(),
-        load.split(' ').next().unwrap_or_default(),
-        scale.repeats,
-    )
 }

@@ -17,6 +17,7 @@ use agent_core::message::SharedJson;
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use anyhow::{Context, Result, ensure};
+use benches::application::StoreKind;
 use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::measure::{Measurement, Scale};
 use benches::subjects::{Bench, Programs};
@@ -160,7 +161,8 @@ async fn turns() -> Result<Comparison> {
     };
     let bench = Bench::start(programs)?;
     let program = Path::new(env!("CARGO_BIN_EXE_app_over"));
-    let (memory, sqlite) = (bench.start_over("memory", program)?, bench.start_over("sqlite", program)?);
+    let memory = bench.start_over(StoreKind::Memory, program)?;
+    let sqlite = bench.start_over(StoreKind::Sqlite, program)?;
     let mut figures = [(); 2].map(|()| Vec::with_capacity(REPEATS));
     for _ in 0..REPEATS {
         for (figure, running) in figures.iter_mut().zip([&memory, &sqlite]) {

@@ -1,6 +1,7 @@
 //! A figure beside its reference in the same run, and the table that shows both.
 
 use std::fmt::Write;
+use std::fs;
 
 use crate::table::median;
 
@@ -128,6 +129,22 @@ pub fn markdown(heads: &str, rows: &[Comparison]) -> String {
 /// Returns true if a row is not within its limit.
 pub fn any_missed(rows: &[Comparison]) -> bool {
     !rows.iter().all(Comparison::is_within_bound)
+}
+
+/// Returns a line with the date, the machine, its load, and the number of repeats.
+pub fn environment_line(repeats: usize) -> String {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    format!(
+        "{}, {cores} cores of {}, Linux {}, load average {} at the start; medians of {repeats} interleaved repeats.",
+        jiff::Timestamp::now().strftime("%Y-%m-%d"),
+        model.unwrap_or("an unnamed processor"),
+        kernel.split(['-', '\n']).next().unwrap_or_default(),
+        load.split(' ').next().unwrap_or_default(),
+    )
 }
 
 /// Formats a value with about three significant digits.

@@ -7,6 +7,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`application`] | the application over a chosen store, and its chats |
 //! | [`answer`] | the vendor's scripted responses, chosen by model name, and the text that a client must receive |
 //! | [`upstream`] | the mock vendor: Chat Completions over server-sent events on raw TCP |
 //! | [`wire`] | incremental parser and checks of a response, from the vendor or from a service |
@@ -18,9 +19,10 @@
 //! | [`subjects`] | the subjects and their configuration: the place to add a subject |
 //! | [`measure`] | the measurements and the sizes of their runs |
 //! | [`tricks`] | the variants of the program, each without one optimization of the token path |
-//! | [`table`] | medians, and the rows of the relay's table |
+//! | [`table`] | medians and percentiles, and the rows of the relay's table |
 
 pub mod answer;
+pub mod application;
 pub mod batch;
 pub mod comparison;
 pub mod delivery;

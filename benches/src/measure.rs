@@ -9,7 +9,7 @@ use crate::{
     load::{self, Connection},
     process::{CpuTime, resident_kib},
     subjects::RunningSubject,
-    table::median,
+    table::{median, percentile},
 };
 
 /// The burst: 200 tokens in one write.
@@ -140,13 +140,9 @@ impl Measurement {
 
     /// Returns the figure of a repeat from the samples of all its slices: their 99th percentile for a tail, else their
     /// mean. NaN without samples.
-    pub fn summarize(self, mut samples: Vec<f64>) -> f64 {
+    pub fn summarize(self, samples: Vec<f64>) -> f64 {
         match self {
-            Self::FirstTokenTail => {
-                samples.sort_by(f64::total_cmp);
-                let rank = (samples.len() * 99).div_ceil(100);
-                samples.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
-            }
+            Self::FirstTokenTail => percentile(samples, 99),
             _ => samples.iter().sum::<f64>() / samples.len() as f64,
         }
     }
@@ -257,7 +253,8 @@ fn per_thousand(used: Duration, chunks: usize) -> f64 {
     millis(used) * 1000.0 / chunks as f64
 }
 
-fn millis(time: Duration) -> f64 {
+/// Converts a time to milliseconds.
+pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
 }
 

@@ -11,8 +11,6 @@ use std::{
     time::Duration,
 };
 
-use agent_core::secret::Secret;
-use agent_http::auth::mint_session;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -24,18 +22,18 @@ use crate::process::Process;
 use crate::table::Limit;
 use crate::wire::{Expected, Wire};
 
-const USER: &str = "bench-user";
-const COMPANY: &str = "bench-company";
-const TODO_LIST: &str = "bench-todos";
+pub(crate) const USER: &str = "bench-user";
+pub(crate) const COMPANY: &str = "bench-company";
+pub(crate) const TODO_LIST: &str = "bench-todos";
 /// Title of the only todo in the list; it must appear in the tool's result.
 const TODO: &str = "Water the plants";
-const API_KEY: &str = "bench-key";
-const MESSAGE: &str = "What is there to do?";
-const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
-const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
-const TOKEN_TTL: Duration = Duration::from_secs(3600);
+pub(crate) const API_KEY: &str = "bench-key";
+pub(crate) const MESSAGE: &str = "What is there to do?";
+pub(crate) const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
+pub(crate) const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
+pub(crate) const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// Value of settings that limit the rate of requests, which the load would exceed.
-const UNLIMITED: &str = "1000000000";
+pub(crate) const UNLIMITED: &str = "1000000000";
 /// Number of worker threads, the same as in the references.
 const WORKER_THREADS: &str = "2";
 
@@ -156,10 +154,10 @@ pub struct Programs {
 #[derive(Debug)]
 pub struct Bench {
     programs: Programs,
-    upstream: SocketAddr,
+    pub(crate) upstream: SocketAddr,
     /// Kept so that the process is killed on drop.
     _upstream: Process,
-    scratch: TempDir,
+    pub(crate) scratch: TempDir,
 }
 
 impl Bench {
@@ -174,7 +172,7 @@ impl Bench {
     }
 
     /// Returns the vendor's base URL, as OpenAI clients expect it.
-    fn vendor_url(&self) -> String {
+    pub(crate) fn vendor_url(&self) -> String {
         format!("http://{}/v1", self.upstream)
     }
 
@@ -185,7 +183,7 @@ impl Bench {
     }
 
     /// Returns a command like [`agentd`](Self::agentd) that runs another program.
-    fn command(&self, program: &Path, arguments: &[&str]) -> Result<Command> {
+    pub(crate) fn command(&self, program: &Path, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(program);
         let folder = tempfile::tempdir_in(self.scratch.path())?.keep();
         command.args(arguments).env_clear().current_dir(folder);
@@ -249,38 +247,11 @@ impl Bench {
         Ok((process, token))
     }
 
-    fn file(&self, content: &Value) -> Result<PathBuf> {
+    pub(crate) fn file(&self, content: &Value) -> Result<PathBuf> {
         let (mut file, path) =
             tempfile::Builder::new().suffix(".json").tempfile_in(self.scratch.path())?.keep()?;
         file.write_all(content.to_string().as_bytes())?;
         Ok(path)
-    }
-
-    /// Starts the application over `store`, `memory` or `sqlite`, with the program that supports both.
-    ///
-    /// # Errors
-    /// The application could not be started.
-    pub fn start_over(&self, store: &str, program: &Path) -> Result<RunningSubject> {
-        let vendor = self.vendor_url();
-        let container = json!({
-            "provider": "openai", "model": Behaviour::First.to_string(), "baseUrl": vendor, "apiKey": API_KEY,
-        });
-        let content = json!({"documentIds": ["hours", "prices"]});
-        let children = json!([{"name": "EmbeddedAI", "content": container}]);
-        let mut workspace = workspace_of(vec![role(Behaviour::First, content, children)]);
-        let text =
-            |id: &str| json!({"id": id, "companyId": COMPANY, "title": id, "text": "Some text. ".repeat(40)});
-        workspace["documents"] = json!([text("hours"), text("prices")]);
-        let agent = format!("agent-{}", Behaviour::First);
-        workspace["memories"] = json!([{"id": "m", "companyId": COMPANY, "agentId": agent, "userId": USER, "text": "Likes tea."}]);
-        let mut command = Command::new(program);
-        command.arg(store).arg(self.file(&workspace)?).env_clear();
-        command.env("SESSION_SECRET", SESSION_SECRET).env("DATA_SECRET", DATA_SECRET);
-        command.env("PORT", "0").env("OUTBOUND_ALLOW", self.upstream.to_string());
-        command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
-        let (process, address) = Process::start_announced(command, self.scratch.path())?;
-        let token = mint_session(&Secret::new(SESSION_SECRET), &USER.into(), &COMPANY.into(), TOKEN_TTL)?;
-        Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
     }
 }
 
@@ -293,7 +264,7 @@ fn last_output_line(command: &mut Command) -> Result<String> {
 }
 
 /// Returns a workspace file with `agents`, their owner, and the todo list that the tool reads.
-fn workspace_of(agents: Vec<Value>) -> Value {
+pub(crate) fn workspace_of(agents: Vec<Value>) -> Value {
     json!({
         "users": [{"id": USER, "companyId": COMPANY, "timezone": "Europe/Berlin"}],
         "agents": agents,
@@ -311,7 +282,7 @@ pub struct RunningSubject {
     /// Address that requests are sent to.
     pub address: SocketAddr,
     /// Returns the requests of one exchange.
-    exchange: Box<dyn Fn(Behaviour) -> Vec<Step>>,
+    pub(crate) exchange: Box<dyn Fn(Behaviour) -> Vec<Step>>,
 }
 
 impl RunningSubject {
@@ -380,7 +351,7 @@ fn coding_exchange(behaviour: Behaviour) -> Vec<Step> {
             "messages": [{"role": "user", "content": MESSAGE}],
         },
     });
-    let request = post("/coding-chat", "text/event-stream", None, &body);
+    let request = post("/coding-chat", "text/event-stream", "", &body);
     let expected = Expected { text: behaviour.text(), ..Expected::default() };
     vec![Step { request, wire: Wire::ChatCompletions, expected }]
 }
@@ -438,7 +409,7 @@ fn application_workflow(bench: &Bench) -> Result<RunningSubject> {
 
 /// Returns a role block whose agent responds with `behaviour`. Only the tool exchange's agent has a tool, since the
 /// reference sends none either.
-fn role(behaviour: Behaviour, backend: Value, children: Value) -> Value {
+pub(crate) fn role(behaviour: Behaviour, backend: Value, children: Value) -> Value {
     let tools = if behaviour == Behaviour::Tool { json!([TOOL]) } else { json!([]) };
     let mut content = json!({"systemPrompt": "You are an assistant.", "mcpPreset": [], "tools": tools});
     if let (Value::Object(content), Value::Object(backend)) = (&mut content, backend) {
@@ -450,7 +421,7 @@ fn role(behaviour: Behaviour, backend: Value, children: Value) -> Value {
     })
 }
 
-fn application_exchange(token: String) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
+pub(crate) fn application_exchange(token: String) -> Box<dyn Fn(Behaviour) -> Vec<Step>> {
     Box::new(move |behaviour| {
         let body = json!({
             "agentId": format!("agent-{behaviour}"), "message": MESSAGE, "todoListId": TODO_LIST,
@@ -467,7 +438,7 @@ fn event_step(path: &str, token: Option<&str>, body: &Value, behaviour: Behaviou
         tool: called.then_some(TOOL),
         tool_result: called.then_some(TODO),
     };
-    Step { request: post(path, "application/x-ndjson", token, body), wire: Wire::AgUi, expected }
+    Step { request: post(path, "application/x-ndjson", &bearer(token), body), wire: Wire::AgUi, expected }
 }
 
 /// Returns requests to the vendor: one, or two for the tool exchange, the second with the tool's result.
@@ -477,7 +448,7 @@ fn vendor_exchange(behaviour: Behaviour) -> Vec<Step> {
             "model": behaviour.to_string(), "stream": true, "stream_options": {"include_usage": true},
             "messages": messages,
         });
-        let request = post("/v1/chat/completions", "text/event-stream", Some(API_KEY), &body);
+        let request = post("/v1/chat/completions", "text/event-stream", &bearer(Some(API_KEY)), &body);
         Step { request, wire: Wire::ChatCompletions, expected }
     };
     let asked = json!({"role": "user", "content": MESSAGE});
@@ -494,12 +465,17 @@ fn vendor_exchange(behaviour: Behaviour) -> Vec<Step> {
     vec![step(json!([asked]), called), step(json!([asked, call, result]), answered)]
 }
 
-fn post(path: &str, accept: &str, token: Option<&str>, body: &Value) -> Vec<u8> {
+/// Returns the header line of a bearer token.
+fn bearer(token: Option<&str>) -> String {
+    token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default()
+}
+
+/// Returns a `POST` request. `credential` is empty or a header line.
+pub(crate) fn post(path: &str, accept: &str, credential: &str, body: &Value) -> Vec<u8> {
     let body = body.to_string();
-    let authorization = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     format!(
         "POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\naccept: {accept}\r\n\
-         {authorization}content-length: {}\r\n\r\n{body}",
+         {credential}content-length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

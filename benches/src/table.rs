@@ -1,4 +1,4 @@
-//! Medians, and the rows of the relay's table.
+//! Medians and percentiles, and the rows of the relay's table.
 
 use crate::comparison::{Bound, Comparison};
 use crate::measure::Measurement;
@@ -59,6 +59,13 @@ impl Limit {
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Returns the smallest of `figures` that at least `percent` of 100 do not exceed; NaN if empty.
+pub fn percentile(mut figures: Vec<f64>, percent: usize) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    let rank = (figures.len() * percent).div_ceil(100);
+    figures.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
 #[cfg(test)]

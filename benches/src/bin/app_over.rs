@@ -1,8 +1,8 @@
-//! The application as `agentd app` runs it, with the store as an argument: the same program for both stores, so that
+//! The application as `agentd app` runs it, with the store as an argument: the same program for all stores, so that
 //! only the store differs.
 //!
-//! `app_over memory|sqlite FILE` serves the workspace in that file on a free loopback port and writes its address as
-//! the first line of stdout. Settings come from the environment.
+//! `app_over memory|database [FILE]` serves memory or the configured database on a loopback port and writes its address
+//! as the first line of stdout. The workspace in the file is imported first. Settings come from the environment.
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use std::path::PathBuf;
@@ -14,15 +14,21 @@ use anyhow::{Context, Result, bail};
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
+    const USAGE: &str = "usage: app_over memory|database [FILE]";
     let mut arguments = std::env::args().skip(1);
-    let store = arguments.next().context("usage: app_over memory|sqlite FILE")?;
-    let file = PathBuf::from(arguments.next().context("usage: app_over memory|sqlite FILE")?);
+    let store = arguments.next().context(USAGE)?;
+    let file = arguments.next().map(PathBuf::from);
     let config = AppConfig::load(&Flags::default(), &ProcessEnv)?;
     let stores = match store.as_str() {
-        "memory" => Stores::in_memory("the bench", &std::fs::read_to_string(file)?).await?,
-        "sqlite" => {
+        "memory" => {
+            let text = std::fs::read_to_string(file.context(USAGE)?)?;
+            Stores::in_memory("the bench", &text).await?
+        }
+        "database" => {
             let stores = Stores::open(&config).await?;
-            stores.import_file(&file).await?;
+            if let Some(file) = file {
+                stores.import_file(&file).await?;
+            }
             stores
         }
         other => bail!("{other} is no store"),

@@ -1,0 +1,135 @@
+//! Chats with the whole application, in processes of their own.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use benches::answer::Behaviour;
+use benches::application::{ChatCredential, StoreKind, chat, company_id, session};
+use benches::comparison::{Bound, Comparison};
+use benches::load::{self, Connection};
+use benches::measure::millis;
+use benches::subjects::Bench;
+use benches::table::{median, percentile};
+use futures_util::future::try_join_all;
+
+/// Number of requests of each subject per repeat, and of those before the first one.
+const REQUESTS: usize = 1500;
+const WARM_UP: usize = 200;
+/// Number of connections, over all processes, and the time of a slice.
+const CONNECTIONS: usize = 48;
+const SLICE: Duration = Duration::from_millis(1500);
+const PROCESSES: usize = 3;
+
+fn app_over() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_app_over"))
+}
+
+/// Compares the time from a request to the first token over PostgreSQL with that over SQLite. The requests alternate.
+pub(crate) async fn first_tokens(url: &str, bench: &Bench, repeats: usize) -> Result<Vec<Comparison>> {
+    let sqlite = bench.start_over(StoreKind::Sqlite, app_over())?;
+    let postgres = bench.start_over(StoreKind::Postgres(url), app_over())?;
+    let (mut plain, mut chosen) = (Latencies::default(), Latencies::default());
+    let token = session(company_id())?;
+    let chat_with_id = || {
+        let run_id = agent_core::new_id();
+        [chat(ChatCredential::Session(&token), Some(&run_id))]
+    };
+    for _ in 0..repeats {
+        // New connections, since the cores that the threads of a connection are scheduled on decide much of the result.
+        let mut connections =
+            [Connection::open(sqlite.address).await?, Connection::open(postgres.address).await?];
+        let steps = [sqlite.steps(Behaviour::First), postgres.steps(Behaviour::First)];
+        let mut times = [const { Vec::new() }; 4];
+        for request in 0..WARM_UP + REQUESTS {
+            for turn in 0..2 {
+                let place = (request + turn) % 2;
+                let plain = connections[place].exchange(&steps[place]).await?;
+                let chosen = connections[place].exchange(&chat_with_id()).await?;
+                if request >= WARM_UP {
+                    times[place].push(millis(plain));
+                    times[2 + place].push(millis(chosen));
+                }
+            }
+        }
+        let [sqlite, postgres, sqlite_chosen, postgres_chosen] = times;
+        plain.add([sqlite, postgres]);
+        chosen.add([sqlite_chosen, postgres_chosen]);
+    }
+    let bound = Bound::AtMost(1.1);
+    Ok([
+        plain.rows(
+            "the first token of a chat with two documents and a memory, PostgreSQL beside SQLite",
+            bound,
+        ),
+        chosen.rows("the same with a `runId` of the client, which is committed before", Bound::Unbounded),
+    ]
+    .concat())
+}
+
+/// Medians and tails of the repeats, of the reference and of the subject.
+#[derive(Default)]
+struct Latencies {
+    p50: [Vec<f64>; 2],
+    p99: [Vec<f64>; 2],
+}
+
+impl Latencies {
+    fn add(&mut self, times: [Vec<f64>; 2]) {
+        for (place, times) in times.into_iter().enumerate() {
+            self.p50[place].push(median(times.clone()));
+            self.p99[place].push(percentile(times, 99));
+        }
+    }
+
+    fn rows(&self, what: &str, bound: Bound) -> Vec<Comparison> {
+        vec![
+            Comparison::new(format!("{what}, p50"), "ms", bound, &self.p50[0], &self.p50[1]),
+            Comparison::new("the same, p99", "ms", bound, &self.p99[0], &self.p99[1]),
+        ]
+    }
+}
+
+/// Compares the runs per second of several processes over one database with those of one.
+pub(crate) async fn processes(url: &str, bench: &Bench, repeats: usize) -> Result<Vec<Comparison>> {
+    let mut processes = vec![bench.start_over(StoreKind::Postgres(url), app_over())?];
+    for _ in 1..PROCESSES {
+        processes.push(bench.start_replica(url, app_over())?);
+    }
+    let addresses: Vec<_> = processes.iter().map(|process| process.address).collect();
+    runs_per_second(&addresses, SLICE / 3).await?;
+    let mut figures = [const { Vec::new() }; 2];
+    for repeat in 0..repeats {
+        for turn in 0..2 {
+            let place = (repeat + turn) % 2;
+            let addresses = [&addresses[..1], &addresses[..]][place];
+            figures[place].push(runs_per_second(addresses, SLICE).await?);
+        }
+    }
+    let what = format!(
+        "runs with a `runId`, {CONNECTIONS} connections: {PROCESSES} processes over one database, beside one process"
+    );
+    Ok(vec![Comparison::new(what, "/s", Bound::AtLeast(1.0), &figures[0], &figures[1])])
+}
+
+/// Runs chats with new run ids on connections that are spread over the processes.
+async fn runs_per_second(addresses: &[SocketAddr], time: Duration) -> Result<f64> {
+    let token = &session(company_id())?;
+    let opened =
+        try_join_all(addresses.iter().map(|address| load::connect(*address, CONNECTIONS / addresses.len())));
+    let connections: Vec<Connection> = opened.await?.into_iter().flatten().collect();
+    let begun = Instant::now();
+    let run = async |mut connection: Connection| {
+        let mut runs = 0;
+        while begun.elapsed() < time {
+            let run_id = agent_core::new_id();
+            let step = chat(ChatCredential::Session(token), Some(&run_id));
+            connection.exchange(&[step]).await.context("a run")?;
+            runs += 1;
+        }
+        anyhow::Ok(runs)
+    };
+    let runs: usize = try_join_all(connections.into_iter().map(run)).await?.into_iter().sum();
+    Ok(runs as f64 / begun.elapsed().as_secs_f64())
+}

@@ -1,0 +1,170 @@
+//! The application over a chosen store, as a process or within the benchmark, and the chats that it is sent.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
+use agent_core::secret::Secret;
+use agent_http::auth::mint_session;
+use agentd::config::{AppConfig, Flags};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::answer::Behaviour;
+use crate::load::Step;
+use crate::process::Process;
+use crate::subjects::{
+    API_KEY, Bench, COMPANY, DATA_SECRET, MESSAGE, RunningSubject, SESSION_SECRET, TODO_LIST, TOKEN_TTL,
+    UNLIMITED, USER, application_exchange, post, role, workspace_of,
+};
+use crate::wire::{Expected, Wire};
+
+/// The only behaviour of the agent in [`Bench::workspace`].
+const BEHAVIOUR: Behaviour = Behaviour::First;
+/// Settings that limit the rate of requests, which the load would exceed.
+const RATE_SETTINGS: [&str; 3] = ["MCP_REQUESTS_PER_MINUTE", "RUNS_PER_MINUTE", "CHANGES_PER_MINUTE"];
+
+/// Store of an application.
+#[derive(Clone, Copy, Debug)]
+pub enum StoreKind<'u> {
+    /// Memory of the process.
+    Memory,
+    /// A new SQLite file.
+    Sqlite,
+    /// The PostgreSQL database with this URL.
+    Postgres(&'u str),
+}
+
+impl Bench {
+    /// Returns the workspace of an agent with two documents and a memory of its user.
+    pub fn workspace(&self) -> Value {
+        let container = json!({
+            "provider": "openai", "model": BEHAVIOUR.to_string(), "baseUrl": self.vendor_url(), "apiKey": API_KEY,
+        });
+        let content = json!({"documentIds": ["hours", "prices"]});
+        let children = json!([{"name": "EmbeddedAI", "content": container}]);
+        let mut workspace = workspace_of(vec![role(BEHAVIOUR, content, children)]);
+        let text =
+            |id: &str| json!({"id": id, "companyId": COMPANY, "title": id, "text": "Some text. ".repeat(40)});
+        workspace["documents"] = json!([text("hours"), text("prices")]);
+        workspace["memories"] = json!([{
+            "id": "m", "companyId": COMPANY, "agentId": agent_id(), "userId": USER, "text": "Likes tea.",
+        }]);
+        workspace
+    }
+
+    /// Starts the application, `app_over`, over a store with the [workspace](Self::workspace).
+    ///
+    /// # Errors
+    /// The application could not be started.
+    pub fn start_over(&self, store: StoreKind<'_>, app_over: &Path) -> Result<RunningSubject> {
+        let file = self.file(&self.workspace())?;
+        self.start_app_over(store, app_over, Some(&file))
+    }
+
+    /// Starts the application, `app_over`, over a PostgreSQL database as it is.
+    ///
+    /// # Errors
+    /// The application could not be started.
+    pub fn start_replica(&self, url: &str, app_over: &Path) -> Result<RunningSubject> {
+        self.start_app_over(StoreKind::Postgres(url), app_over, None)
+    }
+
+    fn start_app_over(
+        &self,
+        store: StoreKind<'_>,
+        app_over: &Path,
+        workspace: Option<&Path>,
+    ) -> Result<RunningSubject> {
+        let mut command = Command::new(app_over);
+        command.arg(if matches!(store, StoreKind::Memory) { "memory" } else { "database" }).args(workspace);
+        command.env_clear().envs(self.application_settings());
+        if let StoreKind::Postgres(url) = store {
+            command.env("DATABASE_URL", url);
+        }
+        command.current_dir(tempfile::tempdir_in(self.scratch.path())?.keep());
+        let (process, address) = Process::start_announced(command, self.scratch.path())?;
+        let exchange = application_exchange(session(COMPANY)?);
+        Ok(RunningSubject { processes: vec![process], address, exchange })
+    }
+
+    /// Returns the configuration of an application within the benchmark, over a PostgreSQL database.
+    ///
+    /// # Errors
+    /// A setting is invalid.
+    pub fn application_config(&self, url: &str) -> Result<AppConfig> {
+        let mut settings = self.application_settings();
+        settings.insert("DATABASE_URL", url.to_owned());
+        let settings: BTreeMap<&str, &str> =
+            settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Ok(AppConfig::load(&Flags::default(), &settings)?)
+    }
+
+    fn application_settings(&self) -> BTreeMap<&'static str, String> {
+        let mut settings: BTreeMap<_, _> =
+            RATE_SETTINGS.map(|setting| (setting, UNLIMITED.to_owned())).into();
+        settings.insert("SESSION_SECRET", SESSION_SECRET.to_owned());
+        settings.insert("DATA_SECRET", DATA_SECRET.to_owned());
+        settings.insert("PORT", "0".to_owned());
+        settings.insert("OUTBOUND_ALLOW", self.upstream.to_string());
+        settings
+    }
+}
+
+/// Returns the id of the agent in [`Bench::workspace`].
+pub fn agent_id() -> String {
+    format!("agent-{BEHAVIOUR}")
+}
+
+/// Returns the id of the company in [`Bench::workspace`].
+pub fn company_id() -> &'static str {
+    COMPANY
+}
+
+/// Creates a session token of a user of this company.
+///
+/// # Errors
+/// The company's id is invalid.
+pub fn session(company: &str) -> Result<String> {
+    Ok(mint_session(&Secret::new(SESSION_SECRET), &USER.into(), &company.into(), TOKEN_TTL)?)
+}
+
+/// Credential of a chat.
+#[derive(Clone, Copy, Debug)]
+pub enum ChatCredential<'t> {
+    /// A session token.
+    Session(&'t str),
+    /// A widget token.
+    Widget(&'t str),
+}
+
+/// Returns a chat with the agent of [`Bench::workspace`], with the run id that the client chose, if it chose one.
+pub fn chat(credential: ChatCredential<'_>, run_id: Option<&str>) -> Step {
+    let mut body = json!({"agentId": agent_id(), "message": MESSAGE});
+    if let Some(run_id) = run_id {
+        body["runId"] = run_id.into();
+    }
+    let header = match credential {
+        ChatCredential::Session(token) => {
+            body["todoListId"] = TODO_LIST.into();
+            format!("authorization: Bearer {token}\r\n")
+        }
+        ChatCredential::Widget(token) => format!("x-widget-token: {token}\r\n"),
+    };
+    let request = post("/api/agent/chat", "application/x-ndjson", &header, &body);
+    let expected = Expected { text: BEHAVIOUR.text(), ..Expected::default() };
+    Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a request of a page of 50 documents, after the document `after`.
+pub fn list_documents(address: SocketAddr, token: &str, after: &str) -> Vec<u8> {
+    let cursor = match after {
+        "" => String::new(),
+        after => format!("&cursor={}", hex::encode(after)),
+    };
+    format!(
+        "GET /api/documents?limit=50{cursor} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\r\n"
+    )
+    .into_bytes()
+}
