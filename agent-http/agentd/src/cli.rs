@@ -118,12 +118,15 @@ pub(crate) struct DevArgs {
     /// Workspace file to use in place of the demo's.
     #[arg(long, value_name = "FILE")]
     pub(crate) workspace: Option<PathBuf>,
+    /// Start a PostgreSQL server over the data folder, and store everything there in place of SQLite files.
+    #[arg(long)]
+    pub(crate) postgres: bool,
 }
 
 impl DevArgs {
     /// Converts the arguments into the options of [`crate::dev::run`].
     pub(crate) fn options(self) -> DevOptions {
-        DevOptions { data: self.data, port: self.port, workspace: self.workspace }
+        DevOptions { data: self.data, port: self.port, workspace: self.workspace, postgres: self.postgres }
     }
 }
 
@@ -411,6 +414,7 @@ mod tests {
         for line in [
             "dev",
             "dev --data here",
+            "dev --postgres --port 4000",
             "app",
             "app --config a.toml --host ::1 --port 0",
             "import w.json --config a.toml",

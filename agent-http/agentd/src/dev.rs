@@ -1,6 +1,7 @@
 //! `agentd dev`: application, runtime and scheduler in one process on loopback, with a demo workspace.
 
 mod ollama;
+mod postgres;
 mod runtime_url;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::stores::{self, Stores};
 use crate::{StartError, logging, weights};
 
 pub use ollama::detect_ollama;
+use postgres::DevCluster;
 
 /// Workspace file of the demo: agents, documents and users.
 pub(crate) const DEMO_WORKSPACE: &str = include_str!("../demo/workspace.json");
@@ -48,6 +50,8 @@ pub(crate) struct DevOptions {
     pub(crate) port: u16,
     /// Workspace file to use in place of the demo's.
     pub(crate) workspace: Option<PathBuf>,
+    /// Starts a PostgreSQL server over the data folder, and stores everything there.
+    pub(crate) postgres: bool,
 }
 
 /// Runs all services until a stop signal.
@@ -55,7 +59,8 @@ pub(crate) struct DevOptions {
 /// # Errors
 /// Any error that prevents a service from starting, or stops its server.
 pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
-    let overlay = build_env(&options)?;
+    let cluster = locate_cluster(&options, &ProcessEnv)?;
+    let overlay = build_env(&options, cluster.as_ref())?;
     let flags = Flags::default();
     let mut app = AppConfig::load(&flags, &overlay.with_port(options.port))?;
     let runtime = RuntimeConfig::load(&flags, &overlay.with_port(options.port + 1))?;
@@ -63,6 +68,12 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     logging::init(&app.server.log)?;
     app.model_dir = options.data.join("models");
 
+    let server_description = cluster.as_ref().map(DevCluster::description);
+    // Declared before the stores, the server is dropped after them: it stops when the services have ended.
+    let _server = match cluster {
+        Some(cluster) => Some(cluster.start().await?),
+        None => None,
+    };
     let (stores, origin) = open_workspace(&app, &options).await?;
     let local = select_models(&mut app).await?;
     let listener = run::listen(app.server.listen).await?;
@@ -72,6 +83,9 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let has_demo = options.workspace.is_none()
         && stores.roles.masked_role(&DEMO_ID.into(), &DEMO_AGENT_ID.into()).await?.is_some();
     print_welcome(&app, &origin, &options, has_demo)?;
+    if let Some(description) = server_description {
+        say(&format!("{description}\n"));
+    }
     if has_coding_issuer(&overlay) {
         print_sign_in(&app);
     }
@@ -101,7 +115,9 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
         stores.import("the demo workspace", DEMO_WORKSPACE).await?;
     }
     if let Some(url) = &app.runtime_url {
-        runtime_url::update(&*stores.roles, DEMO_ID, &options.data, url).await?;
+        // Each database has a demo agent of its own.
+        let file = if options.postgres { "runtime.postgres.url" } else { "runtime.url" };
+        runtime_url::update(&*stores.roles, DEMO_ID, &options.data.join(file), url).await?;
     }
     Ok((stores, format!("the workspace in {}", options.data.display())))
 }
@@ -125,21 +141,23 @@ async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, St
 struct DevEnv {
     set: BTreeMap<String, String>,
     port: Option<u16>,
-    /// True if `DATABASE_URL` of the environment belongs to another service and is ignored.
+    /// True if `DATABASE_URL` of the environment is ignored, because it belongs to another service.
     own_database: bool,
 }
 
 impl DevEnv {
     fn with_port(&self, port: u16) -> Self {
-        Self { set: self.set.clone(), port: Some(port), own_database: false }
+        Self { set: self.set.clone(), port: Some(port), own_database: self.own_database }
     }
 
     /// Returns the scheduler's environment. The scheduler always uses its own database, even if the
-    /// environment sets `DATABASE_URL` for the application.
+    /// environment sets `DATABASE_URL` for the application; with PostgreSQL, it has a schema of its own.
     fn for_scheduler(&self, options: &DevOptions) -> Self {
         let mut overlay = self.with_port(options.port + 2);
-        let database = options.data.join("scheduler.db");
-        overlay.set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
+        if !options.postgres {
+            let database = options.data.join("scheduler.db");
+            overlay.set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
+        }
         overlay.own_database = true;
         overlay
     }
@@ -168,11 +186,33 @@ impl Env for DevEnv {
     }
 }
 
-fn build_env(options: &DevOptions) -> Result<DevEnv, StartError> {
+/// Returns the PostgreSQL cluster of the data folder, if the options ask for one.
+///
+/// # Errors
+/// The environment names another database, or a cluster cannot be used on this machine.
+fn locate_cluster(options: &DevOptions, env: &dyn Env) -> Result<Option<DevCluster>, StartError> {
+    if !options.postgres {
+        return Ok(None);
+    }
+    for name in ["DATABASE_URL", "DATABASE_URL_FILE"] {
+        if env.var(name).map_or(true, |value| value.is_some_and(|value| !value.trim().is_empty())) {
+            return Err(StartError::Other(format!(
+                "--postgres starts a database of its own and cannot be combined with {name}, which is set in the \
+                 environment"
+            )));
+        }
+    }
+    DevCluster::locate(&options.data).map(Some)
+}
+
+fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEnv, StartError> {
     let mut set = secrets(&options.data)?;
     let (app, runtime) = (options.port, options.port + 1);
-    let database = options.data.join("app.db");
-    set.insert("DATABASE_URL".into(), format!("sqlite://{}", database.display()));
+    let database = match cluster {
+        Some(cluster) => cluster.url(),
+        None => format!("sqlite://{}", options.data.join("app.db").display()),
+    };
+    set.insert("DATABASE_URL".into(), database);
     set.insert("RUNTIME_URL".into(), format!("http://127.0.0.1:{runtime}"));
     set.insert("PULSE_URL".into(), format!("http://127.0.0.1:{}", options.port + 2));
     set.insert("CALLBACK_URL".into(), format!("http://127.0.0.1:{app}/api/pulse/callback"));
@@ -186,7 +226,7 @@ fn build_env(options: &DevOptions) -> Result<DevEnv, StartError> {
     set.insert("MAX_CONNECTIONS".into(), "1000".into());
     // Ollama sends no response headers until it has loaded the model.
     set.insert("RESPONSE_HEADER_TIMEOUT_MS".into(), "300000".into());
-    Ok(DevEnv { set, port: None, own_database: false })
+    Ok(DevEnv { set, port: None, own_database: cluster.is_some() })
 }
 
 /// Reads the secrets of this data folder and generates the missing ones. The file is readable by its owner

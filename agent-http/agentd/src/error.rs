@@ -1,7 +1,9 @@
 //! Errors that prevent a service from starting. The message is all that an operator sees, so each one says
 //! what to do.
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use agent_client::outbound::OutboundError;
 use agent_platform::records::StoreError;
@@ -68,6 +70,18 @@ pub enum StartError {
     /// Any other error, as text.
     #[error("{0}")]
     Other(String),
+}
+
+impl StartError {
+    /// Returns a conversion of the I/O errors of reading `path`.
+    pub(crate) fn unreadable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Unreadable { path: path.display().to_string(), source }
+    }
+
+    /// Returns a conversion of the I/O errors of writing `path`.
+    pub(crate) fn unwritable(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Unwritable { path: path.display().to_string(), source }
+    }
 }
 
 /// Formats an error with all its sources, because only the source says what to do.

@@ -15,23 +15,19 @@ const DEMO_RUNTIME_URL: &str = "http://127.0.0.1:3001";
 /// Identifier of the demo agent that the runtime answers for.
 const REMOTE_AGENT_ID: &str = "remote-guide";
 
-/// Name of the file in the data folder with the URL of the previous start.
-const URL_FILE: &str = "runtime.url";
-
-/// Updates the demo agent of `company` if it has the URL of the previous start and this start's differs. An agent whose
-/// URL the user has changed stays as it is.
+/// Updates the demo agent of `company` if it has the URL of the previous start, which is in `file`, and this start's
+/// differs. An agent whose URL the user has changed stays as it is.
 ///
 /// # Errors
-/// The store or the data folder cannot be read or written.
+/// The store cannot be read or written, or the file cannot be written.
 pub(super) async fn update(
     roles: &dyn RoleStore,
     company: &str,
-    data: &Path,
+    file: &Path,
     current: &Url,
 ) -> Result<(), StartError> {
-    let file = data.join(URL_FILE);
     let current = current.as_str().trim_end_matches('/');
-    let previous = std::fs::read_to_string(&file).unwrap_or_else(|_| DEMO_RUNTIME_URL.to_owned());
+    let previous = std::fs::read_to_string(file).unwrap_or_else(|_| DEMO_RUNTIME_URL.to_owned());
     if previous.trim() == current {
         return Ok(());
     }
@@ -41,7 +37,7 @@ pub(super) async fn update(
             roles.put_role(role, Precondition::Version(found.version)).await?;
         }
     }
-    std::fs::write(&file, current)
+    std::fs::write(file, current)
         .map_err(|source| StartError::Unwritable { path: file.display().to_string(), source })
 }
 
@@ -68,10 +64,11 @@ mod tests {
     #[tokio::test]
     async fn the_demo_follows_the_port_until_the_user_changes_it() {
         let data = tempfile::tempdir().expect("a folder");
+        let file = data.path().join("runtime.url");
         let stores = Stores::in_memory("the demo", DEMO_WORKSPACE).await.expect("the demo is valid");
         let start = async |url: &str| {
             let url = Url::parse(url).expect("a URL");
-            update(&*stores.roles, DEMO_ID, data.path(), &url).await.expect("updated");
+            update(&*stores.roles, DEMO_ID, &file, &url).await.expect("updated");
             let found = stores.roles.masked_role(&DEMO_ID.into(), &REMOTE_AGENT_ID.into()).await;
             let role = found.expect("the store works").expect("the agent exists");
             let url = role.value.children.iter().find_map(|container| match container {
