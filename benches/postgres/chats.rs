@@ -10,7 +10,7 @@ use benches::application::{ChatCredential, StoreKind, chat, company_id, session}
 use benches::comparison::{Bound, Comparison};
 use benches::load::{self, Connection};
 use benches::measure::millis;
-use benches::subjects::Bench;
+use benches::subjects::{Bench, WORKER_THREADS};
 use benches::table::{median, percentile};
 use futures_util::future::try_join_all;
 
@@ -91,30 +91,54 @@ impl Latencies {
     }
 }
 
-/// Compares the runs per second of several processes over one database with those of one.
+/// Compares the runs per second of several processes over one database with those of one: with as many worker threads
+/// in each as the one has, and with one in each.
 pub(crate) async fn processes(url: &str, bench: &Bench, repeats: usize) -> Result<Vec<Comparison>> {
-    let mut processes = vec![bench.start_over(StoreKind::Postgres(url), app_over())?];
-    for _ in 1..PROCESSES {
-        processes.push(bench.start_replica(url, app_over())?);
+    let single = bench.start_over(StoreKind::Postgres(url), app_over())?;
+    let start = |worker_threads| {
+        let replicas = (0..PROCESSES).map(|_| bench.start_replica(url, app_over(), worker_threads));
+        replicas.collect::<Result<Vec<_>>>()
+    };
+    let (equal, small) = (start(WORKER_THREADS)?, start("1")?);
+    let subjects = [vec![single], small, equal];
+    let addresses = subjects.each_ref().map(|all| all.iter().map(|each| each.address).collect::<Vec<_>>());
+    let mut figures = [const { [const { Vec::new() }; 3] }; 2];
+    for addresses in &addresses {
+        runs_per_second(addresses, SLICE / 3, true).await?;
     }
-    let addresses: Vec<_> = processes.iter().map(|process| process.address).collect();
-    runs_per_second(&addresses, SLICE / 3).await?;
-    let mut figures = [const { Vec::new() }; 2];
     for repeat in 0..repeats {
-        for turn in 0..2 {
-            let place = (repeat + turn) % 2;
-            let addresses = [&addresses[..1], &addresses[..]][place];
-            figures[place].push(runs_per_second(addresses, SLICE).await?);
+        for turn in 0..subjects.len() {
+            let place = (repeat + turn) % subjects.len();
+            for (figures, has_run_id) in figures.iter_mut().zip([true, false]) {
+                figures[place].push(runs_per_second(&addresses[place], SLICE, has_run_id).await?);
+            }
         }
     }
+    let [with_run_id, without] = &figures;
+    let row = |what: String, bound, [reference, ..]: &[Vec<f64>; 3], figures: &Vec<f64>| {
+        Comparison::new(what, "/s", bound, reference, figures)
+    };
     let what = format!(
-        "runs with a `runId`, {CONNECTIONS} connections: {PROCESSES} processes over one database, beside one process"
+        "runs with a `runId`, {CONNECTIONS} connections: {PROCESSES} processes of one worker thread over one database, \
+         beside one process of {WORKER_THREADS}"
     );
-    Ok(vec![Comparison::new(what, "/s", Bound::AtLeast(1.0), &figures[0], &figures[1])])
+    let of_many = format!("the same, {WORKER_THREADS} worker threads in each process");
+    let bound = Bound::AtLeast(1.0);
+    Ok(vec![
+        row(what, bound, with_run_id, &with_run_id[1]),
+        row(of_many.clone(), bound, with_run_id, &with_run_id[2]),
+        row(
+            "runs without a `runId`, which commit nothing".to_owned(),
+            Bound::Unbounded,
+            without,
+            &without[1],
+        ),
+        row(of_many, Bound::Unbounded, without, &without[2]),
+    ])
 }
 
-/// Runs chats with new run ids on connections that are spread over the processes.
-async fn runs_per_second(addresses: &[SocketAddr], time: Duration) -> Result<f64> {
+/// Runs chats, with new run ids or without, on connections that are spread over the processes.
+async fn runs_per_second(addresses: &[SocketAddr], time: Duration, has_run_id: bool) -> Result<f64> {
     let token = &session(company_id())?;
     let opened =
         try_join_all(addresses.iter().map(|address| load::connect(*address, CONNECTIONS / addresses.len())));
@@ -124,7 +148,7 @@ async fn runs_per_second(addresses: &[SocketAddr], time: Duration) -> Result<f64
         let mut runs = 0;
         while begun.elapsed() < time {
             let run_id = agent_core::new_id();
-            let step = chat(ChatCredential::Session(token), Some(&run_id));
+            let step = chat(ChatCredential::Session(token), has_run_id.then_some(&run_id));
             connection.exchange(&[step]).await.context("a run")?;
             runs += 1;
         }

@@ -8,7 +8,7 @@ use benches::application::{list_documents, session};
 use benches::comparison::{Bound, Comparison};
 use benches::delivery::HttpConnection;
 use benches::measure::millis;
-use benches::subjects::Bench;
+use benches::subjects::{Bench, WORKER_THREADS};
 use benches::table::{median, percentile};
 use tokio_postgres::{Client, Statement};
 
@@ -46,7 +46,7 @@ pub(crate) async fn measure(
     documents: usize,
 ) -> Result<Vec<Comparison>> {
     let program = Path::new(env!("CARGO_BIN_EXE_app_over"));
-    let application = bench.start_replica(url, program)?;
+    let application = bench.start_replica(url, program, WORKER_THREADS)?;
     let client = connect(url).await?;
     let per_company = (documents / COMPANIES).max(2 * PAGE);
     let begun = Instant::now();

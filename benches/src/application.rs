@@ -16,7 +16,7 @@ use crate::load::Step;
 use crate::process::Process;
 use crate::subjects::{
     API_KEY, Bench, COMPANY, DATA_SECRET, MESSAGE, RunningSubject, SESSION_SECRET, TODO_LIST, TOKEN_TTL,
-    UNLIMITED, USER, application_exchange, post, role, workspace_of,
+    UNLIMITED, USER, WORKER_THREADS, application_exchange, post, role, workspace_of,
 };
 use crate::wire::{Expected, Wire};
 
@@ -60,15 +60,15 @@ impl Bench {
     /// The application could not be started.
     pub fn start_over(&self, store: StoreKind<'_>, app_over: &Path) -> Result<RunningSubject> {
         let file = self.file(&self.workspace())?;
-        self.start_app_over(store, app_over, Some(&file))
+        self.start_app_over(store, app_over, Some(&file), WORKER_THREADS)
     }
 
-    /// Starts the application, `app_over`, over a PostgreSQL database as it is.
+    /// Starts the application, `app_over`, with a number of worker threads over a PostgreSQL database as it is.
     ///
     /// # Errors
     /// The application could not be started.
-    pub fn start_replica(&self, url: &str, app_over: &Path) -> Result<RunningSubject> {
-        self.start_app_over(StoreKind::Postgres(url), app_over, None)
+    pub fn start_replica(&self, url: &str, app_over: &Path, worker_threads: &str) -> Result<RunningSubject> {
+        self.start_app_over(StoreKind::Postgres(url), app_over, None, worker_threads)
     }
 
     fn start_app_over(
@@ -76,10 +76,11 @@ impl Bench {
         store: StoreKind<'_>,
         app_over: &Path,
         workspace: Option<&Path>,
+        worker_threads: &str,
     ) -> Result<RunningSubject> {
         let mut command = Command::new(app_over);
         command.arg(if matches!(store, StoreKind::Memory) { "memory" } else { "database" }).args(workspace);
-        command.env_clear().envs(self.application_settings());
+        command.env_clear().envs(self.application_settings()).env("TOKIO_WORKER_THREADS", worker_threads);
         if let StoreKind::Postgres(url) = store {
             command.env("DATABASE_URL", url);
         }

@@ -35,7 +35,7 @@ pub(crate) const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// Value of settings that limit the rate of requests, which the load would exceed.
 pub(crate) const UNLIMITED: &str = "1000000000";
 /// Number of worker threads, the same as in the references.
-const WORKER_THREADS: &str = "2";
+pub const WORKER_THREADS: &str = "2";
 
 /// A subject of the measurements.
 pub struct Subject {

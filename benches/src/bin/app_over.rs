@@ -2,7 +2,8 @@
 //! only the store differs.
 //!
 //! `app_over memory|database [FILE]` serves memory or the configured database on a loopback port and writes its address
-//! as the first line of stdout. The workspace in the file is imported first. Settings come from the environment.
+//! as the first line of stdout. The workspace in the file is imported first. Settings come from the environment, as does
+//! the number of worker threads (`TOKIO_WORKER_THREADS`).
 #![allow(clippy::print_stdout, reason = "the address on stdout is this program's interface")]
 
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use agentd::run;
 use agentd::stores::Stores;
 use anyhow::{Context, Result, bail};
 
-#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::main]
 async fn main() -> Result<()> {
     const USAGE: &str = "usage: app_over memory|database [FILE]";
     let mut arguments = std::env::args().skip(1);

@@ -18,7 +18,7 @@ const MAX_TRANSACTIONS_PER_COMPANY: usize = 2;
 /// Maximum number of commits of one company that wait.
 const MAX_QUEUED_PER_COMPANY: usize = 4096;
 /// Maximum numbers of commits, writes and bytes of a transaction. A commit that exceeds them has one of its own.
-const MAX_BATCH_COMMITS: usize = 64;
+const MAX_BATCH_COMMITS: usize = 256;
 const MAX_BATCH_WRITES: usize = 256;
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
