@@ -1,5 +1,7 @@
 //! Several application processes over one database, with the same `DATA_SECRET` and no affinity.
 
+mod rates;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -24,13 +26,14 @@ struct SharedDatabase {
 }
 
 /// Server or folder of a database, removed when dropped.
-enum Place {
+pub(crate) enum Place {
     Sqlite(TempDir),
     Postgres(Cluster),
 }
 
 impl Place {
-    fn url(&self) -> String {
+    /// Returns the connection URL (`DATABASE_URL`).
+    pub(crate) fn url(&self) -> String {
         match self {
             Self::Sqlite(folder) => format!("sqlite://{}", folder.path().join("app.db").display()),
             Self::Postgres(cluster) => cluster.url("postgres"),

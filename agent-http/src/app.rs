@@ -40,7 +40,7 @@ pub use coding::{CodingLink, CodingLinkConfig};
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
-pub use rate_limits::{RateLimits, SessionLimits};
+pub use rate_limits::RateLimits;
 pub use resource::ResourceQuotas;
 
 /// Shared state of the application's HTTP routes.

@@ -49,6 +49,7 @@ use agent_platform::pulse::Pulse;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
+use agent_platform::user_rates::UserRates;
 use agent_platform::users::RecordUsers;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
@@ -93,6 +94,7 @@ pub fn application(
     let tools = agent_tools.server.wrap_tools(tools);
     let coding = coding(config, &outbound, &stores);
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
+    let user_rates = user_rates(config, &stores);
     Ok(App {
         tools: agent_tools,
         pulse: SchedulerLink::new(SchedulerLinkConfig {
@@ -117,7 +119,7 @@ pub fn application(
         coding,
         auth: authenticator(config).with_tokens(tokens.clone()),
         runs,
-        rate_limits: RateLimits::new(tokens, config.session_limits, Arc::new(SystemClock)),
+        rate_limits: RateLimits::new(tokens, user_rates),
         own_tools: Vec::new(),
         quotas: config.quotas,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
@@ -158,6 +160,12 @@ fn tokens(config: &AppConfig, stores: &Stores) -> Tokens {
         // No other process has the key of a store in memory.
         None => tokens,
     }
+}
+
+/// Creates the limits of users' requests, which are counted in the store.
+fn user_rates(config: &AppConfig, stores: &Stores) -> UserRates {
+    let clock = Arc::new(SystemClock);
+    UserRates::new(stores.records.clone(), config.session_limits, clock, background_spawner())
 }
 
 /// Creates the users' subscriptions, whose issuer is reached through the operator's own runtime.

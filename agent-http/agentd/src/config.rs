@@ -43,11 +43,12 @@ use agent_client::outbound::OutboundConfig;
 use agent_core::event::OutputLimits;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
-use agent_http::app::{ResourceQuotas, SessionLimits};
+use agent_http::app::ResourceQuotas;
 use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
+use agent_platform::user_rates::SessionLimits;
 use url::Url;
 
 pub use coding::{CodingConfig, CodingIssuerConfig};

@@ -44,7 +44,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
         None if principal.caller == Caller::Session => {
-            app.rate_limits.count_session_run(&principal)?;
+            app.rate_limits.count_session_run(&principal).await?;
             principal.caller = session;
         }
         // The operator's own proactive calls are not limited.

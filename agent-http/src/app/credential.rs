@@ -23,7 +23,7 @@ impl Authenticate<App> for UserSession {
         match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
             Credential::Session(principal) => {
                 if !head.method.is_safe() {
-                    app.rate_limits.count_session_change(&principal)?;
+                    app.rate_limits.count_session_change(&principal).await?;
                 }
                 Ok(principal)
             }

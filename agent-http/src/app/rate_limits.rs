@@ -1,84 +1,34 @@
-//! Rate limits of widget tokens and of sessions.
+//! Rate limits of widget tokens and of sessions, as HTTP errors.
 //!
-//! The limits of sessions protect this process, so they are counted in memory. The caps of widget tokens are a guarantee
-//! to the customer who pays for the model, so they are counted in the store, which outlives the process and is shared by
-//! all replicas.
+//! Both are counted in the store, for all processes: the caps of widget tokens by a commit for each run, since the
+//! customer who pays for the model relies on them; the limits of sessions in batches ([`user_rates`]).
+//!
+//! [`user_rates`]: agent_platform::user_rates
 
-use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use agent_core::clock::Clock;
 use agent_core::request::Principal;
 use agent_platform::token::{RunCapError, Tokens};
-use governor::middleware::NoOpMiddleware;
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
-use quick_cache::sync::Cache;
+use agent_platform::user_rates::{UserRate, UserRates};
 
 use crate::auth::Visitor;
 use crate::error::{HttpError, RatePolicy};
 
-/// Maximum number of users whose limiter is kept; the least recently used are evicted. One can exceed its
-/// limit only if that many others are active within the same minute.
-const MAX_CACHED_LIMITERS: usize = 10_000;
-
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-type Limiter = RateLimiter<NotKeyed, InMemoryState, Monotonic, NoOpMiddleware<Instant>>;
-
-/// Adapts the platform's clock to the rate limiter.
-#[derive(Clone)]
-struct Monotonic(Arc<dyn Clock>);
-
-impl governor::clock::Clock for Monotonic {
-    type Instant = Instant;
-
-    fn now(&self) -> Instant {
-        self.0.monotonic()
-    }
-}
-
-/// Limits on the requests of a signed-in user, over all of the user's sessions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Maximum number of runs per minute; 60.
-    pub runs_per_minute: NonZeroU32,
-    /// Maximum number of requests per minute that change something; 300.
-    pub changes_per_minute: NonZeroU32,
-}
-
-impl Default for SessionLimits {
-    fn default() -> Self {
-        let limit = |number| NonZeroU32::new(number).expect("the defaults are positive");
-        Self { runs_per_minute: limit(60), changes_per_minute: limit(300) }
-    }
-}
 
 /// Counts and limits the runs of widget tokens, and the runs and changes of sessions.
 pub struct RateLimits {
     tokens: Arc<Tokens>,
-    sessions: SessionLimits,
-    /// Runs by user.
-    session_runs: MinuteLimiters,
-    /// Changes by user.
-    session_changes: MinuteLimiters,
+    users: UserRates,
 }
 
-/// Company and id of a user.
-type UserKey = (String, String);
-
 impl RateLimits {
-    /// Creates the limits, with nothing counted of sessions. The counts of widget tokens are in the store.
-    pub fn new(tokens: Arc<Tokens>, sessions: SessionLimits, clock: Arc<dyn Clock>) -> Self {
-        Self {
-            tokens,
-            sessions,
-            session_runs: MinuteLimiters::new(clock.clone()),
-            session_changes: MinuteLimiters::new(clock),
-        }
+    /// Creates the limits of widget tokens and of users.
+    pub fn new(tokens: Arc<Tokens>, users: UserRates) -> Self {
+        Self { tokens, users }
     }
 
     /// Counts a run of a widget token that is about to start.
@@ -106,8 +56,8 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if the user's limit is reached, in which case the run is not counted.
-    pub fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
-        self.session_runs.count(&user_key(user), self.sessions.runs_per_minute)
+    pub async fn count_session_run(&self, user: &Principal) -> Result<(), HttpError> {
+        self.count_session(user, UserRate::Runs).await
     }
 
     /// Counts a request of a session that changes something.
@@ -115,8 +65,14 @@ impl RateLimits {
     /// # Errors
     ///
     /// 429 if the user's limit is reached, in which case the request is not counted.
-    pub fn count_session_change(&self, user: &Principal) -> Result<(), HttpError> {
-        self.session_changes.count(&user_key(user), self.sessions.changes_per_minute)
+    pub async fn count_session_change(&self, user: &Principal) -> Result<(), HttpError> {
+        self.count_session(user, UserRate::Changes).await
+    }
+
+    async fn count_session(&self, user: &Principal, rate: UserRate) -> Result<(), HttpError> {
+        self.users.count(user, rate).await.map_err(|error| {
+            HttpError::with_limit(minute_policy(self.users.limits().per_minute(rate)), error.retry_after)
+        })
     }
 }
 
@@ -124,40 +80,15 @@ fn minute_policy(per_minute: NonZeroU32) -> RatePolicy {
     RatePolicy { name: "minute", quota: per_minute.get(), window: MINUTE }
 }
 
-fn user_key(user: &Principal) -> UserKey {
-    (user.company_id.as_str().to_owned(), user.user_id.as_str().to_owned())
-}
-
-/// Limiters of requests per minute, by user.
-struct MinuteLimiters {
-    clock: Monotonic,
-    limiters: Cache<UserKey, Arc<Limiter>>,
-}
-
-impl MinuteLimiters {
-    fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock: Monotonic(clock), limiters: Cache::new(MAX_CACHED_LIMITERS) }
-    }
-
-    fn count(&self, key: &UserKey, per_minute: NonZeroU32) -> Result<(), HttpError> {
-        let fresh = || {
-            let limiter = RateLimiter::direct_with_clock(Quota::per_minute(per_minute), self.clock.clone());
-            Ok::<_, Infallible>(Arc::new(limiter))
-        };
-        let Ok(limiter) = self.limiters.get_or_insert_with(key, fresh);
-        limiter.check().map_err(|until| {
-            let wait = until.wait_time_from(governor::clock::Clock::now(&self.clock));
-            HttpError::with_limit(minute_policy(per_minute), wait)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use agent_core::clock::Clock;
     use agent_core::testing::ManualClock;
     use agent_core::tool::Caller;
     use agent_platform::memory::MemoryRecords;
     use agent_platform::token::Caps;
+    use agent_platform::user_rates::SessionLimits;
+    use futures_util::future::BoxFuture;
 
     use super::*;
     use crate::error::Code;
@@ -165,7 +96,9 @@ mod tests {
     fn caps(clock: &ManualClock) -> RateLimits {
         let records = Arc::new(MemoryRecords::default());
         let clock: Arc<dyn Clock> = Arc::new(clock.clone());
-        RateLimits::new(Arc::new(Tokens::new(records, clock.clone())), SessionLimits::default(), clock)
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        let users = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner);
+        RateLimits::new(Arc::new(Tokens::new(records, clock)), users)
     }
 
     fn visitor(token: &str, per_minute: u32, per_day: Option<u32>) -> Visitor {
@@ -219,26 +152,26 @@ mod tests {
         caps.count_visitor_run(&visitor("t", 2, None)).await.expect("a new cap");
     }
 
-    #[test]
-    fn a_user_has_runs_and_changes_of_their_own() {
+    #[tokio::test]
+    async fn a_user_has_runs_and_changes_of_their_own() {
         let clock = ManualClock::new();
         let limits = caps(&clock);
         let user = |company: &str, user: &str| Principal::new(user, company, Caller::Session);
         let ada = user("c1", "ada");
         for _ in 0..60 {
-            limits.count_session_run(&ada).expect("within the limit");
+            limits.count_session_run(&ada).await.expect("within the limit");
         }
-        let refused = limits.count_session_run(&ada).expect_err("the limit is reached");
+        let refused = limits.count_session_run(&ada).await.expect_err("the limit is reached");
         assert_eq!(refused.code(), Code::RateLimited);
         for other in [user("c1", "bob"), user("c2", "ada")] {
-            limits.count_session_run(&other).expect("another user");
+            limits.count_session_run(&other).await.expect("another user");
         }
         for _ in 0..300 {
-            limits.count_session_change(&ada).expect("changes are counted apart");
+            limits.count_session_change(&ada).await.expect("changes are counted apart");
         }
-        limits.count_session_change(&ada).expect_err("the limit is reached");
+        limits.count_session_change(&ada).await.expect_err("the limit is reached");
         clock.advance(MINUTE);
-        limits.count_session_run(&ada).expect("a new minute");
-        limits.count_session_change(&ada).expect("a new minute");
+        limits.count_session_run(&ada).await.expect("a new minute");
+        limits.count_session_change(&ada).await.expect("a new minute");
     }
 }

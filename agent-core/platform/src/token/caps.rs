@@ -1,19 +1,14 @@
 //! Rate caps of widget tokens, counted in the store for all processes.
 //!
-//! A token has one record with its runs of the current day and the state of the cap per minute. The latter is the
-//! generic cell rate algorithm (ITU-T I.371): a run moves the theoretical arrival time forward by the interval between
-//! two runs, and is refused if that time would then be more than a minute ahead. So `n` runs may begin at once, and then
-//! one each `60 / n` seconds.
-//!
-//! An admitted run is one commit, a refused one writes nothing. Times are those of the processes' clocks: if they
-//! differ by `s` seconds, at most `s * n / 60` more runs are admitted in a minute.
+//! A token has one record with its runs of the current day and the state of the cap per minute
+//! ([`minute_rate`](crate::minute_rate)). An admitted run is one commit, a refused one writes nothing.
 
-use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Caps, Tokens};
+use crate::minute_rate::{MinuteState, RateLimitError};
 use crate::records::{Collection, Key, Record, RecordsExt, StoreError};
 
 /// Name of the platform's collection of counts, by the token's id. A record holds the latest day only, so that counts
@@ -21,11 +16,6 @@ use crate::records::{Collection, Key, Record, RecordsExt, StoreError};
 const TOKEN_DAYS: &str = "tokenDays";
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
-const MICROS_PER_MINUTE: u64 = 60_000_000;
-
-/// Time by which a stored state may be ahead of the clock of this process. A state beyond it is one from before the
-/// clock was set back.
-const MAX_CLOCK_SKEW_MICROS: u64 = 60_000_000;
 
 /// Retry delay if a run could not be counted because too many runs began at once.
 const CONTENTION_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -49,6 +39,12 @@ pub enum RunCapError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl From<RateLimitError> for RunCapError {
+    fn from(RateLimitError { retry_after }: RateLimitError) -> Self {
+        Self::PerMinute { retry_after }
+    }
 }
 
 impl Tokens {
@@ -88,16 +84,6 @@ struct RunCounts {
     minute: Option<MinuteState>,
 }
 
-/// State of the cap per minute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct MinuteState {
-    /// Theoretical arrival time of the next run, in microseconds since 1970-01-01.
-    arrival_micros: u64,
-    /// The cap under which it was computed.
-    runs_per_minute: NonZeroU32,
-}
-
 impl RunCounts {
     /// Returns the counts with another run at `now`.
     fn admit(found: Option<Self>, caps: &Caps, now: SystemTime) -> Result<Self, RunCapError> {
@@ -116,49 +102,12 @@ impl RunCounts {
     }
 }
 
-impl MinuteState {
-    fn admit(found: Option<Self>, runs_per_minute: NonZeroU32, now: Duration) -> Result<Self, RunCapError> {
-        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let interval = interval_micros(runs_per_minute);
-        let window = window_micros(runs_per_minute);
-        let used = found.map_or(0, |state| state.used_micros(runs_per_minute, now));
-        let excess = (used + interval).saturating_sub(window);
-        if excess > 0 {
-            return Err(RunCapError::PerMinute { retry_after: Duration::from_micros(excess) });
-        }
-        Ok(Self { arrival_micros: now.saturating_add(used + interval), runs_per_minute })
-    }
-
-    /// Returns the used part of the window of `runs_per_minute` at `now`.
-    fn used_micros(self, runs_per_minute: NonZeroU32, now: u64) -> u64 {
-        let (interval, window) = (interval_micros(self.runs_per_minute), window_micros(self.runs_per_minute));
-        let mut used = self.arrival_micros.saturating_sub(now);
-        if used > window + MAX_CLOCK_SKEW_MICROS {
-            // Room for one run, whose commit replaces the state.
-            used = window - interval;
-        }
-        if self.runs_per_minute == runs_per_minute {
-            return used;
-        }
-        // The same number of runs, under a changed cap.
-        let scaled = used.saturating_mul(interval_micros(runs_per_minute)) / interval;
-        scaled.min(window_micros(runs_per_minute))
-    }
-}
-
-/// Returns the time between two runs. Rounded up, so that the cap is not exceeded.
-fn interval_micros(runs_per_minute: NonZeroU32) -> u64 {
-    MICROS_PER_MINUTE.div_ceil(u64::from(runs_per_minute.get()))
-}
-
-/// Returns the time of a burst of all runs: a minute, apart from rounding.
-fn window_micros(runs_per_minute: NonZeroU32) -> u64 {
-    interval_micros(runs_per_minute) * u64::from(runs_per_minute.get())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
+    use crate::minute_rate::interval_micros;
 
     const MINUTE: Duration = Duration::from_secs(60);
 

@@ -337,14 +337,14 @@ const SETTINGS: &[Setting] = &[
         APP,
         SettingKind::Number { min: 1, max: 1_000_000_000 },
         &["60"],
-        "The maximum number of runs per user and minute in chats with a session; further ones are answered 429.",
+        "The maximum number of runs per user and minute in chats with a session, over all processes; further ones are answered 429.",
     ),
     setting(
         "CHANGES_PER_MINUTE",
         APP,
         SettingKind::Number { min: 1, max: 1_000_000_000 },
         &["300"],
-        "The maximum number of management requests per user and minute that change something; further ones are answered 429.",
+        "The maximum number of management requests per user and minute that change something, over all processes; further ones are answered 429.",
     ),
     setting(
         "MAX_AGENTS",

@@ -1,5 +1,6 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
-//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids and the records of ended run tokens.
+//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens
+//! and those of users' rates that have no effect any more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, StoreError, Write,
 };
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
+use agent_platform::user_rates::ExpiredRates;
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{Assignment, assignment_key};
 
@@ -50,6 +52,7 @@ const STAGES: [&str; 6] = [
 /// Position of the maintenance walk. It restarts after the last company.
 #[derive(Default)]
 struct MaintenanceCursor {
+    rates: ExpiredRates,
     /// Companies of the current page that have not been visited, in reverse order.
     companies: Vec<String>,
     /// The last company of the current page; the cursor of the next one.
@@ -65,6 +68,11 @@ async fn run_pass(app: &App, walk: &mut MaintenanceCursor) -> Result<(), StoreEr
     let mut reachable = app.pulse.client().is_ok();
     delete_expired_leases(&*app.records, app.pulse.now()).await?;
     app.tokens.delete_expired_ended_run_tokens().await?;
+    for _ in 0..MAX_PAGES_PER_PASS {
+        if !walk.rates.delete_page(&*app.pulse.inventory, app.pulse.now().into()).await? {
+            break;
+        }
+    }
     for _ in 0..MAX_PAGES_PER_PASS {
         if walk.companies.is_empty() {
             walk.companies = app.pulse.inventory.companies(walk.after.as_deref()).await?;

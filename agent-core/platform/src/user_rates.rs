@@ -1,0 +1,220 @@
+//! Limits per minute on the requests of signed-in users, over all processes that share the store.
+//!
+//! A user has a record for runs and one for changes, with the state of the limit ([`minute_rate`](crate::minute_rate)).
+//! A commit for each request would delay its first token, so there are two ways:
+//!
+//! - While less than half of the limit is used, as far as the process knows, it admits a request at once, and adds it to
+//!   the record in the background: with all others of the company in one commit, at most one each [`FLUSH_INTERVAL`].
+//!   The commit, and a read an interval later, also tell it what the other processes have admitted.
+//! - From half of the limit on, a request is admitted by a commit, and all of a company that wait share the next one. A
+//!   request beyond the limit commits nothing, and is refused from memory until the minute has moved on.
+//!
+//! So a limit of `n` is exact from half of it on, for processes that know of each other's requests. A process that does
+//! not, since its last request of the user is older than theirs, may admit `⌈n / 2⌉` by itself before its next commit.
+//! So `p` processes admit at most `(p - 1) * ⌈n / 2⌉` more than the limit at once. Later requests wait for this excess,
+//! for half a minute at most.
+//!
+//! While the store fails, a process counts by itself. What it admitted is added later, and twice if a commit was applied
+//! whose outcome was lost. A process that ends forgets what it admitted since its last commit.
+//!
+//! The records are the platform's, which stores do not cache: an outdated read would cost a conflict. Their collections
+//! are those of the companies, `userRates/<company>`; [`ExpiredRates`] deletes the records that have no effect any more.
+
+mod expired;
+mod flush;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use agent_core::clock::Clock;
+use agent_core::ids::{CompanyId, UserId};
+use agent_core::request::Principal;
+use futures_channel::oneshot;
+use futures_util::future::{Either, select};
+
+use crate::coding::Spawner;
+use crate::records::{Collection, Key, Records, StoreError};
+
+use flush::FlushTask;
+use table::{CountedRequest, LocalDecision, MeterLimits, MeterTable};
+
+pub use crate::minute_rate::RateLimitError;
+pub use expired::ExpiredRates;
+
+/// Name of the platform's collection of counts. Nested collections: the company.
+const USER_RATES: &str = "userRates";
+/// Minimum time between two commits of a company's requests that were admitted already.
+const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for which a process counts by itself after the store has failed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Maximum time for which a request waits for the store; then this process decides by itself.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Maximum numbers of meters in memory: two for each user that was active last.
+const METER_LIMITS: MeterLimits = MeterLimits { process: 20_000, company: 5_000 };
+
+/// Limits on the requests of a signed-in user, over all of the user's sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Maximum number of runs per minute; 60.
+    pub runs_per_minute: NonZeroU32,
+    /// Maximum number of requests per minute that change something; 300.
+    pub changes_per_minute: NonZeroU32,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        let limit = |number| NonZeroU32::new(number).expect("the defaults are positive");
+        Self { runs_per_minute: limit(60), changes_per_minute: limit(300) }
+    }
+}
+
+impl SessionLimits {
+    /// Returns the limit of a rate.
+    pub fn per_minute(&self, rate: UserRate) -> NonZeroU32 {
+        match rate {
+            UserRate::Runs => self.runs_per_minute,
+            UserRate::Changes => self.changes_per_minute,
+        }
+    }
+}
+
+/// Kind of requests that are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum UserRate {
+    /// Runs.
+    Runs,
+    /// Requests that change something.
+    Changes,
+}
+
+/// Counts and limits the requests of users.
+pub struct UserRates {
+    metering: Arc<Metering>,
+}
+
+/// State that the tasks of the companies share with the requests.
+struct Metering {
+    records: Arc<dyn Records>,
+    limits: SessionLimits,
+    clock: Arc<dyn Clock>,
+    spawner: Arc<dyn Spawner>,
+    table: Mutex<MeterTable>,
+}
+
+impl UserRates {
+    /// Creates the limits, with counts in `records` and times from `clock`. `spawner` runs the tasks that count in the
+    /// background.
+    pub fn new(
+        records: Arc<dyn Records>,
+        limits: SessionLimits,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+    ) -> Self {
+        Self::bounded(records, limits, clock, spawner, METER_LIMITS)
+    }
+
+    fn bounded(
+        records: Arc<dyn Records>,
+        limits: SessionLimits,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        meters: MeterLimits,
+    ) -> Self {
+        let table = Mutex::new(MeterTable::new(meters));
+        Self { metering: Arc::new(Metering { records, limits, clock, spawner, table }) }
+    }
+
+    /// Returns the limits.
+    pub fn limits(&self) -> &SessionLimits {
+        &self.metering.limits
+    }
+
+    /// Counts a request of a user. A cancelled one may be counted.
+    ///
+    /// # Errors
+    /// The limit is reached; then the request is not counted.
+    pub async fn count(&self, user: &Principal, rate: UserRate) -> Result<(), RateLimitError> {
+        let metering = &self.metering;
+        let Some(waiting) = metering.admit(user, rate, DecisionPlace::Either)? else { return Ok(()) };
+        match select(waiting, metering.clock.sleep(MAX_WAIT)).await {
+            Either::Left((Ok(counted), _)) => counted,
+            // The store has failed, or is slow.
+            _ => metering.admit(user, rate, DecisionPlace::Process).map(drop),
+        }
+    }
+}
+
+/// Place where a request may be decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DecisionPlace {
+    /// In the process or in the store.
+    Either,
+    /// In the process alone.
+    Process,
+}
+
+impl Metering {
+    /// Locks the meters. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, MeterTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the time since 1970-01-01.
+    fn now(&self) -> Duration {
+        self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+
+    /// Admits a request, or returns the receiver of the store's decision.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    fn admit(
+        self: &Arc<Self>,
+        user: &Principal,
+        rate: UserRate,
+        place: DecisionPlace,
+    ) -> Result<Option<oneshot::Receiver<CountedRequest>>, RateLimitError> {
+        let Principal { company_id, user_id, .. } = user;
+        let (now, instant) = (self.now(), self.clock.monotonic());
+        let mut table = self.lock();
+        let record = || record_key(company_id, user_id, rate).ok();
+        let id = (user_id.clone(), rate);
+        let (meter, flusher) = table.use_meter(company_id, id, record, self.limits.per_minute(rate));
+        let is_local = match meter.decide(now)? {
+            LocalDecision::BelowHalf => true,
+            LocalDecision::AskStore => {
+                place == DecisionPlace::Process || meter.record.is_none() || flusher.is_unavailable(instant)
+            }
+        };
+        let waiting = if is_local {
+            meter.admit(now);
+            None
+        } else {
+            let (answer, waiting) = oneshot::channel();
+            meter.waiting.push(answer);
+            Some(waiting)
+        };
+        let must_start = meter.record.is_some() && flusher.notify(waiting.is_some(), instant);
+        drop(table);
+        if must_start {
+            // Created here, since a runtime that shuts down drops the task before its first poll.
+            let task = FlushTask::new(self.clone(), company_id.clone());
+            self.spawner.spawn(Box::pin(task.run()));
+        }
+        Ok(waiting)
+    }
+}
+
+/// Returns the key of the record of a user's rate.
+fn record_key(company_id: &CompanyId, user_id: &UserId, rate: UserRate) -> Result<Key, StoreError> {
+    let rate = match rate {
+        UserRate::Runs => "runs",
+        UserRate::Changes => "changes",
+    };
+    Collection::of_platform(USER_RATES)?.within(company_id)?.key(format!("{user_id}/{rate}"))
+}
