@@ -1,15 +1,24 @@
-//! The application over PostgreSQL: outages of the server, and several processes of which one is killed at a time.
+//! The application over PostgreSQL: outages and failovers of the server, a pooler in between, and several processes of
+//! which one is killed or replaced at a time.
 
+mod failover;
+mod held;
 mod kill;
+mod migration;
 mod outage;
+mod pooler;
+mod upgrade;
 
-use agent_platform::workspace::WorkspaceFile;
+use agent_core::tool::ExecutionContext;
+use agent_platform::workspace::{WorkspaceFile, get_todo_list};
 use agentd::config::AppConfig;
 use agentd::stores::Stores;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::server;
+use crate::support::parse_run;
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Vendor, answer, tool_calls};
 
 /// Secret that seals secrets and run tokens (`DATA_SECRET`).
 const DATA_SECRET: &str = "data-secret-canary";
@@ -25,6 +34,11 @@ impl PostgresFixture {
     async fn start(workspace: &Value) -> Self {
         let cluster = Cluster::start();
         let url = cluster.url("postgres");
+        Self::create(cluster, url, workspace).await
+    }
+
+    /// Imports a workspace into an empty database of a server.
+    async fn create(cluster: Cluster, url: String, workspace: &Value) -> Self {
         let fixture = Self { cluster, url };
         let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
         file.apply(&fixture.open().await.roles).await.expect("it is imported");
@@ -39,4 +53,82 @@ impl PostgresFixture {
     async fn open(&self) -> Stores {
         Stores::open(&self.config()).await.expect("it opens")
     }
+
+    /// Starts an application with stores of its own.
+    async fn start_app(&self) -> Server {
+        server::app_with_config(self.config(), self.open().await).await
+    }
+
+    /// Opens a connection to the server.
+    async fn connect(&self) -> tokio_postgres::Client {
+        let url = self.cluster.url("postgres");
+        let connecting = tokio_postgres::connect(&url, tokio_postgres::NoTls);
+        let (client, connection) = connecting.await.expect("a connection");
+        tokio::spawn(async move { drop(connection.await) });
+        client
+    }
+}
+
+/// Sends a request of the user `u1`, with a JSON body if there is one.
+async fn send(app: &Server, method: &str, path: &str, body: Option<&Value>) -> reqwest::Response {
+    let request = app.request(method, path).bearer_auth(session_token("u1", "c1"));
+    let request = body.into_iter().fold(request, |request, body| request.json(body));
+    request.send().await.expect("the application answers")
+}
+
+/// Writes a document, which is acknowledged.
+async fn put_document(app: &Server, id: &str, text: &str) {
+    let body = json!({"title": id, "text": text});
+    let response = send(app, "PUT", &format!("/api/documents/{id}"), Some(&body)).await;
+    let status = response.status();
+    assert!(status.is_success(), "{status} {}", response.text().await.unwrap_or_default());
+}
+
+/// Returns the text of a document; `None` if there is none.
+async fn document_text(app: &Server, id: &str) -> Option<String> {
+    let response = send(app, "GET", &format!("/api/documents/{id}"), None).await;
+    if response.status() == 404 {
+        return None;
+    }
+    assert_eq!(response.status(), 200);
+    let document: Value = response.json().await.expect("JSON");
+    Some(document["text"].as_str().expect("text").to_owned())
+}
+
+/// Returns the titles of a todo list of the user `u1`, in their order.
+async fn todo_titles(stores: &Stores, list: &str) -> Vec<String> {
+    let context = ExecutionContext {
+        user_id: "u1".into(),
+        company_id: "c1".into(),
+        todo_list_id: Some(list.to_owned()),
+        ..ExecutionContext::default()
+    };
+    let list = get_todo_list(&*stores.records, &context).await.expect("it is there");
+    list.todos.into_iter().map(|todo| todo.title).collect()
+}
+
+/// Lets the model of every agent create a todo with the word of the message that begins with `t-`.
+fn note_todos(vendor: &Vendor) {
+    vendor.on_all_with(|request: &Value| {
+        let last = request["messages"].as_array().and_then(|messages| messages.last()).cloned();
+        let last = last.unwrap_or_default();
+        if last["role"] == "tool" {
+            return answer(&["Noted."]);
+        }
+        // The time of the turn is beside the message.
+        let text = last["content"].as_str().unwrap_or_default();
+        let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+        match words.find(|word| word.starts_with("t-")) {
+            Some(title) => tool_calls(&[("call-1", "createTodo", &json!({"title": title}).to_string())]),
+            None => answer(&["Hello."]),
+        }
+    });
+}
+
+/// Chats once and requires that the run finishes.
+async fn finish_chat(app: &Server, body: &Value) {
+    let response = app.chat(body).await;
+    let (status, text) = (response.status(), response.text().await.expect("a whole body"));
+    assert_eq!(status, 200, "{text}");
+    assert_eq!(parse_run(&text).last().expect("an end")["type"], "RUN_FINISHED", "{text}");
 }

@@ -1,5 +1,5 @@
 //! Three processes over one database, without affinity, of which one is killed and replaced each round, while clients
-//! chat, call tools and write documents.
+//! chat, call tools and write documents, and while files are imported by commands of which some are killed.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -8,16 +8,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent_core::tool::ExecutionContext;
-use agent_platform::workspace::{get_document, get_todo_list};
+use agent_platform::roles::RoleStore as _;
+use agent_platform::workspace::get_document;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
-use super::{DATA_SECRET, PostgresFixture};
+use super::{DATA_SECRET, PostgresFixture, note_todos, todo_titles};
+use crate::support::command::CommandProcess;
 use crate::support::process::AppProcess;
 use crate::support::server::session_token;
-use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{client, parse_events, poll_until, workspace};
+use crate::support::vendor::Vendor;
+use crate::support::{TEST_TIMEOUT, client, parse_events, poll_until, workspace};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "REPLICA_KILL_ROUNDS";
@@ -138,6 +139,61 @@ async fn create_todo(
     }
 }
 
+/// Number of objects of each kind in an imported file.
+const IMPORTED_OBJECTS: usize = 60;
+/// Number of imports of which one is left to its end. The others are killed at different moments.
+const IMPORTS_PER_ACKNOWLEDGED: usize = 3;
+/// Increment of the time after which an import is killed, and its limit: longer than an import takes.
+const KILL_STEP: Duration = Duration::from_millis(17);
+const MAX_KILL_DELAY: Duration = Duration::from_millis(600);
+
+/// Imports that were acknowledged, and those that were killed.
+#[derive(Default)]
+struct ImportLog {
+    acknowledged: Vec<usize>,
+    killed: Vec<usize>,
+}
+
+/// Returns the ids of the documents and the agents that an import has in common with no other.
+fn imported_ids(import: usize) -> [Vec<String>; 2] {
+    let ids = |kind: &str| (0..IMPORTED_OBJECTS).map(|n| format!("{kind}-{import}-{n}")).collect();
+    [ids("doc"), ids("agent")]
+}
+
+/// Returns a workspace file. Each import replaces the document `latest`, too.
+fn import_file(import: usize) -> Value {
+    let [documents, agents] = imported_ids(import);
+    let latest = [("latest".to_owned(), import.to_string())];
+    let documents = documents.into_iter().map(|id| (id, import.to_string())).chain(latest);
+    let document = |(id, text)| json!({"id": id, "companyId": "c1", "title": "Imported", "text": text});
+    let agent =
+        |id| json!({"id": id, "companyId": "c1", "ownerId": "u1", "content": {"systemPrompt": "Be brief."}});
+    json!({
+        "documents": documents.map(document).collect::<Vec<_>>(),
+        "agents": agents.into_iter().map(agent).collect::<Vec<_>>()
+    })
+}
+
+/// Imports one file after another, each by a process of its own.
+async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
+    let (folder, mut log) = (tempfile::tempdir().expect("a folder"), ImportLog::default());
+    let mut delay = Duration::ZERO;
+    for import in 0.. {
+        if shared.is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let path = folder.path().join("workspace.json");
+        std::fs::write(&path, import_file(import).to_string()).expect("written");
+        let limit = if import % IMPORTS_PER_ACKNOWLEDGED == 0 { TEST_TIMEOUT } else { delay };
+        let is_done = CommandProcess::import(&url, &path).finish_within(limit).await;
+        assert!(is_done || limit < TEST_TIMEOUT, "import {import} fails");
+        let ended = if is_done { &mut log.acknowledged } else { &mut log.killed };
+        ended.push(import);
+        delay = if delay < MAX_KILL_DELAY { delay + KILL_STEP } else { Duration::ZERO };
+    }
+    log
+}
+
 fn free_port() -> u16 {
     let socket = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     socket.expect("a port").port()
@@ -161,20 +217,13 @@ struct ReplicaFixture {
     processes: Vec<AppProcess>,
     shared: Arc<Shared>,
     clients: JoinSet<ClientLog>,
+    imports: Option<JoinHandle<ImportLog>>,
 }
 
 impl ReplicaFixture {
     async fn start() -> Self {
         let vendor = Vendor::start().await;
-        vendor.on_all_with(|request: &Value| {
-            let messages = request["messages"].as_array().cloned().unwrap_or_default();
-            let last = messages.last().cloned().unwrap_or_default();
-            if last["role"] == "tool" {
-                return answer(&["Noted."]);
-            }
-            let title = json!({"title": last["content"]}).to_string();
-            tool_calls(&[("call-1", "createTodo", &title)])
-        });
+        note_todos(&vendor);
         let mut all = workspace(&vendor.base_url(), "m");
         let list =
             |number| json!({"id": format!("l{number}"), "ownerId": "u1", "companyId": "c1", "todos": []});
@@ -191,7 +240,12 @@ impl ReplicaFixture {
         for number in 0..CLIENTS {
             clients.spawn(run_client(shared.clone(), number));
         }
-        Self { fixture, _vendor: vendor, processes, shared, clients }
+        Self { fixture, _vendor: vendor, processes, shared, clients, imports: None }
+    }
+
+    /// Imports files until the end.
+    fn start_imports(&mut self) {
+        self.imports = Some(tokio::spawn(run_imports(self.shared.clone(), self.fixture.url.clone())));
     }
 
     /// Waits until this many further actions are acknowledged.
@@ -206,6 +260,9 @@ impl ReplicaFixture {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let logs = self.clients.join_all().await;
         check(&self.fixture, &logs).await;
+        if let Some(imports) = self.imports {
+            check_imports(&self.fixture, &imports.await.expect("no import fails")).await;
+        }
     }
 }
 
@@ -213,6 +270,7 @@ impl ReplicaFixture {
 async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
     let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
     let mut replicas = ReplicaFixture::start().await;
+    replicas.start_imports();
     for round in 0..rounds {
         replicas.wait_for(ACTIONS_PER_ROUND).await;
         replicas.processes.remove(0).kill().await;
@@ -238,6 +296,42 @@ async fn a_suspended_process_delays_no_other_and_doubles_no_effect() {
     replicas.finish().await;
 }
 
+/// Checks that an acknowledged import is there as a whole, and one that was killed as a whole or not at all.
+async fn check_imports(fixture: &PostgresFixture, log: &ImportLog) {
+    let (stores, company) = (fixture.open().await, "c1".into());
+    let latest = get_document(&*stores.records, &company, "latest").await.expect("read");
+    let latest: usize = latest.expect("one is acknowledged").value.text.parse().expect("a number");
+    let mut whole = Vec::new();
+    for import in log.acknowledged.iter().chain(&log.killed) {
+        let [documents, agents] = imported_ids(*import);
+        let mut found = 0;
+        for id in &documents {
+            let document = get_document(&*stores.records, &company, id).await.expect("read");
+            found += usize::from(document.is_some_and(|document| document.value.text == import.to_string()));
+        }
+        for id in &agents {
+            let agent = stores.roles.masked_role(&company, &id.as_str().into()).await.expect("read");
+            found += usize::from(agent.is_some());
+        }
+        assert!(found == 0 || found == 2 * IMPORTED_OBJECTS, "{found} objects of import {import}");
+        if found > 0 {
+            whole.push(*import);
+        }
+    }
+    for import in &log.acknowledged {
+        assert!(whole.contains(import), "import {import} was acknowledged");
+    }
+    // The server may end the commit of a process after it was killed, beside that of the next one.
+    assert!(whole.contains(&latest), "{latest} is of an import that is there");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{} imports acknowledged, {} killed, of which {} are there",
+        log.acknowledged.len(),
+        log.killed.len(),
+        whole.len() - log.acknowledged.len()
+    );
+}
+
 /// Compares the store with the clients' logs.
 async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
     let stores = fixture.open().await;
@@ -249,14 +343,8 @@ async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
     }
     let mut created: HashMap<String, usize> = HashMap::new();
     for number in 0..CLIENTS {
-        let context = ExecutionContext {
-            user_id: "u1".into(),
-            company_id: "c1".into(),
-            todo_list_id: Some(format!("l{number}")),
-            ..ExecutionContext::default()
-        };
-        for todo in get_todo_list(&*stores.records, &context).await.expect("it is there").todos {
-            *created.entry(todo.title).or_default() += 1;
+        for title in todo_titles(&stores, &format!("l{number}")).await {
+            *created.entry(title).or_default() += 1;
         }
     }
     assert!(created.values().all(|count| *count == 1), "no effect is doubled: {created:?}");
@@ -266,10 +354,11 @@ async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
     let sum = |of: fn(&ClientLog) -> usize| logs.iter().map(of).sum::<usize>();
     let (tried, finished) = (sum(|log| log.tried.len()), sum(|log| log.finished));
     let (failed, cut) = (sum(|log| log.failed), sum(|log| log.cut));
-    assert!(documents > 0 && finished > 0);
+    let todos = sum(|log| log.todos.len());
+    assert!(documents > 0 && finished > 0 && todos > 0);
     // Shown with `--no-capture`.
     let _ = writeln!(
         std::io::stderr(),
-        "{documents} documents, {tried} runs: {finished} finished, {cut} cut; {failed} requests failed"
+        "{documents} documents, {tried} runs: {finished} finished, {todos} with an effect, {cut} cut; {failed} requests failed"
     );
 }

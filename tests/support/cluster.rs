@@ -72,6 +72,16 @@ impl Cluster {
         cluster
     }
 
+    /// Returns the folder of the server's socket, which the server's user owns.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Returns the port, which is a part of the socket's name.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -158,6 +168,27 @@ impl Cluster {
         server.wait().expect("ended");
     }
 
+    /// Keeps the current data as those of a standby, for [`fail_over`](Self::fail_over). Restarts the server.
+    pub(crate) fn fork_standby(&mut self) {
+        self.crash();
+        self.run("cp", |command| {
+            command.arg("-a").arg(self.data()).arg(self.standby());
+        });
+        self.restart();
+    }
+
+    /// Replaces the server by its standby, without the writes since [`fork_standby`](Self::fork_standby).
+    pub(crate) fn fail_over(&mut self) {
+        self.crash();
+        fs::remove_dir_all(self.data()).expect("removed");
+        fs::rename(self.standby(), self.data()).expect("moved");
+        self.restart();
+    }
+
+    fn standby(&self) -> PathBuf {
+        self.folder.path().join("standby")
+    }
+
     /// Returns the server's log.
     pub(crate) fn log_text(&self) -> String {
         fs::read_to_string(self.log()).unwrap_or_default()
@@ -172,7 +203,7 @@ impl Cluster {
 
     /// Builds a command that runs one of the server's programs as the server's user. The parent-death signal ends the
     /// process when the thread that starts it ends.
-    fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: &str) -> Command {
         let mut words: Vec<String> = Vec::new();
         if let Some((user, group)) = self.user {
             words.extend(["setpriv", "--clear-groups"].map(str::to_owned));

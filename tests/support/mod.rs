@@ -13,13 +13,18 @@ use tokio::net::TcpStream;
 #[allow(dead_code)]
 pub mod cluster;
 pub mod coding_runtime;
+pub mod command;
 pub mod control;
 // Tests of the application use more of this module than those of the runtime do.
 #[allow(dead_code)]
 pub mod issuer;
 pub mod log;
 pub mod packages;
+// The store's tests use more of this module than these tests do.
+#[allow(dead_code)]
+pub mod pooler;
 pub mod process;
+pub mod proxy;
 pub mod responses_vendor;
 pub mod schemathesis;
 pub mod server;

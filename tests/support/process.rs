@@ -139,11 +139,12 @@ impl SchedulerProcess {
 
 /// An `agentd app` process; killed when dropped.
 pub struct AppProcess {
+    pub address: SocketAddr,
     child: Child,
 }
 
 impl AppProcess {
-    /// Starts an application on a database at a port, and waits until it listens.
+    /// Starts an application on a database at a port, or at any free one if it is 0, and waits until it listens.
     pub async fn start(database: &str, port: u16, settings: &[(&str, &str)]) -> Self {
         let port = port.to_string();
         let mut env = BTreeMap::from([
@@ -159,13 +160,13 @@ impl AppProcess {
         // Another program may use the port for a moment, as the end of a connection of its own.
         let starting = async {
             loop {
-                if let Some((child, _)) = spawn(&[], APPLICATION_TEST, env.clone()).await {
-                    return child;
+                if let Some(started) = spawn(&[], APPLICATION_TEST, env.clone()).await {
+                    return started;
                 }
             }
         };
-        let child = tokio::time::timeout(TEST_TIMEOUT, starting).await.expect("it starts in time");
-        Self { child }
+        let (child, address) = tokio::time::timeout(TEST_TIMEOUT, starting).await.expect("it starts in time");
+        Self { address, child }
     }
 
     /// Kills the process with `SIGKILL`.
@@ -176,6 +177,20 @@ impl AppProcess {
     /// Suspends the process (`SIGSTOP`) or resumes it (`SIGCONT`).
     pub async fn set_suspended(&self, is_suspended: bool) {
         set_suspended(&self.child, is_suspended).await;
+    }
+
+    /// Requests a graceful shutdown (`SIGTERM`).
+    pub async fn terminate(&self) {
+        run_shell(&format!("kill -TERM {}", self.child.id().expect("it runs"))).await;
+    }
+
+    /// Waits until the process has ended in order.
+    pub async fn ended(mut self) {
+        // Waiting would close it, at which the child exits.
+        let _stdin = self.child.stdin.take();
+        let ended = tokio::time::timeout(TEST_TIMEOUT, self.child.wait()).await.expect("it ends in time");
+        let status = ended.expect("it can be waited for");
+        assert!(status.success(), "{status}");
     }
 }
 
@@ -223,7 +238,7 @@ async fn address(lines: &mut Lines<BufReader<ChildStdout>>) -> Option<SocketAddr
 }
 
 /// Ends this process when the parent closes its stdin.
-fn exit_with_parent() {
+pub(super) fn exit_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(1);

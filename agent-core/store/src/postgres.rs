@@ -6,7 +6,7 @@
 //! | module | content |
 //! |---|---|
 //! | `address` | parsing of the server's URL, TLS configuration |
-//! | `session` | connection pool, session settings, pipelined transactions |
+//! | `session`, `param` | connection pool, settings, pipelined transactions; types of parameters |
 //! | `schema` | tables and migrations |
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
@@ -64,8 +64,13 @@
 //! [`StoreError::Unavailable`](agent_platform::records::StoreError::Unavailable) with a [`PostgresError`] as its source.
 //! The next operation starts afresh: lost connections are replaced as soon as the server is back.
 //!
-//! Connections keep session settings and prepared statements, and that of the scheduler's jobs uses `LISTEN`, so a
-//! proxy in between must not share server connections between sessions: of PgBouncer's pool modes, only `session` works.
+//! # Poolers
+//!
+//! Connections keep settings and prepared statements, and that of the scheduler's jobs uses `LISTEN`. Behind a pooler
+//! that shares the server's connections between transactions, as PgBouncer does with `pool_mode = transaction`, the URL
+//! needs `pool_mode=transaction`: each statement then is in a transaction that begins with the settings, statements are
+//! unnamed, and there is no `LISTEN`. No feature of a particular version of a pooler is needed. A pooler that is not named
+//! is refused when it is noticed. Pooling of statements is not supported.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,6 +85,7 @@ mod fault;
 mod job_store;
 mod jobs;
 mod listen;
+mod param;
 mod record_store;
 mod records;
 mod schema;
@@ -172,6 +178,12 @@ pub enum PostgresOpenError {
         /// Newest schema version that this program supports.
         known: i32,
     },
+    /// A pooler shares the server's connections between sessions, and the URL does not say so.
+    #[error(
+        "a connection pooler shares the server's connections between sessions: add pool_mode=transaction to the URL's \
+         options, or let the pooler use session mode"
+    )]
+    SharedConnections,
     /// The server denied access to the user, or the right to create the tables.
     #[error("the database server denied permission")]
     Denied(#[source] PostgresError),

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::memory::MemoryRecords;
 use crate::records::{
@@ -45,10 +46,12 @@ pub struct RecordRoleStore {
     cache: Cache<Key, OpenedRole, RoleWeighter>,
 }
 
-/// A role with its opened secrets, as of a version.
+/// A role with its opened secrets, as of a version and its time: a database that takes over without the latest writes
+/// may give out their versions again.
 #[derive(Clone)]
 struct OpenedRole {
     version: u64,
+    updated: SystemTime,
     text_bytes: usize,
     role: Arc<RoleBlock>,
 }
@@ -153,14 +156,15 @@ impl RecordRoleStore {
         let stored = StoredRole::from_records(keys, &mut found)?;
         let Some(record) = stored.role.clone() else { return Ok(None) };
         let text_bytes = record.value.get().len();
-        let Record { version, value: mut role, .. } = record.parse::<RoleBlock>(keys.role.collection())?;
+        let Record { version, updated, value: mut role, .. } =
+            record.parse::<RoleBlock>(keys.role.collection())?;
         for place in secret_fields(&mut role) {
             if place.secret.is_some() {
                 *place.secret = Some(self.open(&keys.role, &place.path, stored.sealed(&place.path))?);
             }
         }
         let role = Arc::new(role);
-        self.cache.insert(keys.role.clone(), OpenedRole { version, text_bytes, role: role.clone() });
+        self.cache.insert(keys.role.clone(), OpenedRole { version, updated, text_bytes, role: role.clone() });
         Ok(Some(role))
     }
 
@@ -254,7 +258,9 @@ impl RoleSource for RecordRoleStore {
             return Ok(None);
         };
         match self.cache.get(&key) {
-            Some(opened) if opened.version == record.version => Ok(Some(opened.role)),
+            Some(opened) if (opened.version, opened.updated) == (record.version, record.updated) => {
+                Ok(Some(opened.role))
+            }
             _ => self.load(&RoleKeys::new(company_id, agent_id)?).await,
         }
     }

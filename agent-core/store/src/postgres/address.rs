@@ -25,11 +25,23 @@ const MALFORMED_URL: PostgresOpenError = PostgresOpenError::Address(
      percent-encoded, or has an option that is unknown",
 );
 
-/// Connection parameters and TLS connector of a server.
+/// Use of the server's connections by a pooler between this process and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PoolMode {
+    /// A connection is one of the server for as long as it is open, as without a pooler. It is set up once, and
+    /// statements are prepared.
+    Session,
+    /// Each transaction of a connection may run on another one of the server. So each statement is in a transaction,
+    /// which begins with the settings, and statements are unnamed.
+    Transaction,
+}
+
+/// Connection parameters, TLS connector and pooler of a server.
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
+    pub(super) pool_mode: PoolMode,
 }
 
 impl Address {
@@ -44,12 +56,13 @@ impl Address {
         if query.contains(['@', '?']) {
             return Err(MALFORMED_URL);
         }
-        let mut encryption = TlsOptions::default();
+        let (mut encryption, mut pool_mode) = (TlsOptions::default(), PoolMode::Session);
         let mut others = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", mode)) => encryption.set_mode(mode)?,
                 Some(("sslrootcert", path)) => encryption.set_root_certificates(path)?,
+                Some(("pool_mode", mode)) => pool_mode = parse_pool_mode(mode)?,
                 _ => others.push(pair),
             }
         }
@@ -76,7 +89,19 @@ impl Address {
         if !says("tcp_user_timeout") {
             config.tcp_user_timeout(KEEPALIVE_IDLE);
         }
-        Ok(Self { config, tls: encryption.connector()? })
+        Ok(Self { config, tls: encryption.connector()?, pool_mode })
+    }
+}
+
+/// Parses the option `pool_mode`, named as in PgBouncer.
+fn parse_pool_mode(mode: &str) -> Result<PoolMode, PostgresOpenError> {
+    match mode {
+        "session" => Ok(PoolMode::Session),
+        "transaction" => Ok(PoolMode::Transaction),
+        _ => Err(PostgresOpenError::Address(
+            "its pool_mode must be session or transaction; a pooler that shares server connections between statements is \
+             not supported",
+        )),
     }
 }
 
@@ -163,6 +188,18 @@ mod tests {
     }
 
     #[test]
+    fn a_pooler_of_transactions_is_named_in_the_address() {
+        for (query, expected) in [
+            ("", PoolMode::Session),
+            ("?pool_mode=session", PoolMode::Session),
+            ("?pool_mode=transaction&connect_timeout=3", PoolMode::Transaction),
+        ] {
+            let address = parse(&format!("postgres://u@h/d{query}")).expect("an address");
+            assert_eq!(address.pool_mode, expected, "{query}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_an_address_is_said_without_it() {
         for url in [
             "",
@@ -174,6 +211,7 @@ mod tests {
             "postgres://u:secret@host:secret/jobs",
             "postgres://u:secret@host/jobs?sslmode=prefer",
             "postgres://u:secret@host/jobs?sslmode=secret",
+            "postgres://u:secret@host/jobs?pool_mode=statement",
             "postgres://u:secret@host/jobs?sslrootcert=%ff",
         ] {
             let error = parse(url).err().unwrap_or_else(|| panic!("{url} is refused"));

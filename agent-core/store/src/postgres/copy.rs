@@ -44,7 +44,7 @@ impl PostgresCopySource {
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
         let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {SET_UP}");
-        session.run(&begin).await.map_err(CopyError::failed)?;
+        session.begin_as(&begin).await.map_err(CopyError::failed)?;
         Ok(Self(session))
     }
 }
@@ -61,7 +61,7 @@ impl PostgresCopyTarget {
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
         let begin = format!("BEGIN; {SET_UP}; LOCK TABLE records, jobs IN EXCLUSIVE MODE");
-        session.run(&begin).await.map_err(CopyError::failed)?;
+        session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
         match rows.first().is_none_or(|row| row.get(0)) {
             true => Err(CopyError::NotEmpty),
@@ -136,7 +136,7 @@ impl CopyTarget for PostgresCopyTarget {
     }
 
     async fn finish(self) -> Result<(), CopyError> {
-        self.0.0.run("COMMIT").await.map_err(CopyError::failed)
+        self.0.0.commit(&[]).await.map(drop).map_err(CopyError::failed)
     }
 }
 

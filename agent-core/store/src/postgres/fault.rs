@@ -170,6 +170,16 @@ pub(super) enum OperationError {
     Failed(PostgresError),
 }
 
+impl OperationError {
+    /// Returns the error of an operation that rejects nothing.
+    pub(super) fn into_fault(self) -> PostgresError {
+        match self {
+            Self::Failed(fault) => fault,
+            Self::Rejected(_) => PostgresError::from_kind(PostgresErrorKind::Failed),
+        }
+    }
+}
+
 impl From<StoreError> for OperationError {
     fn from(error: StoreError) -> Self {
         Self::Rejected(error)

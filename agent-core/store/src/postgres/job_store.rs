@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 
-use super::address::Address;
+use super::address::{Address, PoolMode};
 use super::fault::OperationError;
 use super::jobs::{self, Sender};
 use super::listen::Listener;
@@ -46,8 +46,11 @@ impl PostgresJobs {
         let limit = options.connect_timeout * 4;
         let mut store = Self::open_schema(&schema::SCHEDULER, url, &options).await?;
         let address = Address::parse(url, options.connect_timeout)?;
-        let listener = Listener::start(address, limit, store.sender.clone(), store.signal.clone()).await?;
-        store.listener = Some(listener);
+        // A pooler of transactions forwards no notifications. The worker polls each second.
+        if address.pool_mode == PoolMode::Session {
+            let (sender, signal) = (store.sender.clone(), store.signal.clone());
+            store.listener = Some(Listener::start(address, limit, sender, signal).await?);
+        }
         Ok(store)
     }
 

@@ -25,6 +25,11 @@ const MIN_SERVER_VERSION: i32 = 130_000;
 /// Timeout of a migration step, and of waiting for another process's migration.
 const MIGRATION_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// Makes the server end a migration whose process was killed while a step waits for a lock, where the server can
+/// (PostgreSQL 14). Otherwise the next migration would wait until the step times out.
+const DETECT_LOST_CLIENT: &str = "
+    SELECT set_config(name, '1s', true) FROM pg_settings WHERE name = 'client_connection_check_interval'";
+
 /// A schema and its migration steps.
 #[derive(Debug)]
 pub(super) struct Schema {
@@ -158,9 +163,11 @@ impl Schema {
     async fn migrate(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
         session.set_response_timeout(MIGRATION_TIMEOUT);
         let limit = MIGRATION_TIMEOUT.as_millis();
-        session.run("BEGIN").await?;
+        session.begin(&[]).await?;
         session
-            .run(&format!("SET LOCAL lock_timeout = {limit}; SET LOCAL statement_timeout = {limit}"))
+            .run(&format!(
+                "SET LOCAL lock_timeout = {limit}; SET LOCAL statement_timeout = {limit}; {DETECT_LOST_CLIENT}"
+            ))
             .await?;
         let lock = format!("SELECT pg_advisory_xact_lock({LOCK_NAMESPACE}, {})", self.lock);
         session.run(&lock).await?;
@@ -181,10 +188,10 @@ impl Schema {
         let sql = format!(
             "ALTER TABLE schema_version ADD COLUMN IF NOT EXISTS compatible_from int4;
              UPDATE schema_version
-             SET version = {version}, compatible_from = greatest(compatible_from, {compatible_from});
-             COMMIT"
+             SET version = {version}, compatible_from = greatest(compatible_from, {compatible_from})"
         );
         session.run(&sql).await?;
+        session.commit(&[]).await?;
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Connection pool and transactions.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -10,12 +12,12 @@ use futures_util::future::{BoxFuture, try_join_all, try_join3};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Config, Row, Statement};
+use tokio_postgres::{Config, Row, SimpleQueryMessage, Statement};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::address::Address;
+use super::address::{Address, PoolMode};
 use super::fault::{OperationError, PostgresError, PostgresErrorKind};
+use super::param::Param;
 use super::schema::Schema;
 use super::{PostgresOpenError, PostgresOptions};
 
@@ -23,7 +25,7 @@ use super::{PostgresOpenError, PostgresOptions};
 const RESPONSE_GRACE: Duration = Duration::from_secs(5);
 
 /// Parameter values of a statement.
-pub(super) type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
+pub(super) type Values<'v> = &'v [&'v (dyn Param + Sync)];
 
 /// A statement with its parameter values.
 pub(super) type Query<'q> = (&'q str, Values<'q>);
@@ -67,6 +69,9 @@ type ConnectResult = Result<(tokio_postgres::Client, JoinHandle<()>), tokio_post
 #[derive(Clone)]
 pub(super) struct SessionPool {
     pool: Pool,
+    mode: PoolMode,
+    /// Statements that begin a transaction.
+    begin: Arc<str>,
     response_timeout: Duration,
 }
 
@@ -79,6 +84,7 @@ impl SessionPool {
     ) -> Result<Self, PostgresOpenError> {
         let pool = Self::connect(schema, url, options)?;
         let mut session = pool.get().await?;
+        pool.check_not_shared(&session).await?;
         // On an error, the session is dropped, which closes the connection and rolls back an open migration.
         schema.ensure(&mut session).await?;
         drop(session);
@@ -95,7 +101,11 @@ impl SessionPool {
         let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let connector = Connector { tls: address.tls, runtime: Handle::current() };
         let manager = Manager::from_connect(address.config, connector, config);
-        let settings = settings(options, schema.name);
+        let mode = address.pool_mode;
+        let (settings, begin) = match mode {
+            PoolMode::Session => (settings(options, schema.name, "SET"), "BEGIN".to_owned()),
+            PoolMode::Transaction => (String::new(), begin_with_settings(options, schema.name)),
+        };
         let limit = options.connect_timeout;
         let set_up = Hook::async_fn(move |client, _| {
             let settings = settings.clone();
@@ -114,7 +124,25 @@ impl SessionPool {
             .post_create(set_up)
             .build()
             .map_err(|_| PostgresError::from(PoolError::NoRuntimeSpecified))?;
-        Ok(Self { pool, response_timeout: options.statement_timeout + RESPONSE_GRACE })
+        let response_timeout = options.statement_timeout + RESPONSE_GRACE;
+        Ok(Self { pool, mode, begin: begin.into(), response_timeout })
+    }
+
+    /// Returns an error if a pooler is seen to share the server's connections, and the URL does not say so: settings
+    /// and prepared statements of one connection would reach others. Connections of a busy pooler may not show it.
+    async fn check_not_shared(&self, session: &Session) -> Result<(), PostgresOpenError> {
+        if self.mode != PoolMode::Session || self.max_size() < 2 {
+            return Ok(());
+        }
+        // Without another connection, nothing can be seen.
+        let Ok(other) = self.get().await else { return Ok(()) };
+        let mut pids = Vec::new();
+        for session in [session, &other, session] {
+            pids.push(session.backend_pid().await?);
+        }
+        let is_shared = pids[0] == pids[1] || pids[0] != pids[2];
+        other.release(Ok(())).await.map_err(OperationError::into_fault)?;
+        if is_shared { Err(PostgresOpenError::SharedConnections) } else { Ok(()) }
     }
 
     /// Returns the maximum number of connections.
@@ -123,30 +151,42 @@ impl SessionPool {
     }
 
     pub(super) async fn get(&self) -> Result<Session, PostgresError> {
-        Ok(Session { client: Some(self.pool.get().await?), response_timeout: self.response_timeout })
+        Ok(Session {
+            client: Some(self.pool.get().await?),
+            mode: self.mode,
+            begin: self.begin.clone(),
+            is_in_transaction: AtomicBool::new(false),
+            response_timeout: self.response_timeout,
+        })
     }
 }
 
-/// Returns the session settings of every connection.
+/// Returns the statements that begin a transaction with the settings, on a connection without them.
+fn begin_with_settings(options: &PostgresOptions, schema: &str) -> String {
+    format!("BEGIN ISOLATION LEVEL READ COMMITTED; {}", settings(options, schema, "SET LOCAL"))
+}
+
+/// Returns the settings of every connection, or of every transaction if `set` is `SET LOCAL`.
 ///
 /// The planner's statistics of a job queue are always out of date. Each statement is written for a particular
 /// index, so sequential and bitmap scans are disabled. Statements name tables without their schema; `pg_catalog` is
 /// searched before it.
-fn settings(options: &PostgresOptions, schema: &str) -> String {
+fn settings(options: &PostgresOptions, schema: &str, set: &str) -> String {
+    let is_local = set != "SET";
     let statement = options.statement_timeout.as_millis().max(1);
     let lock = options.lock_timeout.as_millis().max(1);
     format!(
-        "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)
+        "SELECT pg_catalog.set_config('synchronous_commit', 'on', {is_local})
              WHERE pg_catalog.current_setting('synchronous_commit') NOT IN ('on', 'remote_apply');
-         SET default_transaction_isolation = 'read committed';
-         SET search_path = {schema};
-         SET statement_timeout = {statement};
-         SET lock_timeout = {lock};
-         SET idle_in_transaction_session_timeout = {statement};
-         SET enable_seqscan = off;
-         SET enable_bitmapscan = off;
-         SET plan_cache_mode = force_generic_plan;
-         SET jit = off"
+         {set} default_transaction_isolation = 'read committed';
+         {set} search_path = {schema};
+         {set} statement_timeout = {statement};
+         {set} lock_timeout = {lock};
+         {set} idle_in_transaction_session_timeout = {statement};
+         {set} enable_seqscan = off;
+         {set} enable_bitmapscan = off;
+         {set} plan_cache_mode = force_generic_plan;
+         {set} jit = off"
     )
 }
 
@@ -154,6 +194,9 @@ fn settings(options: &PostgresOptions, schema: &str) -> String {
 /// that is dropped before, as by cancellation, closes its connection, and the server rolls back.
 pub(super) struct Session {
     client: Option<Client>,
+    mode: PoolMode,
+    begin: Arc<str>,
+    is_in_transaction: AtomicBool,
     response_timeout: Duration,
 }
 
@@ -167,9 +210,44 @@ impl Session {
         self.response_timeout = limit;
     }
 
-    /// Prepares a statement, once per connection.
-    async fn prepare(&self, sql: &str) -> Result<Statement, PostgresError> {
-        self.with_timeout(self.client().prepare_cached(sql)).await
+    /// Returns the process id of the server's process.
+    async fn backend_pid(&self) -> Result<i32, PostgresError> {
+        let rows = self.with_timeout(self.client().simple_query("SELECT pg_backend_pid()")).await?;
+        let pid = rows.iter().find_map(|row| match row {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        Ok(pid.unwrap_or_default())
+    }
+
+    /// Prepares the statements of queries, each once per connection; none for a pooler of transactions.
+    async fn prepare(&self, queries: &[Query<'_>]) -> Result<Vec<Statement>, PostgresError> {
+        let mut prepared = Vec::new();
+        if self.mode == PoolMode::Session {
+            for (sql, _) in queries {
+                prepared.push(self.with_timeout(self.client().prepare_cached(sql)).await?);
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Runs a query, whose statement is sent with it if it is not prepared.
+    async fn execute(
+        &self,
+        prepared: Option<&Statement>,
+        (sql, values): Query<'_>,
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match prepared {
+            Some(statement) => {
+                let values: Vec<_> = values.iter().map(|value| value.to_sql_param()).collect();
+                self.client().query(statement, &values).await
+            }
+            None => {
+                let values: Vec<_> =
+                    values.iter().map(|value| (value.to_sql_param(), value.sql_type())).collect();
+                self.client().query_typed(sql, &values).await
+            }
+        }
     }
 
     /// Runs one query.
@@ -180,6 +258,12 @@ impl Session {
     /// Runs statements without parameters, one after another.
     pub(super) async fn run(&self, sql: &str) -> Result<(), PostgresError> {
         self.with_timeout(self.client().batch_execute(sql)).await
+    }
+
+    /// Runs statements without parameters that begin a transaction.
+    pub(super) async fn begin_as(&self, sql: &str) -> Result<(), PostgresError> {
+        self.is_in_transaction.store(true, Ordering::Relaxed);
+        self.run(sql).await
     }
 
     /// Begins a transaction, runs queries in it and returns the rows of each.
@@ -205,15 +289,21 @@ impl Session {
         queries: &[Query<'_>],
         commit: bool,
     ) -> Result<Vec<Vec<Row>>, PostgresError> {
+        // Behind a pooler of transactions, the settings are those of a transaction.
+        let is_single =
+            self.mode == PoolMode::Transaction && !begin && !self.is_in_transaction.load(Ordering::Relaxed);
+        let (begin, commit) = (begin || is_single, commit || is_single);
+        let prepared = self.prepare(queries).await?;
         let client = self.client();
-        let mut prepared = Vec::with_capacity(queries.len());
-        for (sql, values) in queries {
-            prepared.push((self.prepare(sql).await?, *values));
-        }
         let word = async |word: &str, wanted| if wanted { client.batch_execute(word).await } else { Ok(()) };
         // Each query is sent when it is first polled, so statements are sent in the order of polls.
-        let rows = try_join_all(prepared.iter().map(|(statement, values)| client.query(statement, values)));
-        Ok(self.with_timeout(try_join3(word("BEGIN", begin), rows, word("COMMIT", commit))).await?.1)
+        let queries = queries.iter().enumerate();
+        let rows =
+            try_join_all(queries.map(|(position, query)| self.execute(prepared.get(position), *query)));
+        if begin || commit {
+            self.is_in_transaction.store(!commit, Ordering::Relaxed);
+        }
+        Ok(self.with_timeout(try_join3(word(&self.begin, begin), rows, word("COMMIT", commit))).await?.1)
     }
 
     async fn with_timeout<T>(

@@ -9,9 +9,9 @@ use tokio::time::{Instant, timeout};
 use super::{Cluster, database, impatient, other};
 
 /// Time within which a change is certainly seen, however busy the machine.
-const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-fn key(company: &str, id: &str) -> Key {
+pub(crate) fn key(company: &str, id: &str) -> Key {
     Key::new(company, "things", id).expect("a key")
 }
 
@@ -20,20 +20,20 @@ fn put(key: &Key, text: &str, precondition: Precondition) -> Write {
     Write::Put { key: key.clone(), value, precondition }
 }
 
-async fn set(store: &PostgresRecords, key: &Key, text: &str) {
+pub(crate) async fn set(store: &PostgresRecords, key: &Key, text: &str) {
     store.commit(vec![put(key, text, Precondition::Any)]).await.expect("put");
 }
 
-async fn value(store: &PostgresRecords, key: &Key) -> String {
+pub(crate) async fn value(store: &PostgresRecords, key: &Key) -> String {
     store.get(key).await.expect("read").map_or_else(String::new, |record| record.value.get().to_owned())
 }
 
-async fn open(url: &str) -> PostgresRecords {
+pub(crate) async fn open(url: &str) -> PostgresRecords {
     PostgresRecords::open(url, impatient()).await.expect("open")
 }
 
 /// Reads until the store serves the record from its cache.
-async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
+pub(crate) async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
     let cached = async {
         loop {
             let before = store.activity().reads;
@@ -48,7 +48,7 @@ async fn wait_until_cached(store: &PostgresRecords, key: &Key) {
 }
 
 /// Reads until the store returns a value.
-async fn wait_for(store: &PostgresRecords, key: &Key, expected: &str) {
+pub(crate) async fn wait_for(store: &PostgresRecords, key: &Key, expected: &str) {
     let seen = async {
         while value(store, key).await != expected {
             tokio::task::yield_now().await;

@@ -13,6 +13,9 @@ mod faults;
 mod feed;
 mod golden;
 mod open;
+#[path = "../../../../tests/support/pooler.rs"]
+mod pgbouncer;
+mod pooler;
 mod record_faults;
 mod record_rows;
 mod records;

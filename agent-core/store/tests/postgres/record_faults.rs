@@ -48,7 +48,9 @@ async fn faults_of_the_server_are_typed_and_lose_nothing() {
 }
 
 async fn a_full_disk_stores_nothing_in_part(cluster: &Cluster) {
-    let store = open(&database(cluster, "packed").await, hasty()).await;
+    // Writing most of a megabyte takes its time on a busy machine.
+    let options = PostgresOptions { statement_timeout: Duration::from_secs(60), ..hasty() };
+    let store = open(&database(cluster, "packed").await, options).await;
     let mut stored: Vec<Key> = Vec::new();
     let refused = loop {
         // Random text, which the server cannot compress.

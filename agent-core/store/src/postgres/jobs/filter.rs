@@ -2,10 +2,10 @@
 
 use agent_jobs::job::{JobFilter, JobOrder, JobState};
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::row_limit;
 use crate::postgres::fault::PostgresError;
+use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
 
 /// SQL conditions and parameters of a job filter.
@@ -85,7 +85,7 @@ impl<'f> SqlFilter<'f> {
         Ok(u64::try_from(count).unwrap_or_default())
     }
 
-    fn sql_values(&self) -> Vec<&(dyn ToSql + Sync)> {
+    fn sql_values(&self) -> Vec<&(dyn Param + Sync)> {
         self.values.iter().map(|text| text as _).collect()
     }
 }

@@ -6,11 +6,11 @@ use agent_core::ids::JobId;
 use agent_jobs::job::{InsertOutcome, Job};
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::JobRow;
 use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, contains_nul};
 
 const INSERT: &str = "
@@ -50,7 +50,7 @@ pub(in crate::postgres) async fn insert(
     // deadlocks. The sort is stable, so the first of several jobs with one key stays the first.
     left.sort_by_key(|row| idempotency_key(row));
     let wake_ms = rows.iter().filter_map(|row| row.mutable.wake_ms).min();
-    let told: [&(dyn ToSql + Sync); 3] = [&wake_ms, &sender.name, &sender.channel];
+    let told: [&(dyn Param + Sync); 3] = [&wake_ms, &sender.name, &sender.channel];
     let tell: &[Query<'_>] = if wake_ms.is_some() { &[(NOTIFY_IF_EARLIEST, &told)] } else { &[] };
     let columns = InsertColumns::from_rows(&left);
     let values = columns.values();
@@ -176,7 +176,7 @@ impl<'r> InsertColumns<'r> {
         columns
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 13] {
+    fn values(&self) -> [&(dyn Param + Sync); 13] {
         [
             &self.ids,
             &self.companies,

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use agent_core::ids::JobId;
 use agent_jobs::job::{Job, JobScope, Step, StepError, StepOutcome, StepResult};
 use jiff::Timestamp;
-use tokio_postgres::types::ToSql;
 
 use super::{NOTIFY_IF_EARLIEST, Sender, parse_row};
 use crate::job_row::{self, MutableColumns};
 use crate::postgres::fault::OperationError;
+use crate::postgres::param::Param;
 use crate::postgres::schema::{SELECT_VERSION, check_not_newer};
 use crate::postgres::session::{Query, Session, Values, contains_nul};
 
@@ -97,7 +97,7 @@ impl JobUpdates {
         Ok(told.first().is_some_and(|told| !told.is_empty()))
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 7] {
+    fn values(&self) -> [&(dyn Param + Sync); 7] {
         [&self.ids, &self.states, &self.wakes, &self.ended, &self.dead, &self.progress, &self.bodies]
     }
 }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use agent_platform::records::{Key, StoreError, Write};
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
 
 use super::batch::{Batch, RecordState, WrittenVersions, version_count};
 use super::feed::ChangeTracker;
 use super::rows::unsigned;
 use crate::activity::ActivityCounters;
 use crate::postgres::fault::{OperationError, PostgresError, PostgresErrorKind};
+use crate::postgres::param::Param;
 use crate::postgres::session::{Query, Session, SessionPool};
 use crate::slots::SlotTable;
 
@@ -105,7 +105,7 @@ impl Committer {
         let _in_progress = self.tracker.begin_commit(changes.slots());
         match self.write(&session, &changes).await {
             Ok(()) => {
-                session.release(Ok(())).await.map_err(into_fault)?;
+                session.release(Ok(())).await.map_err(OperationError::into_fault)?;
                 let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
                 self.counts.commits.fetch_add(committed as u64, Ordering::Relaxed);
                 self.counts.transactions.fetch_add(1, Ordering::Relaxed);
@@ -115,7 +115,11 @@ impl Committer {
                 if !fault.leaves_session_usable() {
                     self.tracker.record_unknown_outcome();
                 }
-                session.release(Err(OperationError::from(fault))).await.map(|()| outcomes).map_err(into_fault)
+                session
+                    .release(Err(OperationError::from(fault)))
+                    .await
+                    .map(|()| outcomes)
+                    .map_err(OperationError::into_fault)
             }
         }
     }
@@ -137,7 +141,7 @@ impl Committer {
                 }
                 Err(fault) => {
                     let failed = session.release(Err(OperationError::from(fault))).await;
-                    return failed.map_err(into_fault);
+                    return failed.map_err(OperationError::into_fault);
                 }
             }
         }
@@ -148,7 +152,7 @@ impl Committer {
         let deleted = changes.deleted_columns();
         let feed = changes.feed_rows();
         let mut queries: Vec<Query<'_>> = Vec::new();
-        let put_values: [&(dyn ToSql + Sync); 5] =
+        let put_values: [&(dyn Param + Sync); 5] =
             [&put.key.companies, &put.key.paths, &put.key.ids, &put.versions, &put.values];
         if !put.versions.is_empty() {
             queries.push((PUT, &put_values));
@@ -157,18 +161,10 @@ impl Committer {
         if !deleted.ids.is_empty() {
             queries.push((DELETE, &deleted_values));
         }
-        let feed_values: Vec<[&(dyn ToSql + Sync); 4]> =
+        let feed_values: Vec<[&(dyn Param + Sync); 4]> =
             feed.iter().map(|row| row.values(&self.origin)).collect();
         queries.extend(feed_values.iter().map(|values| (INSERT_CHANGE, &values[..])));
         session.commit(&queries).await.map(drop)
-    }
-}
-
-fn into_fault(error: OperationError) -> PostgresError {
-    match error {
-        OperationError::Failed(fault) => fault,
-        // The statements of a commit reject nothing.
-        OperationError::Rejected(_) => PostgresError::from_kind(PostgresErrorKind::Failed),
     }
 }
 
@@ -274,7 +270,7 @@ impl<'k> KeyColumns<'k> {
         self.ids.push(key.id());
     }
 
-    fn values(&self) -> [&(dyn ToSql + Sync); 3] {
+    fn values(&self) -> [&(dyn Param + Sync); 3] {
         [&self.companies, &self.paths, &self.ids]
     }
 }
@@ -358,7 +354,7 @@ impl<'k> FeedRow<'k> {
         }
     }
 
-    fn values<'v>(&'v self, origin: &'v String) -> [&'v (dyn ToSql + Sync); 4] {
+    fn values<'v>(&'v self, origin: &'v String) -> [&'v (dyn Param + Sync); 4] {
         [origin, &self.company, &self.paths, &self.ids]
     }
 }

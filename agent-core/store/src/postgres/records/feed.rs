@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Row;
 
 use crate::postgres::fault::{OperationError, PostgresError};
-use crate::postgres::session::{Session, SessionPool};
+use crate::postgres::session::{Session, SessionPool, Values};
 use crate::slots::{Freshness, SlotTable, Stamp};
 
 /// Maximum delay after which a write of another process is visible to cached reads.
@@ -38,14 +38,15 @@ const PRUNE_INTERVAL: Duration = Duration::from_secs(60);
 const PRUNE_ROWS: i64 = 10_000;
 const MAX_PRUNE_ROUNDS: usize = 50;
 
-const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+/// Reads the current snapshot and the start time of the server, which tells servers apart.
+const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text";
 
-/// Reads the current snapshot, and the changes that are visible in it and were not in the previous one, `$1`. Changes
-/// of transactions before `$2` are all known: without that bound, a transaction that stays open would make every poll
-/// scan all changes since its beginning.
+/// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were
+/// not in the previous one, `$1`. Changes of transactions before `$2` are all known: without that bound, a transaction
+/// that stays open would make every poll scan all changes since its beginning.
 const SELECT_CHANGES: &str = "
-    SELECT now.snapshot::text, change.company, change.collections, change.ids
-    FROM (SELECT pg_current_snapshot() AS snapshot) AS now
+    SELECT now.snapshot::text, now.server, change.company, change.collections, change.ids
+    FROM (SELECT pg_current_snapshot() AS snapshot, pg_postmaster_start_time()::text AS server) AS now
     LEFT JOIN LATERAL (
         SELECT company, collections, ids FROM change
         WHERE xid >= greatest(pg_snapshot_xmin($1::text::pg_snapshot), $2::text::xid8)
@@ -166,8 +167,8 @@ impl Drop for CommitInProgress {
 
 /// Invalidates what a row of the feed names. A row without keys stands for all records of its company.
 fn invalidate_row(slots: &mut SlotTable, row: &Row) {
-    let Some(company) = row.get::<_, Option<&str>>(1) else { return };
-    let keys = row.get::<_, Option<Vec<&str>>>(2).zip(row.get::<_, Option<Vec<&str>>>(3));
+    let Some(company) = row.get::<_, Option<&str>>(2) else { return };
+    let keys = row.get::<_, Option<Vec<&str>>>(3).zip(row.get::<_, Option<Vec<&str>>>(4));
     let Some((paths, ids)) = keys else { return slots.invalidate_all() };
     for (path, id) in paths.into_iter().zip(ids) {
         match Collection::from_stored(company, path).and_then(|collection| collection.key(id)) {
@@ -180,14 +181,55 @@ fn invalidate_row(slots: &mut SlotTable, row: &Row) {
     }
 }
 
+/// Transaction ids that were not assigned yet at a time, oldest first.
+#[derive(Default)]
+struct XidSamples(VecDeque<(Instant, u64)>);
+
+impl XidSamples {
+    /// Remembers the upper bound of a snapshot `xmin:xmax:xip`.
+    fn record(&mut self, snapshot: &str, now: Instant) {
+        if self.0.back().is_some_and(|(at, _)| now.duration_since(*at) < SAMPLE_INTERVAL) {
+            return;
+        }
+        let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
+        self.0.push_back((now, xmax));
+        // The newest sample of that age is needed, and those after it.
+        while self.0.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RETENTION) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Returns a transaction id such that all transactions before it had begun `age` ago.
+    fn before(&self, age: Duration, now: Instant) -> Option<u64> {
+        self.0.iter().rev().find(|(at, _)| now.duration_since(*at) >= age).map(|(_, xmax)| *xmax)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// Position in the feed: what a poll has seen, and of which server.
+#[derive(Default)]
+struct FeedPosition {
+    snapshot: String,
+    server: String,
+}
+
+impl FeedPosition {
+    /// Reads the position from rows that begin with it.
+    fn of(rows: &[Row]) -> Self {
+        rows.first().map(|row| Self { snapshot: row.get(0), server: row.get(1) }).unwrap_or_default()
+    }
+}
+
 /// Polls the table of changes for the tracker, on a connection of its own.
 pub(in crate::postgres) struct Poller {
     tracker: Arc<ChangeTracker>,
     sessions: SessionPool,
     /// Name of this process in the table.
     origin: String,
-    /// Transaction ids that were not assigned yet at a time, oldest first.
-    samples: VecDeque<(Instant, u64)>,
+    samples: XidSamples,
     last_prune: Instant,
 }
 
@@ -197,7 +239,7 @@ impl Poller {
         sessions: SessionPool,
         origin: String,
     ) -> Self {
-        Self { tracker, sessions, origin, samples: VecDeque::new(), last_prune: Instant::now() }
+        Self { tracker, sessions, origin, samples: XidSamples::default(), last_prune: Instant::now() }
     }
 
     /// Polls until the task is aborted.
@@ -221,8 +263,7 @@ impl Poller {
     async fn poll_session(&mut self) -> Result<std::convert::Infallible, OperationError> {
         let session = self.sessions.get().await?;
         let begun = Instant::now();
-        let rows = session.query(SELECT_SNAPSHOT, &[]).await?;
-        let mut snapshot: String = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        let mut position = FeedPosition::of(&session.query(SELECT_SNAPSHOT, &[]).await?);
         // The connection may be to another server, whose changes since the last poll are not known.
         self.samples.clear();
         self.tracker.restart(begun);
@@ -235,15 +276,19 @@ impl Poller {
                 self.pause().await;
             }
             let begun = Instant::now();
-            let floor = self.sample_before(MAX_TRANSACTION_TIME);
-            let (rows, latest) = self.select_changes(&session, &snapshot, floor).await?;
-            if begun.duration_since(last_poll) > MAX_TRANSACTION_TIME {
+            let floor = self.samples.before(MAX_TRANSACTION_TIME, begun);
+            let (rows, latest) = self.select_changes(&session, &position, floor).await?;
+            if latest.server != position.server {
+                // Behind a pooler, the connection outlives the server. Transaction ids of one mean nothing to another.
+                self.samples.clear();
+                self.tracker.restart(begun);
+            } else if begun.duration_since(last_poll) > MAX_TRANSACTION_TIME {
                 self.tracker.restart(begun);
             } else {
                 self.tracker.record_changes(&rows, begun);
             }
-            (snapshot, last_poll) = (latest, begun);
-            self.record_sample(&snapshot, begun);
+            (position, last_poll) = (latest, begun);
+            self.samples.record(&position.snapshot, begun);
             self.prune(&session).await?;
         }
     }
@@ -258,33 +303,16 @@ impl Poller {
     async fn select_changes(
         &self,
         session: &Session,
-        snapshot: &str,
+        position: &FeedPosition,
         floor: Option<u64>,
-    ) -> Result<(Vec<Row>, String), PostgresError> {
-        let origin = if self.tracker.is_own_uncertain() { "" } else { &self.origin };
+    ) -> Result<(Vec<Row>, FeedPosition), PostgresError> {
+        let origin = if self.tracker.is_own_uncertain() { "" } else { self.origin.as_str() };
         let limit = i64::try_from(MAX_CHANGES_PER_POLL + 1).unwrap_or(i64::MAX);
         let floor = floor.unwrap_or_default().to_string();
-        let rows = session.query(SELECT_CHANGES, &[&snapshot, &floor, &origin, &limit]).await?;
-        let latest = rows.first().map(|row| row.get(0)).unwrap_or_default();
+        let values: Values<'_> = &[&position.snapshot, &floor, &origin, &limit];
+        let rows = session.query(SELECT_CHANGES, values).await?;
+        let latest = FeedPosition::of(&rows);
         Ok((rows, latest))
-    }
-
-    /// Remembers the upper bound of a snapshot `xmin:xmax:xip`.
-    fn record_sample(&mut self, snapshot: &str, now: Instant) {
-        if self.samples.back().is_some_and(|(at, _)| now.duration_since(*at) < SAMPLE_INTERVAL) {
-            return;
-        }
-        let Some(xmax) = snapshot.split(':').nth(1).and_then(|xmax| xmax.parse().ok()) else { return };
-        self.samples.push_back((now, xmax));
-        // The newest sample of that age is needed, and those after it.
-        while self.samples.get(1).is_some_and(|(at, _)| now.duration_since(*at) > RETENTION) {
-            self.samples.pop_front();
-        }
-    }
-
-    /// Returns a transaction id such that all transactions before it had begun `age` ago.
-    fn sample_before(&self, age: Duration) -> Option<u64> {
-        self.samples.iter().rev().find(|(at, _)| at.elapsed() >= age).map(|(_, xmax)| *xmax)
     }
 
     /// Deletes old changes from time to time.
@@ -293,7 +321,7 @@ impl Poller {
             return Ok(());
         }
         self.last_prune = Instant::now();
-        let Some(before) = self.sample_before(RETENTION) else { return Ok(()) };
+        let Some(before) = self.samples.before(RETENTION, self.last_prune) else { return Ok(()) };
         for _ in 0..MAX_PRUNE_ROUNDS {
             let rows = session.query(DELETE_OLD, &[&before.to_string(), &PRUNE_ROWS]).await?;
             if rows.first().is_none_or(|row| row.get::<_, i64>(0) < PRUNE_ROWS) {
@@ -301,5 +329,31 @@ impl Poller {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A transaction that another program holds open keeps `xmin` where it was for an hour.
+    #[test]
+    fn a_transaction_that_stays_open_bounds_what_is_read_and_deleted() {
+        let (begun, mut samples) = (Instant::now(), XidSamples::default());
+        assert_eq!(samples.before(MAX_TRANSACTION_TIME, begun), None);
+        let mut largest = 0;
+        for second in 0..3600 {
+            let now = begun + Duration::from_secs(second);
+            // 100 transactions a second.
+            samples.record(&format!("7:{}:7", 1000 + second * 100), now);
+            largest = largest.max(samples.0.len());
+        }
+        let now = begun + Duration::from_secs(3600);
+        let xid_at = |age: Duration| 1000 + (3600 - age.as_secs()) * 100;
+        assert_eq!(samples.before(MAX_TRANSACTION_TIME, now), Some(xid_at(MAX_TRANSACTION_TIME)));
+        assert_eq!(samples.before(RETENTION, now), Some(xid_at(RETENTION)));
+        assert!(largest <= 63, "{largest} samples are kept");
+        samples.clear();
+        assert_eq!(samples.before(MAX_TRANSACTION_TIME, now), None, "another server has other numbers");
     }
 }
