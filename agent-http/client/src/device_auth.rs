@@ -27,7 +27,7 @@ use url::Url;
 
 pub use error::{DeviceAuthError, OauthErrorCode};
 
-use call::{CallBody, IssuerCall};
+use call::{CallBody, IssuerCall, OperationDeadline};
 
 use crate::outbound::OutboundClient;
 
@@ -180,7 +180,7 @@ impl DeviceAuthClient {
             DeviceAuthDialect::Rfc8628 => rfc8628::token_url(&self.config),
             DeviceAuthDialect::Codex => codex::exchange_url(&self.config),
         };
-        self.request_tokens(IssuerCall::Refresh, &url, form).await
+        self.request_tokens(IssuerCall::Refresh, &url, form, OperationDeadline::start()).await
     }
 
     /// Revokes a token (RFC 7009). Returns false if the issuer has no address for it, or refuses.
@@ -202,7 +202,8 @@ impl DeviceAuthClient {
             DeviceAuthDialect::Rfc8628 => CallBody::Form(&members),
             DeviceAuthDialect::Codex => CallBody::Json(&members),
         };
-        Ok(self.call(IssuerCall::Revoke, &url, body).await?.status.is_success())
+        let response = self.call(IssuerCall::Revoke, &url, body, OperationDeadline::start()).await?;
+        Ok(response.status.is_success())
     }
 
     /// Sends a request whose response has tokens.
@@ -211,8 +212,10 @@ impl DeviceAuthClient {
         call: IssuerCall,
         url: &Url,
         body: CallBody<'_>,
+        deadline: OperationDeadline,
     ) -> Result<TokenSet, DeviceAuthError> {
-        let fields = self.call(call, url, body).await?.into_fields(self.config.dialect, call)?;
+        let response = self.call(call, url, body, deadline).await?;
+        let fields = response.into_fields(self.config.dialect, call)?;
         let tokens = fields.tokens(self.config.dialect, self.clock.now());
         tokens.ok_or_else(|| fields.into_error(call))
     }

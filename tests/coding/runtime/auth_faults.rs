@@ -1,7 +1,10 @@
 //! Sign-in and refresh with an issuer that misbehaves: each answer is one typed result, and nothing is sent twice.
 
+use std::time::{Duration, Instant};
+
 use agent_client::device_auth::DeviceAuthDialect::{self, Codex, Rfc8628};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{DIALECTS, begin, expect_ok, outcome, poll, refresh, runtime, runtime_for};
 use crate::support::expect_problem;
@@ -383,13 +386,32 @@ async fn an_answer_that_is_cut_is_no_answer() {
 async fn an_issuer_that_does_not_answer_is_a_timeout() {
     let issuer = FakeIssuer::start(Codex).await;
     let runtime = runtime_for(&issuer).await;
-    let head = raw("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{");
+    let begun = expect_ok(begin(&runtime).await).await;
+    let handle = begun["device_code"].as_str().expect("a handle");
+    let pair =
+        json!({"authorization_code": "c", "code_verifier": CODE_VERIFIER, "code_challenge": CODE_CHALLENGE});
+    let pair = pair.to_string();
+    let head = |length: usize| {
+        raw(format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"))
+    };
+    let gate = watch::Sender::new(false);
     issuer.script(IssuerRoute::Device, [vec![Step::Stall]]);
-    issuer.script(IssuerRoute::Refresh, [vec![head, Step::Stall]]);
-    let (start, refreshed) = tokio::join!(begin(&runtime), refresh(&runtime, "r"));
-    assert_eq!(outcome(start).await, "504 BACKEND_TIMEOUT");
-    assert_eq!(outcome(refreshed).await, "504 BACKEND_TIMEOUT");
-    assert_eq!(issuer.all_calls(), 2, "nothing is sent twice");
+    issuer.script(IssuerRoute::Refresh, [vec![head(99), Step::Stall]]);
+    issuer.script(IssuerRoute::Poll, [vec![head(pair.len()), Step::Until(gate.subscribe()), raw(pair)]]);
+    issuer.script(IssuerRoute::Exchange, [vec![head(99), Step::Stall]]);
+    let starting = async {
+        assert_eq!(outcome(begin(&runtime).await).await, "504 BACKEND_TIMEOUT");
+        // The poll has used up as much of its time, and more is needed for the exchange of its code.
+        gate.send_replace(true);
+        issuer.wait_for_calls(IssuerRoute::Exchange, 1).await;
+    };
+    let polling = async { (outcome(poll(&runtime, handle).await).await, Instant::now()) };
+    let refreshing = async { (outcome(refresh(&runtime, "r").await).await, Instant::now()) };
+    let ((), polled, refreshed) = tokio::join!(starting, polling, refreshing);
+    assert_eq!((polled.0.as_str(), refreshed.0.as_str()), ("504 BACKEND_TIMEOUT", "504 BACKEND_TIMEOUT"));
+    let longer = polled.1.saturating_duration_since(refreshed.1);
+    assert!(longer < Duration::from_secs(5), "two calls have one deadline, which is exceeded by {longer:?}");
+    assert_eq!(issuer.all_calls(), 5, "nothing is sent twice");
 }
 
 #[tokio::test]

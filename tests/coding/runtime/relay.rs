@@ -1,15 +1,19 @@
-//! A long stream through `POST /coding-chat`, in pieces of several sizes.
+//! A long stream through `POST /coding-chat`: in pieces of several sizes, and to a client that does not read.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
+use reqwest::Response;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use super::{RUNTIME_SECRET, runtime};
+use crate::support::server::Server;
 use crate::support::vendor::read_request;
 
 /// Size of the streams in bytes: a long one, and one in pieces so small that each costs more than its bytes.
@@ -18,6 +22,12 @@ const SHORT: usize = 5_000_000;
 
 /// Size at which encoded pieces are written.
 const WRITE_BYTES: usize = 256 * 1024;
+
+/// Time without progress after which a write counts as blocked.
+const BLOCKED_AFTER: Duration = Duration::from_secs(1);
+
+/// Limit of the bytes that the runtime and the sockets of both connections hold for a client that does not read.
+const MAX_HELD_BYTES: usize = 16 << 20;
 
 /// Returns the bytes of the long stream: events with a number each, so that a lost, repeated or moved byte is found, and
 /// with characters that a relay of lines or texts would change.
@@ -36,27 +46,44 @@ fn content() -> Arc<[u8]> {
     bytes.into()
 }
 
-/// Serves one response with the first `size` bytes of `content`, each HTTP chunk with `piece` of them.
-async fn serve(content: Arc<[u8]>, size: usize, piece: usize) -> SocketAddr {
+/// Serves one response with the first `size` bytes of `content`, each HTTP chunk with `piece` of them. The second value
+/// is the number of bytes written when the writing is blocked for the first time, else 0.
+async fn serve(content: Arc<[u8]>, size: usize, piece: usize) -> (SocketAddr, watch::Receiver<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it listens");
+    let (blocking, blocked) = watch::channel(0);
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
         read_request(&mut stream, &mut Vec::new()).await.expect("a request");
-        send(&mut stream, &content[..size], piece).await.expect("it reads");
+        send(&mut stream, &content[..size], piece, &blocking).await.expect("it reads");
     });
-    address
+    (address, blocked)
 }
 
-async fn send(stream: &mut TcpStream, content: &[u8], piece: usize) -> std::io::Result<()> {
+async fn send(
+    stream: &mut TcpStream,
+    content: &[u8],
+    piece: usize,
+    blocked: &watch::Sender<usize>,
+) -> std::io::Result<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-    let mut buffer = head.as_bytes().to_vec();
+    let (mut buffer, mut written) = (head.as_bytes().to_vec(), 0);
     for piece in content.chunks(piece) {
         write!(buffer, "{:x}\r\n", piece.len())?;
         buffer.extend_from_slice(piece);
         buffer.extend_from_slice(b"\r\n");
         if buffer.len() >= WRITE_BYTES {
-            stream.write_all(&buffer).await?;
+            let mut rest = &buffer[..];
+            while !rest.is_empty() {
+                let count = match tokio::time::timeout(BLOCKED_AFTER, stream.write(rest)).await {
+                    Ok(count) => count?,
+                    Err(_) => {
+                        blocked.send_if_modified(|at| *at == 0 && std::mem::replace(at, written) == 0);
+                        stream.write(rest).await?
+                    }
+                };
+                (rest, written) = (&rest[count..], written + count);
+            }
             buffer.clear();
         }
     }
@@ -64,27 +91,46 @@ async fn send(stream: &mut TcpStream, content: &[u8], piece: usize) -> std::io::
     stream.write_all(&buffer).await
 }
 
+/// Calls the API at `address` through a runtime, which stops when dropped.
+async fn call(address: SocketAddr) -> (Server, Response) {
+    let api = format!("http://{address}/");
+    let runtime = runtime(&[("CODING_API_URL", &api)]).await;
+    let call = json!({"accessToken": "a", "body": {"stream": true, "store": false}});
+    let request = runtime.request("POST", "/coding-chat").bearer_auth(RUNTIME_SECRET).json(&call);
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    (runtime, response)
+}
+
+/// Reads a response to its end and compares it with `content`.
+async fn expect_content(response: Response, content: &[u8], what: &str) {
+    let mut body = response.bytes_stream();
+    let mut received = 0;
+    while let Some(chunk) = body.next().await {
+        let chunk = chunk.expect("readable");
+        let expected = content.get(received..received + chunk.len());
+        assert!(expected.is_some_and(|bytes| *bytes == chunk), "other bytes after {received}, {what}");
+        received += chunk.len();
+    }
+    assert_eq!(received, content.len(), "{what}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_in_pieces_of_any_size_has_the_same_bytes() {
     let content = content();
     for (size, piece) in [(SHORT, 1), (LONG, 7), (LONG, 8191), (LONG, 1 << 20)] {
-        let api = format!("http://{}/", serve(content.clone(), size, piece).await);
-        let runtime = runtime(&[("CODING_API_URL", &api)]).await;
-        let call = json!({"accessToken": "a", "body": {"stream": true, "store": false}});
-        let request = runtime.request("POST", "/coding-chat").bearer_auth(RUNTIME_SECRET).json(&call);
-        let told = request.send().await.expect("an answer");
-        assert_eq!(told.status(), 200);
-        let mut body = told.bytes_stream();
-        let mut received = 0;
-        while let Some(chunk) = body.next().await {
-            let chunk = chunk.expect("readable");
-            let expected = content.get(received..received + chunk.len());
-            assert!(
-                expected.is_some_and(|bytes| *bytes == chunk),
-                "other bytes after {received}, by {piece}"
-            );
-            received += chunk.len();
-        }
-        assert_eq!(received, size, "by {piece}");
+        let (address, _) = serve(content.clone(), size, piece).await;
+        let (_runtime, response) = call(address).await;
+        expect_content(response, &content[..size], &format!("by {piece}")).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_holds_the_stream_up() {
+    let content = content();
+    let (address, mut blocked) = serve(content.clone(), LONG, 8191).await;
+    let (_runtime, response) = call(address).await;
+    let written = *blocked.wait_for(|written| *written > 0).await.expect("the writing is blocked");
+    assert!(written < MAX_HELD_BYTES, "{written} bytes are held");
+    expect_content(response, &content, "after a pause").await;
 }

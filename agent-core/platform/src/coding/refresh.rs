@@ -7,6 +7,7 @@
 //! | answered | store the tokens under the next generation, if the generation is still the one they were made from |
 //! | the token is dead | use a newer generation if there is one, or else require a sign-in |
 //! | no answer | the same token again after 1 s and 4 s, then give the lease back |
+//! | the lease has ended before the call, as in a process that was stopped | begin again |
 //!
 //! Tokens replace those from which they were made, and no others. So a task that has lost its lease, such as one of a
 //! process that was stopped, overwrites neither a newer refresh nor a newer sign-in; but if the task that took over was
@@ -137,6 +138,10 @@ impl Refresh {
                     Some(renewed) => leased = renewed,
                     None => return Ok(Turn::Lost),
                 }
+            }
+            // A process that was stopped since then must not send a token that another one may have used meanwhile.
+            if !leased.value.is_leased(self.services.now()) {
+                return Ok(Turn::Lost);
             }
             let began = self.services.clock.monotonic();
             let answer = self.call(&leased.value).await;

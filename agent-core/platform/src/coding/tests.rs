@@ -4,8 +4,8 @@ mod tasks;
 mod tokens;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
@@ -38,12 +38,14 @@ async fn a_crowd_refreshes_once() {
     conformance::coding_refreshes(async || Arc::new(MemoryRecords::default()) as _, spawner(), 2).await;
 }
 
-/// Records in memory whose next commits can fail.
+/// Records in memory whose next commits can fail, or can be followed by a stop of the process.
 struct FailingRecords {
     inner: MemoryRecords,
     failures: AtomicUsize,
     /// True if a failed commit is applied nevertheless.
     is_applied: bool,
+    /// Holds the process up after its next commit, until it completes.
+    stop: Mutex<Option<BoxFuture<'static, ()>>>,
 }
 
 #[async_trait]
@@ -59,7 +61,12 @@ impl Records for FailingRecords {
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
         let left = self.failures.load(Ordering::SeqCst);
         if left == 0 {
-            return self.inner.commit(writes).await;
+            let committed = self.inner.commit(writes).await;
+            let stop = self.stop.lock().expect("unpoisoned").take();
+            if let Some(stop) = stop {
+                stop.await;
+            }
+            return committed;
         }
         self.failures.store(left - 1, Ordering::SeqCst);
         if self.is_applied {
@@ -90,7 +97,12 @@ impl Bench {
         let clock = ManualClock::new();
         let issuer = Arc::new(ScriptedIssuer::new(Arc::new(clock.clone())));
         let inner = MemoryRecords::default();
-        let records = Arc::new(FailingRecords { inner, failures: AtomicUsize::new(0), is_applied });
+        let records = Arc::new(FailingRecords {
+            inner,
+            failures: AtomicUsize::new(0),
+            is_applied,
+            stop: Mutex::default(),
+        });
         let services = CodingServices {
             records: records.clone(),
             sealer: Arc::new(Sealer::ephemeral()),

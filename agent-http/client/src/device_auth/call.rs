@@ -15,9 +15,10 @@ use super::fields::AnswerFields;
 use super::{DeviceAuthClient, DeviceAuthDialect};
 use crate::outbound::{OutboundResponse, UrlTrust};
 
-/// Maximum time from a request to the head of its response, and to the end of its body.
+/// Maximum time from a request to the head of its response.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time of an operation: from its first request to the end of its last response.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
@@ -105,13 +106,25 @@ impl IssuerResponse {
     }
 }
 
+/// Time by which an operation must be complete, with all of its requests.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OperationDeadline(tokio::time::Instant);
+
+impl OperationDeadline {
+    /// Returns the deadline of an operation that begins now.
+    pub(super) fn start() -> Self {
+        Self(tokio::time::Instant::now() + OPERATION_TIMEOUT)
+    }
+}
+
 impl DeviceAuthClient {
-    /// Sends one request and reads its response, of any status but a redirect.
+    /// Sends one request and reads its response, of any status but a redirect, until `deadline`.
     pub(super) async fn call(
         &self,
         call: IssuerCall,
         url: &Url,
         body: CallBody<'_>,
+        deadline: OperationDeadline,
     ) -> Result<IssuerResponse, AgentError> {
         let (content_type, body) = body.encode();
         let request = self
@@ -124,7 +137,7 @@ impl DeviceAuthClient {
             .body(body);
         let begin = self.clock.monotonic();
         let exchange = async { read(request.send().await?).await };
-        let response = match tokio::time::timeout(CALL_TIMEOUT, exchange).await {
+        let response = match tokio::time::timeout_at(deadline.0, exchange).await {
             Ok(response) => response,
             Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the issuer did not respond in time")),
         };
@@ -147,7 +160,7 @@ async fn read(response: OutboundResponse) -> Result<(IssuerResponse, Option<Stri
     let (status, is_page) = (response.status, response.is_page());
     let request_id = response.request_id().map(str::to_owned);
     let retry_after = response.headers.get(RETRY_AFTER).cloned();
-    let body = response.read_limited(MAX_RESPONSE_BYTES, CALL_TIMEOUT).await.map_err(as_failed)?;
+    let body = response.read_limited(MAX_RESPONSE_BYTES, OPERATION_TIMEOUT).await.map_err(as_failed)?;
     let headers = retry_after.into_iter().map(|value| (RETRY_AFTER, value)).collect();
     Ok((IssuerResponse { status, headers, body, is_page }, request_id))
 }

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::call::{CallBody, IssuerCall};
+use super::call::{CallBody, IssuerCall, OperationDeadline};
 use super::fields::{AnswerFields, check_page_url};
 use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet, url_or_below};
 
@@ -50,7 +50,8 @@ pub(super) async fn start(client: &DeviceAuthClient) -> Result<DeviceCode, Devic
     let config = &client.config;
     let page = check_page_url(verification_url(config).as_str()).ok_or_else(no_page)?;
     let members = [("client_id", config.client_id.as_str())];
-    let response = client.call(IssuerCall::Start, &device_url(config), CallBody::Json(&members)).await?;
+    let (url, body) = (device_url(config), CallBody::Json(&members));
+    let response = client.call(IssuerCall::Start, &url, body, OperationDeadline::start()).await?;
     let fields = response.into_fields(config.dialect, IssuerCall::Start)?;
     let codes = || {
         Some(DeviceCode {
@@ -65,6 +66,7 @@ pub(super) async fn start(client: &DeviceAuthClient) -> Result<DeviceCode, Devic
     codes().ok_or_else(|| fields.into_error(IssuerCall::Start))
 }
 
+/// Polls, and exchanges the authorization code of a success. Both requests share one deadline.
 pub(super) async fn poll(
     client: &DeviceAuthClient,
     device_auth_id: &Secret,
@@ -72,8 +74,8 @@ pub(super) async fn poll(
 ) -> Result<TokenSet, DeviceAuthError> {
     let body =
         CallBody::Json(&[("device_auth_id", device_auth_id.expose()), ("user_code", user_code.expose())]);
-    let config = &client.config;
-    let response = client.call(IssuerCall::Poll, &poll_url(config), body).await?;
+    let (config, deadline) = (&client.config, OperationDeadline::start());
+    let response = client.call(IssuerCall::Poll, &poll_url(config), body, deadline).await?;
     let fields = response.into_fields(config.dialect, IssuerCall::Poll)?;
     let Some((code, verifier)) = authorization(&fields) else {
         return Err(fields.into_error(IssuerCall::Poll));
@@ -86,7 +88,7 @@ pub(super) async fn poll(
         ("client_id", &config.client_id),
         ("code_verifier", verifier),
     ]);
-    client.request_tokens(IssuerCall::Exchange, &exchange_url(config), form).await
+    client.request_tokens(IssuerCall::Exchange, &exchange_url(config), form, deadline).await
 }
 
 /// Returns the error of a configured page that a person cannot be sent to.

@@ -3,7 +3,7 @@
 use agent_core::secret::Secret;
 use url::Url;
 
-use super::call::{CallBody, IssuerCall};
+use super::call::{CallBody, IssuerCall, OperationDeadline};
 use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet, url_or_below};
 
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
@@ -25,7 +25,8 @@ pub(super) async fn start(
     let mut members = vec![("client_id", config.client_id.as_str())];
     members.extend(scope.map(|scope| ("scope", scope)));
     let form = CallBody::Form(&members);
-    let response = client.call(IssuerCall::Start, &device_url(config), form).await?;
+    let response =
+        client.call(IssuerCall::Start, &device_url(config), form, OperationDeadline::start()).await?;
     let fields = response.into_fields(config.dialect, IssuerCall::Start)?;
     let codes = || {
         Some(DeviceCode {
@@ -49,5 +50,6 @@ pub(super) async fn poll(
         ("device_code", device_code.expose()),
         ("client_id", &client.config.client_id),
     ]);
-    client.request_tokens(IssuerCall::Poll, &token_url(&client.config), form).await
+    let url = token_url(&client.config);
+    client.request_tokens(IssuerCall::Poll, &url, form, OperationDeadline::start()).await
 }

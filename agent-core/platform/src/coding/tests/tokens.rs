@@ -244,6 +244,27 @@ async fn a_late_answer_counts_as_none() {
 }
 
 #[tokio::test]
+async fn a_process_that_was_stopped_before_its_call_does_not_send_the_token() {
+    let bench = Bench::signed_in().await;
+    bench.clock.advance(HOUR);
+    let (going_on, stopped) = oneshot::channel::<()>();
+    let stop = Box::pin(async move { drop(stopped.await) });
+    *bench.records.stop.lock().expect("unpoisoned") = Some(stop);
+    let mut late = Box::pin(bench.access());
+    while bench.records.stop.lock().expect("unpoisoned").is_some() {
+        assert!((&mut late).now_or_never().is_none(), "it is stopped with the lease");
+        tokio::task::yield_now().await;
+    }
+    bench.clock.advance(LEASE);
+    let other = CodingTokens::new(bench.services.clone());
+    let newer = other.access(&bench.company, &bench.user).await.expect("the lease has ended");
+    going_on.send(()).expect("it is stopped");
+    let late = late.await.expect("a token");
+    assert_eq!((late.generation, late.token), (newer.generation, newer.token));
+    assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1, "the used token is not sent");
+}
+
+#[tokio::test]
 async fn a_clock_that_is_set_does_not_block_a_refresh() {
     for (forward, back) in [(HOUR, Duration::ZERO), (Duration::ZERO, HOUR)] {
         let bench = Bench::signed_in().await;
