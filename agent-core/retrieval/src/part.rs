@@ -1,0 +1,184 @@
+//! Parts of a corpus: the common view of one document's index and of a merged index.
+//!
+//! A search runs over any number of parts. The scores of a chunk depend on the scope alone, not on the parts that the
+//! documents are in: statistics are sums of integers over the parts, and the contributions to a chunk's score are added
+//! in the order of the terms' hashes.
+
+use std::ops::Range;
+
+use crate::analysis::Language;
+use crate::doc_index::{ChunkPlace, DocIndex, Labels};
+use crate::document::DocumentId;
+use crate::postings::{ChunkTerms, Entries, Postings};
+
+/// A term in this many times more chunks than documents are allowed is looked up document by document.
+const LOOKUP_RATIO: usize = 16;
+
+/// A document within a part.
+#[derive(Debug, Clone)]
+pub(crate) struct DocEntry {
+    pub(crate) id: DocumentId,
+    pub(crate) labels: Labels,
+    pub(crate) language: Language,
+    /// The document's chunks in the part.
+    pub(crate) chunks: Range<u32>,
+    /// The sum of the chunks' lengths.
+    pub(crate) length: u64,
+}
+
+impl DocEntry {
+    pub(crate) fn new(id: DocumentId, index: &DocIndex, first_chunk: u32) -> Self {
+        Self {
+            id,
+            labels: index.labels.clone(),
+            language: index.language,
+            chunks: first_chunk..first_chunk + index.places.len() as u32,
+            length: index.lengths.iter().map(|&length| u64::from(length)).sum(),
+        }
+    }
+}
+
+/// A view of an index over one or several documents.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) documents: &'a [DocEntry],
+    /// For each chunk the position of its document; `None` if the part has one document.
+    pub(crate) owners: Option<&'a [u32]>,
+    pub(crate) places: &'a [ChunkPlace],
+    pub(crate) lengths: &'a [u16],
+    pub(crate) postings: &'a Postings,
+    pub(crate) chunk_terms: Option<&'a ChunkTerms>,
+}
+
+impl<'a> Part<'a> {
+    pub(crate) fn document_of(&self, chunk: u32) -> &'a DocEntry {
+        &self.documents[self.owners.map_or(0, |owners| owners[chunk as usize] as usize)]
+    }
+
+    /// Calls `visit` with each term of a chunk and its count.
+    pub(crate) fn for_each_term_of(&self, chunk: u32, mut visit: impl FnMut(usize, u8)) {
+        if let Some(chunk_terms) = self.chunk_terms {
+            chunk_terms.terms_of(chunk).for_each(|(term, count)| visit(term, count));
+            return;
+        }
+        for term in 0..self.postings.len() {
+            let count = self.postings.entries(term).count_in(chunk);
+            if count > 0 {
+                visit(term, count);
+            }
+        }
+    }
+}
+
+/// A part with the documents of it that a search may see.
+pub(crate) struct ScopedPart<'a> {
+    pub(crate) part: Part<'a>,
+    allowed: Allowed,
+}
+
+/// The documents of a part that are in the scope.
+enum Allowed {
+    All,
+    Some {
+        /// For each document of the part.
+        flags: Vec<bool>,
+        /// The positions of the allowed documents, ascending.
+        positions: Vec<u32>,
+    },
+}
+
+impl<'a> ScopedPart<'a> {
+    /// Returns the part with the documents that `is_allowed` accepts, or `None` if there are none.
+    pub(crate) fn new(part: Part<'a>, is_allowed: impl Fn(usize, &DocEntry) -> bool) -> Option<Self> {
+        let flags: Vec<bool> =
+            part.documents.iter().enumerate().map(|(position, entry)| is_allowed(position, entry)).collect();
+        let positions: Vec<u32> =
+            (0..).zip(&flags).filter(|(_, allowed)| **allowed).map(|(position, _)| position).collect();
+        if positions.is_empty() {
+            return None;
+        }
+        let allowed =
+            if positions.len() == flags.len() { Allowed::All } else { Allowed::Some { flags, positions } };
+        Some(Self { part, allowed })
+    }
+
+    /// Returns the documents in the scope.
+    pub(crate) fn documents(&self) -> impl Iterator<Item = &'a DocEntry> {
+        let documents = self.part.documents;
+        let (all, some) = match &self.allowed {
+            Allowed::All => (Some(documents.iter()), None),
+            Allowed::Some { positions, .. } => {
+                (None, Some(positions.iter().map(|&position| &documents[position as usize])))
+            }
+        };
+        all.into_iter().flatten().chain(some.into_iter().flatten())
+    }
+
+    /// Calls `visit` with the entries of a term in runs that are all in the scope, their chunks ascending.
+    pub(crate) fn for_each_run(&self, term: usize, mut visit: impl FnMut(Entries<'a>)) {
+        let entries = self.part.postings.entries(term);
+        match &self.allowed {
+            Allowed::All => visit(entries),
+            Allowed::Some { positions, .. } if positions.len() * LOOKUP_RATIO < entries.chunks.len() => {
+                for &position in positions {
+                    let run = entries.within(&self.part.documents[position as usize].chunks);
+                    if !run.chunks.is_empty() {
+                        visit(run);
+                    }
+                }
+            }
+            Allowed::Some { flags, .. } => {
+                let owner = |chunk: u32| self.part.owners.map_or(0, |owners| owners[chunk as usize] as usize);
+                let mut start = 0;
+                for run in entries.chunks.chunk_by(|&left, &right| flags[owner(left)] == flags[owner(right)])
+                {
+                    let end = start + run.len();
+                    if flags[owner(run[0])] {
+                        visit(Entries { chunks: run, counts: &entries.counts[start..end] });
+                    }
+                    start = end;
+                }
+            }
+        }
+    }
+}
+
+/// The documents that a search sees, in parts without empty ones.
+pub(crate) struct Corpus<'a> {
+    pub(crate) parts: Vec<ScopedPart<'a>>,
+    pub(crate) document_count: usize,
+    pub(crate) chunk_count: u64,
+    /// Sum of the lengths of all chunks.
+    pub(crate) length: u64,
+    /// The languages of the documents, those with the most chunks first.
+    pub(crate) languages: Vec<Language>,
+}
+
+impl<'a> Corpus<'a> {
+    pub(crate) fn new(parts: Vec<ScopedPart<'a>>) -> Self {
+        let mut corpus = Self { parts, document_count: 0, chunk_count: 0, length: 0, languages: Vec::new() };
+        let mut chunks_by_language = vec![0_u64; Language::ALL.len()];
+        for document in corpus.parts.iter().flat_map(ScopedPart::documents) {
+            let chunks = u64::from(document.chunks.end - document.chunks.start);
+            corpus.document_count += 1;
+            corpus.chunk_count += chunks;
+            corpus.length += document.length;
+            chunks_by_language[document.language as usize] += chunks;
+        }
+        corpus.languages = Language::ALL.to_vec();
+        corpus.languages.retain(|&language| chunks_by_language[language as usize] > 0);
+        corpus.languages.sort_by_key(|&language| std::cmp::Reverse(chunks_by_language[language as usize]));
+        corpus
+    }
+
+    /// Returns the number of chunks that contain a term.
+    pub(crate) fn chunks_with(&self, hash: u64) -> u64 {
+        let mut total = 0;
+        for part in &self.parts {
+            if let Some(term) = part.part.postings.find(hash) {
+                part.for_each_run(term, |entries| total += entries.chunks.len() as u64);
+            }
+        }
+        total
+    }
+}

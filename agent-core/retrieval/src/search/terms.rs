@@ -1,0 +1,200 @@
+//! The weighted terms of a query.
+
+use std::collections::BTreeMap;
+
+use super::score::{best_score, idf};
+use super::{Query, QueryTerm, TermOrigin};
+use crate::analysis::{Analyzer, is_unspaced, term_hash, visible_text};
+use crate::part::Corpus;
+
+/// Weight of a word of the text before the last.
+const PREVIOUS_WEIGHT: f64 = 0.2;
+/// Bytes of each end of a query that are read; what is between is ignored.
+const MAX_END_BYTES: usize = 8 * 1024;
+/// Number of terms that are scored, those with the most weight.
+const MAX_TERMS: usize = 128;
+/// Number of languages by which a query is analyzed, those with the most chunks.
+const MAX_LANGUAGES: usize = 8;
+
+/// A term with its weight in a query.
+#[derive(Debug, Clone)]
+pub(super) struct WeightedTerm {
+    pub(super) hash: u64,
+    pub(super) term: String,
+    pub(super) idf: f32,
+    pub(super) weight: f32,
+    pub(super) origin: TermOrigin,
+}
+
+impl WeightedTerm {
+    pub(super) fn best_score(&self) -> f32 {
+        best_score(self.idf)
+    }
+
+    pub(super) fn describe(&self, total_weight: f32) -> QueryTerm {
+        let weight = if total_weight > 0.0 { self.weight / total_weight } else { 0.0 };
+        QueryTerm { term: self.term.clone(), idf: self.idf, weight, origin: self.origin }
+    }
+}
+
+/// The terms of a query, sorted by their hash.
+pub(super) struct QueryTerms {
+    pub(super) weighted: Vec<WeightedTerm>,
+    /// The greatest score that a chunk could have by these terms.
+    best_score: f64,
+    /// True if most of the weight is of scripts without spaces between words.
+    pub(super) is_unspaced: bool,
+}
+
+/// A word of the query with its terms in each language of the corpus.
+#[derive(Default)]
+struct Word {
+    weight: f64,
+    is_previous: bool,
+    is_stop_word: bool,
+    variants: Vec<Vec<String>>,
+}
+
+/// A term while its weight is added up.
+struct Sum {
+    hash: u64,
+    weight: f64,
+    is_previous: bool,
+    chunks: u64,
+}
+
+impl QueryTerms {
+    pub(super) fn new(corpus: &Corpus<'_>, query: &Query<'_>) -> Self {
+        let mut words = BTreeMap::new();
+        collect_words(corpus, query.text, 1.0, false, &mut words);
+        if let Some(previous) = query.previous {
+            collect_words(corpus, previous, PREVIOUS_WEIGHT, true, &mut words);
+        }
+        // A query of function words alone asks for them.
+        if words.values().any(|word| !word.is_stop_word) {
+            words.retain(|_, word| !word.is_stop_word);
+        }
+        let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+        let mut unspaced = 0.0;
+        for (text, word) in &words {
+            unspaced += if text.starts_with(is_unspaced) { word.weight } else { -word.weight };
+            let mut terms: Vec<&str> = word.variants.iter().flatten().map(String::as_str).collect();
+            terms.sort_unstable();
+            terms.dedup();
+            for term in terms {
+                let sum = sums.entry(term).or_insert_with(|| {
+                    let hash = term_hash(term);
+                    Sum { hash, weight: 0.0, is_previous: true, chunks: corpus.chunks_with(hash) }
+                });
+                sum.weight += word.weight;
+                sum.is_previous &= word.is_previous;
+            }
+        }
+        let total = corpus.chunk_count;
+        let best_score = words.values().map(|word| word.weight * best_of_word(word, &sums, total)).sum();
+        let mut weighted: Vec<WeightedTerm> = sums
+            .iter()
+            .map(|(term, sum)| WeightedTerm {
+                hash: sum.hash,
+                term: (*term).to_owned(),
+                idf: idf(sum.chunks, total),
+                weight: sum.weight as f32,
+                origin: if sum.is_previous { TermOrigin::Previous } else { TermOrigin::Query },
+            })
+            .collect();
+        if weighted.len() > MAX_TERMS {
+            let key = |term: &WeightedTerm| term.weight * term.idf;
+            weighted.sort_unstable_by(|a, b| key(b).total_cmp(&key(a)).then(a.hash.cmp(&b.hash)));
+            weighted.truncate(MAX_TERMS);
+        }
+        weighted.sort_unstable_by_key(|term| term.hash);
+        Self { weighted, best_score, is_unspaced: unspaced > 0.0 }
+    }
+
+    /// Scales the weights so that they add up to `share`.
+    pub(super) fn normalize(&mut self, share: f32) {
+        let total: f64 = self.weighted.iter().map(|term| f64::from(term.weight)).sum();
+        if total > 0.0 {
+            let factor = f64::from(share) / total;
+            for term in &mut self.weighted {
+                term.weight = (f64::from(term.weight) * factor) as f32;
+            }
+            self.best_score *= factor;
+        }
+    }
+
+    /// Returns a score without feedback over the best possible one.
+    pub(super) fn relevance(&self, score: f32) -> f32 {
+        if self.best_score > 0.0 { (f64::from(score) / self.best_score) as f32 } else { 0.0 }
+    }
+
+    /// Returns the positions of the terms, the heaviest first.
+    pub(super) fn display_order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.weighted.len()).collect();
+        order.sort_by(|&left, &right| {
+            let (left, right) = (&self.weighted[left], &self.weighted[right]);
+            right.weight.total_cmp(&left.weight).then_with(|| left.term.cmp(&right.term))
+        });
+        order
+    }
+}
+
+/// Returns the greatest score by the terms of a word: in the language in which it is found, and most.
+fn best_of_word(word: &Word, sums: &BTreeMap<&str, Sum>, total: u64) -> f64 {
+    let mut best = (false, 0.0_f64);
+    for variant in &word.variants {
+        let mut is_found = false;
+        let mut score = 0.0;
+        for sum in variant.iter().filter_map(|term| sums.get(term.as_str())) {
+            is_found |= sum.chunks > 0;
+            score += f64::from(best_score(idf(sum.chunks, total)));
+        }
+        if (is_found, score) > best {
+            best = (is_found, score);
+        }
+    }
+    best.1
+}
+
+/// Adds the words of a text, analyzed in each language of the corpus.
+fn collect_words(
+    corpus: &Corpus<'_>,
+    text: &str,
+    weight: f64,
+    is_previous: bool,
+    words: &mut BTreeMap<String, Word>,
+) {
+    let text = ends(text);
+    let text = visible_text(&text);
+    let languages = &corpus.languages[..corpus.languages.len().min(MAX_LANGUAGES)];
+    for (number, &language) in languages.iter().enumerate() {
+        let mut analyzer = Analyzer::new(language);
+        let mut found: Vec<(String, Vec<u32>)> = Vec::new();
+        analyzer.for_each_word(&text, |word, terms| found.push((word.to_owned(), terms.to_vec())));
+        for (written, terms) in found {
+            let is_known = number > 0;
+            let plain = written.to_lowercase().replace('\u{2019}', "'");
+            let word = words.entry(written).or_insert_with(|| Word { is_previous: true, ..Word::default() });
+            if !is_known {
+                word.weight += weight;
+                word.is_previous &= is_previous;
+            }
+            word.is_stop_word |= language.is_stop_word(&plain);
+            let variant: Vec<String> =
+                terms.iter().map(|&term| analyzer.terms()[term as usize].to_string()).collect();
+            if !word.variants.contains(&variant) {
+                word.variants.push(variant);
+            }
+        }
+    }
+}
+
+/// Returns a text, or the two ends of a long one.
+fn ends(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.len() <= 2 * MAX_END_BYTES {
+        return text.into();
+    }
+    let head = text.floor_char_boundary(MAX_END_BYTES);
+    let tail = text.ceil_char_boundary(text.len() - MAX_END_BYTES);
+    format!("{}\n{}", &text[..head], &text[tail..]).into()
+}
