@@ -41,9 +41,11 @@ pub(crate) type TermNumber = u32;
 ///
 /// One analyzer serves one document or one query: repeated words are analyzed once.
 pub(crate) struct Analyzer {
+    language: Language,
     stemming: Stemming,
     numbers: HashMap<String, TermNumber>,
     terms: Vec<Box<str>>,
+    stop_terms: Vec<bool>,
     remembered: HashMap<String, (u32, u32)>,
     expansions: Vec<TermNumber>,
     scratch: Vec<TermNumber>,
@@ -52,9 +54,11 @@ pub(crate) struct Analyzer {
 impl Analyzer {
     pub(crate) fn new(language: Language) -> Self {
         Self {
+            language,
             stemming: Stemming::new(language),
             numbers: HashMap::new(),
             terms: Vec::new(),
+            stop_terms: Vec::new(),
             remembered: HashMap::new(),
             expansions: Vec::new(),
             scratch: Vec::new(),
@@ -91,6 +95,11 @@ impl Analyzer {
         &self.terms
     }
 
+    /// Returns true if a term is that of a function word.
+    pub(crate) fn is_stop_term(&self, term: TermNumber) -> bool {
+        self.stop_terms[term as usize]
+    }
+
     fn expand(&mut self, token: &Token<'_>) {
         match token {
             Token::Gram(gram) => self.push(gram.to_lowercase()),
@@ -115,6 +124,7 @@ impl Analyzer {
             Some(&number) => number,
             None => {
                 let number = self.terms.len() as TermNumber;
+                self.stop_terms.push(self.language.is_stop_term(&term));
                 self.terms.push(term.as_str().into());
                 self.numbers.insert(term, number);
                 number

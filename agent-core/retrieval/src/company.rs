@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::doc_index::{ChunkPlace, DocIndex};
 use crate::document::DocumentId;
-use crate::part::{Corpus, DocEntry, Part, ScopedPart};
+use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
 use crate::postings::{ChunkTerms, Postings};
 use crate::search::{Query, Ranking, SearchOptions, rank};
 
@@ -50,7 +50,10 @@ pub struct CompanyIndex {
 struct Segment {
     documents: Vec<DocEntry>,
     alive: Vec<bool>,
+    alive_documents: usize,
     alive_chunks: usize,
+    /// Of all documents, alive or not.
+    totals: Totals,
     owners: Vec<u32>,
     places: Vec<ChunkPlace>,
     lengths: Vec<u16>,
@@ -106,7 +109,10 @@ impl CompanyIndex {
     /// Ranks the chunks of the documents in the scope.
     pub fn search(&self, scope: Scope<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
         let scoped = self.segments.iter().enumerate().filter_map(|(number, segment)| match scope {
-            Scope::All => ScopedPart::new(segment.part(), |position, _| segment.alive[position]),
+            Scope::All if segment.alive_documents == segment.documents.len() => {
+                Some(ScopedPart::whole(segment.part(), segment.totals))
+            }
+            Scope::All => ScopedPart::new(segment.part(), |position| segment.alive[position]),
             Scope::Documents(ids) => {
                 let mut allowed = vec![false; segment.documents.len()];
                 for &(_, position) in
@@ -114,7 +120,7 @@ impl CompanyIndex {
                 {
                     allowed[position] = true;
                 }
-                ScopedPart::new(segment.part(), |position, _| allowed[position])
+                ScopedPart::new(segment.part(), |position| allowed[position])
             }
         });
         rank(&Corpus::new(scoped.collect()), query, options)
@@ -125,6 +131,7 @@ impl CompanyIndex {
         if let Some((number, position)) = self.places.remove(id) {
             let segment = &mut self.segments[number];
             segment.alive[position] = false;
+            segment.alive_documents -= 1;
             segment.alive_chunks -= segment.documents[position].chunks.len();
         }
     }
@@ -146,22 +153,23 @@ impl CompanyIndex {
             }
         }
         let merged: Vec<Segment> = self.segments.drain(merged_from..).collect();
-        for segment in &mut self.segments {
-            if segment.alive_chunks * 2 < segment.places.len() {
+        let mut first_changed = self.segments.len();
+        for (number, segment) in self.segments.iter_mut().enumerate().rev() {
+            if segment.alive_chunks * 2 < segment.places.len() || !segment.alive.contains(&true) {
                 *segment = Segment::merge(std::slice::from_ref(segment), BTreeMap::new());
+                first_changed = number;
             }
         }
         if !put.is_empty() {
             self.segments.push(Segment::merge(&merged, put));
         }
-        self.segments.retain(|segment| segment.alive_chunks > 0 || segment.alive.contains(&true));
-        self.locate();
+        self.segments.retain(|segment| !segment.documents.is_empty());
+        self.locate(first_changed);
     }
 
-    /// Finds the places of all documents again.
-    fn locate(&mut self) {
-        self.places.clear();
-        for (number, segment) in self.segments.iter().enumerate() {
+    /// Finds the places of the documents of segments again, from a segment on.
+    fn locate(&mut self, first: usize) {
+        for (number, segment) in self.segments.iter().enumerate().skip(first) {
             for (position, document) in segment.documents.iter().enumerate() {
                 if segment.alive[position] {
                     self.places.insert(document.id.clone(), (number, position));
@@ -226,7 +234,9 @@ impl Segment {
         merged.chunk_terms = ChunkTerms::of(&merged.postings, merged.places.len());
         merged.documents.shrink_to_fit();
         merged.alive = vec![true; merged.documents.len()];
+        merged.alive_documents = merged.documents.len();
         merged.alive_chunks = merged.places.len();
+        merged.totals = Totals::of(&merged.documents);
         merged
     }
 

@@ -44,7 +44,7 @@ pub struct DocIndex {
     pub(crate) labels: Labels,
     pub(crate) language: Language,
     pub(crate) places: Vec<ChunkPlace>,
-    /// Terms of each chunk, counted with repetitions, at most 65,535.
+    /// Terms of each chunk without function words, counted with repetitions, at most 65,535.
     pub(crate) lengths: Vec<u16>,
     pub(crate) postings: Postings,
     vectors: Option<Vectors>,

@@ -74,7 +74,8 @@ pub fn pack(
     count_tokens: impl Fn(&str) -> usize,
 ) -> Packed {
     let max_of_document = if ranking.documents == 1 { usize::MAX } else { MAX_FRAGMENTS_OF_DOCUMENT };
-    let mut packer = Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
+    let mut packer =
+        Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
     let verdicts = ranking.hits.iter().enumerate().map(|(number, hit)| packer.add(number, hit)).collect();
     Packed { fragments: packer.fragments, verdicts, tokens: packer.tokens }
 }
@@ -170,7 +171,8 @@ impl Fragment {
     /// Returns true if a hit is the chunk before or after the fragment's.
     fn is_next_to(&self, hit: &Hit) -> bool {
         self.document == hit.document
-            && (hit.chunk.checked_add(1) == Some(self.chunks.0) || self.chunks.1.checked_add(1) == Some(hit.chunk))
+            && (hit.chunk.checked_add(1) == Some(self.chunks.0)
+                || self.chunks.1.checked_add(1) == Some(hit.chunk))
     }
 }
 

@@ -14,6 +14,9 @@ use crate::postings::{ChunkTerms, Entries, Postings};
 /// A term in this many times more chunks than documents are allowed is looked up document by document.
 const LOOKUP_RATIO: usize = 16;
 
+/// Number of languages by which a query is analyzed.
+const MAX_LANGUAGES: usize = 8;
+
 /// A document within a part.
 #[derive(Debug, Clone)]
 pub(crate) struct DocEntry {
@@ -70,9 +73,53 @@ impl<'a> Part<'a> {
     }
 }
 
+/// Sums over documents.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) documents: usize,
+    pub(crate) chunks: u64,
+    /// Sum of the lengths of all chunks.
+    pub(crate) length: u64,
+    chunks_by_language: [u64; Language::ALL.len()],
+}
+
+impl Totals {
+    pub(crate) fn of<'a>(documents: impl IntoIterator<Item = &'a DocEntry>) -> Self {
+        let mut totals = Self::default();
+        for document in documents {
+            let chunks = u64::from(document.chunks.end - document.chunks.start);
+            totals.documents += 1;
+            totals.chunks += chunks;
+            totals.length += document.length;
+            totals.chunks_by_language[document.language as usize] += chunks;
+        }
+        totals
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.documents += other.documents;
+        self.chunks += other.chunks;
+        self.length += other.length;
+        for (sum, addend) in self.chunks_by_language.iter_mut().zip(other.chunks_by_language) {
+            *sum += addend;
+        }
+    }
+
+    /// Returns the languages, those with the most chunks first, at most [`MAX_LANGUAGES`].
+    fn languages(&self) -> Vec<Language> {
+        let chunks = |language: Language| self.chunks_by_language[language as usize];
+        let mut languages = Language::ALL.to_vec();
+        languages.retain(|&language| chunks(language) > 0);
+        languages.sort_by_key(|&language| std::cmp::Reverse(chunks(language)));
+        languages.truncate(MAX_LANGUAGES);
+        languages
+    }
+}
+
 /// A part with the documents of it that a search may see.
 pub(crate) struct ScopedPart<'a> {
     pub(crate) part: Part<'a>,
+    totals: Totals,
     allowed: Allowed,
 }
 
@@ -88,18 +135,24 @@ enum Allowed {
 }
 
 impl<'a> ScopedPart<'a> {
-    /// Returns the part with the documents that `is_allowed` accepts, or `None` if there are none.
-    pub(crate) fn new(part: Part<'a>, is_allowed: impl Fn(usize, &DocEntry) -> bool) -> Option<Self> {
-        let flags: Vec<bool> =
-            part.documents.iter().enumerate().map(|(position, entry)| is_allowed(position, entry)).collect();
+    /// Returns the part with all of its documents, whose totals are known.
+    pub(crate) fn whole(part: Part<'a>, totals: Totals) -> Self {
+        Self { part, totals, allowed: Allowed::All }
+    }
+
+    /// Returns the part with the documents at the positions that `is_allowed` accepts, or `None` if there are none.
+    pub(crate) fn new(part: Part<'a>, is_allowed: impl Fn(usize) -> bool) -> Option<Self> {
+        let flags: Vec<bool> = (0..part.documents.len()).map(is_allowed).collect();
         let positions: Vec<u32> =
             (0..).zip(&flags).filter(|(_, allowed)| **allowed).map(|(position, _)| position).collect();
         if positions.is_empty() {
             return None;
         }
-        let allowed =
-            if positions.len() == flags.len() { Allowed::All } else { Allowed::Some { flags, positions } };
-        Some(Self { part, allowed })
+        if positions.len() == flags.len() {
+            return Some(Self::whole(part, Totals::of(part.documents)));
+        }
+        let totals = Totals::of(positions.iter().map(|&position| &part.documents[position as usize]));
+        Some(Self { part, totals, allowed: Allowed::Some { flags, positions } })
     }
 
     /// Returns the documents in the scope.
@@ -146,29 +199,18 @@ impl<'a> ScopedPart<'a> {
 /// The documents that a search sees, in parts without empty ones.
 pub(crate) struct Corpus<'a> {
     pub(crate) parts: Vec<ScopedPart<'a>>,
-    pub(crate) document_count: usize,
-    pub(crate) chunk_count: u64,
-    /// Sum of the lengths of all chunks.
-    pub(crate) length: u64,
-    /// The languages of the documents, those with the most chunks first.
+    pub(crate) totals: Totals,
+    /// The languages of the documents, those with the most chunks first, at most [`MAX_LANGUAGES`].
     pub(crate) languages: Vec<Language>,
 }
 
 impl<'a> Corpus<'a> {
     pub(crate) fn new(parts: Vec<ScopedPart<'a>>) -> Self {
-        let mut corpus = Self { parts, document_count: 0, chunk_count: 0, length: 0, languages: Vec::new() };
-        let mut chunks_by_language = vec![0_u64; Language::ALL.len()];
-        for document in corpus.parts.iter().flat_map(ScopedPart::documents) {
-            let chunks = u64::from(document.chunks.end - document.chunks.start);
-            corpus.document_count += 1;
-            corpus.chunk_count += chunks;
-            corpus.length += document.length;
-            chunks_by_language[document.language as usize] += chunks;
+        let mut totals = Totals::default();
+        for part in &parts {
+            totals.add(&part.totals);
         }
-        corpus.languages = Language::ALL.to_vec();
-        corpus.languages.retain(|&language| chunks_by_language[language as usize] > 0);
-        corpus.languages.sort_by_key(|&language| std::cmp::Reverse(chunks_by_language[language as usize]));
-        corpus
+        Self { parts, totals, languages: totals.languages() }
     }
 
     /// Returns the number of chunks that contain a term.

@@ -68,7 +68,9 @@ fn attribute(value: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
-            _ if character.is_control() || character == '\u{2028}' || character == '\u{2029}' => escaped.push(' '),
+            _ if character.is_control() || character == '\u{2028}' || character == '\u{2029}' => {
+                escaped.push(' ')
+            }
             _ => escaped.push(character),
         }
     }
@@ -83,7 +85,9 @@ fn content(text: &str) -> String {
     for (offset, character) in visible.char_indices() {
         if matches!(character, '<' | '\u{ff1c}' | '\u{fe64}' | '\u{2039}' | '\u{3008}') {
             let rest = &visible[offset + character.len_utf8()..];
-            let is_filler = |character: char| character.is_whitespace() || matches!(character, '/' | '\u{ff0f}' | '\u{2215}' | '\u{2044}');
+            let is_filler = |character: char| {
+                character.is_whitespace() || matches!(character, '/' | '\u{ff0f}' | '\u{2215}' | '\u{2044}')
+            };
             // The name may be written in compatibility characters, of which none is longer than four bytes.
             let name = rest.trim_start_matches(is_filler);
             let name = &name[..name.floor_char_boundary(ELEMENT.len() * 4)];

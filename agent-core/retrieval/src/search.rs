@@ -156,7 +156,7 @@ pub fn search_documents<'d>(
             postings: &index.postings,
             chunk_terms: None,
         };
-        ScopedPart::new(part, |_, _| true)
+        ScopedPart::new(part, |_| true)
     });
     rank(&Corpus::new(parts.collect()), query, options)
 }
@@ -209,7 +209,7 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     }
     let total: f32 = terms.weighted.iter().map(|term| term.weight).sum();
     let terms = order.iter().map(|&term| terms.weighted[term].describe(total)).collect();
-    Ranking { terms, hits, relevance: best_relevance, documents: corpus.document_count }
+    Ranking { terms, hits, relevance: best_relevance, documents: corpus.totals.documents }
 }
 
 /// Returns the terms that a chunk contains, and its score by the first `query_terms` of them.

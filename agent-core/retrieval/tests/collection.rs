@@ -86,8 +86,13 @@ impl Collection {
 
 fn ndcg(judged: &[bool], relevant: usize) -> f64 {
     let discount = |rank: usize| 1.0 / ((rank + 2) as f64).log2();
-    let gained: f64 =
-        judged.iter().take(10).enumerate().filter(|(_, relevant)| **relevant).map(|(rank, _)| discount(rank)).sum();
+    let gained: f64 = judged
+        .iter()
+        .take(10)
+        .enumerate()
+        .filter(|(_, relevant)| **relevant)
+        .map(|(rank, _)| discount(rank))
+        .sum();
     gained / (0..relevant.min(10)).map(discount).sum::<f64>()
 }
 

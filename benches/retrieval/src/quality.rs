@@ -86,7 +86,7 @@ fn ranking(collection: &Collection, name: &str, least: f64, table: &mut Table) -
     Ok(())
 }
 
-/// Questions that leave out their subject: the rarer half of their words removed. The question before is one on the same
+/// Questions that leave out their subject: the rarer half of their content words removed. The question before is one on the same
 /// passage, or one on another article after a change of topic.
 fn follow_ups(collection: &Collection, table: &mut Table) -> Result<()> {
     let company = index(&collection.documents)?;
@@ -136,9 +136,11 @@ fn words(text: &str) -> impl Iterator<Item = String> {
         .map(str::to_lowercase)
 }
 
-/// Returns the words of a text that are not among the rarer half of its distinct words.
+/// Returns the words of a text without the rarer half of those that are no function words.
 fn without_rarer_half(text: &str, frequencies: &BTreeMap<String, usize>) -> String {
-    let distinct: BTreeSet<String> = words(text).collect();
+    let function_words = stop_words::get("en");
+    let distinct: BTreeSet<String> =
+        words(text).filter(|word| !function_words.contains(&word.as_str())).collect();
     let mut distinct: Vec<(usize, String)> =
         distinct.into_iter().map(|word| (frequencies.get(&word).copied().unwrap_or(0), word)).collect();
     distinct.sort();

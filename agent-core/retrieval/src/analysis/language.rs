@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
+use unicode_segmentation::UnicodeSegmentation;
 use whatlang::{Lang, Script};
 
 use super::fold::{lowercase, strip_marks};
 
 /// Bytes of each of the three places of a text (start, middle, end) that detection reads.
 const SAMPLE_BYTES: usize = 600;
-/// Confidence from which a detected language is believed; below it, the usual language of the script is taken.
-const MIN_CONFIDENCE: f64 = 0.5;
+/// Confidence from which a language that was detected by its letters is believed.
+const MIN_CONFIDENCE: f64 = 0.9;
 
 /// Declares the languages with a Snowball stemmer: name, code in stored indexes, ISO 639-1 code, language of whatlang.
 macro_rules! languages {
@@ -84,8 +85,9 @@ languages! {
 impl Language {
     /// Detects the language of a document from samples of its text.
     ///
-    /// A text that is too short or too mixed to tell has the most frequent language of its script: English for Latin
-    /// letters, Russian for Cyrillic ones.
+    /// The frequencies of letters tell the language of some sentences; in shorter texts, the language whose function words
+    /// are the most frequent is taken. A text that is too short or too mixed for that has the most frequent language of
+    /// its script: English for Latin letters, Russian for Cyrillic ones.
     pub fn detect(text: &str) -> Self {
         let sample = sample(text);
         let Some(info) = whatlang::detect(&sample) else {
@@ -95,11 +97,32 @@ impl Language {
             return Self::from_detected(info.lang());
         }
         match info.script() {
-            Script::Latin => Self::English,
+            Script::Latin => Self::by_function_words(&sample).unwrap_or(Self::English),
             Script::Cyrillic => Self::Russian,
             Script::Arabic => Self::Arabic,
             _ => Self::from_detected(info.lang()),
         }
+    }
+
+    /// Returns the language with the most function words in a text, if there are at least two and more than in any other.
+    fn by_function_words(text: &str) -> Option<Self> {
+        static WORDS: LazyLock<Vec<HashSet<&'static str>>> = LazyLock::new(|| {
+            Language::ALL.iter().map(|language| language.function_words().iter().copied().collect()).collect()
+        });
+        let mut counts = vec![0_usize; Self::ALL.len()];
+        for word in text.unicode_words() {
+            let word = word.to_lowercase();
+            for (count, words) in counts.iter_mut().zip(&*WORDS) {
+                *count += usize::from(words.contains(word.as_str()));
+            }
+        }
+        let most = counts.iter().copied().max().filter(|&most| most >= 2)?;
+        let mut best = Self::ALL.iter().zip(&counts).filter(|(_, count)| **count == most);
+        best.next().filter(|_| best.next().is_none()).map(|(&language, _)| language)
+    }
+
+    fn function_words(self) -> &'static [&'static str] {
+        stop_words::lookup(self.iso_code()).unwrap_or_default()
     }
 
     /// Returns the language of a code in a stored index.
@@ -107,13 +130,16 @@ impl Language {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Returns true if a lowercased word is a function word of this language.
-    pub(crate) fn is_stop_word(self, word: &str) -> bool {
-        static STOP_WORDS: LazyLock<Vec<HashSet<&'static str>>> = LazyLock::new(|| {
-            let words = |language: &Language| stop_words::lookup(language.iso_code()).unwrap_or_default();
-            Language::ALL.iter().map(|language| words(language).iter().copied().collect()).collect()
+    /// Returns true if a term is that of a function word of this language.
+    pub(crate) fn is_stop_term(self, term: &str) -> bool {
+        static STOP_TERMS: LazyLock<Vec<HashSet<String>>> = LazyLock::new(|| {
+            let terms = |&language: &Language| {
+                let stemming = Stemming::new(language);
+                language.function_words().iter().map(|word| stemming.term(word)).collect()
+            };
+            Language::ALL.iter().map(terms).collect()
         });
-        STOP_WORDS[self as usize].contains(word)
+        STOP_TERMS[self as usize].contains(term)
     }
 
     /// Returns true if the language is written in the Latin alphabet, or is unknown.

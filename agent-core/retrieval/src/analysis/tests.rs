@@ -85,6 +85,8 @@ fn the_language_of_a_document_is_detected() {
         ("Комитет решил отложить заседание до конца следующей недели.", Language::Russian),
         ("Komite toplantıyı gelecek haftanın sonuna kadar ertelemeye karar verdi.", Language::Turkish),
         ("委员会决定将会议推迟到下周末。", Language::Other),
+        ("Die Pumpe ist defekt und wird ersetzt.", Language::German),
+        ("circuit details are given for the construction of a unit", Language::English),
         ("ok", Language::English),
         ("", Language::Other),
         ("1234 5678", Language::Other),

@@ -41,26 +41,30 @@ impl<'a> Merger<'a> {
             self.enter_section(heading);
         }
         let visible = self.visible_characters(&piece);
+        // White space between pieces is in no piece.
+        let gap = self.open.as_ref().map_or(0, |open| {
+            self.document.text[open.end..piece.start].chars().take(self.limit).count()
+        });
         match &mut self.open {
             // A chunk that is half full ends where a section begins.
             Some(open) if piece.heading.is_some() && open.characters >= self.limit / 2 => {
                 self.close();
-                self.begin(piece.start, piece, 0);
+                self.begin(piece.start, piece);
             }
-            Some(open) if open.characters + visible <= self.limit => {
+            Some(open) if open.characters + gap + visible <= self.limit => {
                 open.end = piece.end;
-                open.characters += piece.characters;
+                open.characters += gap + piece.characters;
             }
             Some(open) => {
                 let (start, end) = (open.start, open.end);
                 self.close();
-                let (start, characters) = match piece.heading {
-                    Some(_) => (piece.start, 0),
-                    None => self.overlap_start(start, end, visible),
+                let repeated = match piece.heading {
+                    Some(_) => None,
+                    None => self.overlap_start(start, end, gap + visible),
                 };
-                self.begin(start, piece, characters);
+                self.begin(repeated.unwrap_or(piece.start), piece);
             }
-            None => self.begin(piece.start, piece, 0),
+            None => self.begin(piece.start, piece),
         }
     }
 
@@ -69,11 +73,13 @@ impl<'a> Merger<'a> {
         self.chunks
     }
 
-    fn begin(&mut self, start: usize, piece: Piece<'a>, overlap_characters: usize) {
+    /// Opens a chunk with a piece, and with the text before it from `start` on.
+    fn begin(&mut self, start: usize, piece: Piece<'a>) {
+        let before = self.document.text[start..piece.start].chars().count();
         self.open = Some(OpenChunk {
             start,
             end: piece.end,
-            characters: overlap_characters + piece.characters,
+            characters: before + piece.characters,
             heading: self.path.clone(),
         });
     }
@@ -102,29 +108,20 @@ impl<'a> Merger<'a> {
         piece.characters - blanks.min(piece.characters)
     }
 
-    /// Returns the start of the next chunk after one that was at `start..end`, and the number of characters that it
-    /// repeats: whole sentences, or words if the boundary is within a line. `next` is the length of the piece to come.
-    fn overlap_start(&self, start: usize, end: usize, next: usize) -> (usize, usize) {
+    /// Returns the start of the text that the next chunk repeats of the one at `start..end`: whole sentences, or words if
+    /// the boundary is within a line. `next` is the number of characters that follow.
+    fn overlap_start(&self, start: usize, end: usize, next: usize) -> Option<usize> {
         let allowed = self.overlap.min(self.limit.saturating_sub(next));
-        if allowed == 0 {
-            return (end, 0);
-        }
         let chunk = &self.document.text[start..end];
-        let tail = chunk.char_indices().rev().nth(allowed - 1).map_or(0, |(offset, _)| offset);
+        let tail = chunk.char_indices().rev().nth(allowed.checked_sub(1)?).map_or(0, |(offset, _)| offset);
         let region = &chunk[tail..];
         // The first boundary is the beginning of the region, which is one of characters only.
         let sentence = region.split_sentence_bound_indices().map(|(offset, _)| offset).nth(1);
         let word = || {
-            let after_space = region.find(char::is_whitespace)?;
-            let blanks = region[after_space..].len() - region[after_space..].trim_start().len();
-            Some(after_space + blanks)
+            let space = region.find(char::is_whitespace)?;
+            Some(region.len() - region[space..].trim_start().len())
         };
-        let boundary = if chunk.ends_with('\n') { sentence } else { sentence.or_else(word) };
-        match boundary {
-            Some(offset) if offset < region.len() && !region[offset..].trim().is_empty() => {
-                (start + tail + offset, region[offset..].chars().count())
-            }
-            _ => (end, 0),
-        }
+        let offset = if chunk.ends_with('\n') { sentence } else { sentence.or_else(word) }?;
+        (!region[offset..].trim().is_empty()).then_some(start + tail + offset)
     }
 }

@@ -40,7 +40,12 @@ fn documents_are_added_replaced_and_removed() {
 #[test]
 fn only_documents_of_the_scope_are_found_and_counted() {
     let mut company = CompanyIndex::new();
-    company.apply([put("a", "red apple"), put("b", "red pear"), put("c", "red apple pie"), put("d", "green")]);
+    company.apply([
+        put("a", "red apple"),
+        put("b", "red pear"),
+        put("c", "red apple pie"),
+        put("d", "green"),
+    ]);
     let scope: BTreeSet<DocumentId> = ["b", "c", "d", "elsewhere"].map(DocumentId::from).into();
     assert_eq!(ids(&company, Scope::Documents(&scope), "apple"), ["c"]);
     let query = Query { text: "red apple", previous: None };
@@ -58,7 +63,8 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
     let mut company = CompanyIndex::new();
     for round in 0..6 {
         for number in 0..80 {
-            company.apply([put(&format!("{number}"), &format!("round {round} number {number} item{number}"))]);
+            company
+                .apply([put(&format!("{number}"), &format!("round {round} number {number} item{number}"))]);
         }
     }
     assert_eq!(company.document_count(), 80);
@@ -70,7 +76,18 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
 
 /// The words of the property tests, so that documents share terms.
 const WORDS: [&str; 12] = [
-    "harbour", "ship", "DiffExecutor", "executor", "die", "Häuser", "houses", "搜索", "running", "runs", "the", "42",
+    "harbour",
+    "ship",
+    "DiffExecutor",
+    "executor",
+    "die",
+    "Häuser",
+    "houses",
+    "搜索",
+    "running",
+    "runs",
+    "the",
+    "42",
 ];
 
 #[derive(Debug, Clone)]

@@ -76,7 +76,9 @@ impl Builder {
             self.terms.extend_from_slice(&self.heading_terms);
         }
         self.analyzer.append_terms(content, &mut self.terms);
-        self.lengths.push(u16::try_from(self.terms.len()).unwrap_or(u16::MAX));
+        // Function words say nothing about how much a chunk is about.
+        let length = self.terms.iter().filter(|&&term| !self.analyzer.is_stop_term(term)).count();
+        self.lengths.push(u16::try_from(length).unwrap_or(u16::MAX));
         self.terms.sort_unstable();
         let number = self.places.len() as u32;
         for equal in self.terms.chunk_by(|left, right| left == right) {

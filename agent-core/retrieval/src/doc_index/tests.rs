@@ -21,7 +21,8 @@ fn document() -> Extracted {
 fn index() -> DocIndex {
     let chunker = StructuralChunker::new(45, 10);
     let index = DocIndex::build(&document(), &chunker).expect("the document is indexed");
-    let vectors = Vectors::quantize("test:1", 3, &[Some(vec![1.0, 0.5, -2.0]), None]).expect("vectors are stored");
+    let vectors =
+        Vectors::quantize("test:1", 3, &[Some(vec![1.0, 0.5, -2.0]), None]).expect("vectors are stored");
     index.with_vectors(Some(vectors)).expect("as many vectors as chunks")
 }
 
@@ -39,7 +40,10 @@ fn an_index_has_the_chunks_with_their_places() {
     let chunks: Vec<&str> = index.chunk_ranges().map(|range| &text[range]).collect();
     assert_eq!(
         chunks,
-        ["# Travel\n\nTrains are booked by the office.", "# Costs\n\nReceipts are kept for ten years. 領収書"]
+        [
+            "# Travel\n\nTrains are booked by the office.",
+            "# Costs\n\nReceipts are kept for ten years. 領収書"
+        ]
     );
     assert_eq!(index.language(), Language::English);
     assert_eq!(index.places[1].page, 2);
@@ -63,7 +67,8 @@ fn format_version_1_is_read_and_written() {
 
 #[test]
 fn an_index_of_nothing_is_an_index() {
-    let index = DocIndex::build(&Extracted::default(), &StructuralChunker::default()).expect("nothing is indexed");
+    let index =
+        DocIndex::build(&Extracted::default(), &StructuralChunker::default()).expect("nothing is indexed");
     assert_eq!(index.chunk_count(), 0);
     assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
 }
@@ -133,7 +138,8 @@ fn vectors_are_checked_before_they_are_stored() {
 
 #[test]
 fn similarities_are_cosines() {
-    let vectors = Vectors::quantize("e", 2, &[Some(vec![3.0, 4.0]), None, Some(vec![-4.0, 3.0])]).expect("stored");
+    let vectors =
+        Vectors::quantize("e", 2, &[Some(vec![3.0, 4.0]), None, Some(vec![-4.0, 3.0])]).expect("stored");
     let found = vectors.similarities(&[6.0, 8.0]).expect("same dimensions");
     assert!((found[0].expect("has a vector") - 1.0).abs() < 0.01, "{found:?}");
     assert_eq!(found[1], None);

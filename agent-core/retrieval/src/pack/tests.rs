@@ -29,7 +29,9 @@ fn ranking(hits: Vec<Hit>) -> Ranking {
 fn packed(ranking: &Ranking, max_tokens: usize) -> Packed {
     let text_of = |document: &DocumentId, range: Range<usize>| {
         let text = TEXT.get(range)?;
-        (document.as_str() != "gone").then(|| if document.as_str().starts_with("copy") { text.into() } else { format!("{document} {text}") })
+        (document.as_str() != "gone").then(|| {
+            if document.as_str().starts_with("copy") { text.into() } else { format!("{document} {text}") }
+        })
     };
     pack(ranking, max_tokens, text_of, |text| text.split_whitespace().count())
 }
@@ -45,7 +47,9 @@ fn neighbours_become_one_fragment_with_the_rank_of_the_best() {
     let shown: Vec<_> = packed
         .fragments
         .iter()
-        .map(|fragment| (fragment.text.as_str(), fragment.range.clone(), fragment.page, fragment.hits.clone()))
+        .map(|fragment| {
+            (fragment.text.as_str(), fragment.range.clone(), fragment.page, fragment.hits.clone())
+        })
         .collect();
     assert_eq!(
         shown,
@@ -86,7 +90,8 @@ fn a_document_has_three_fragments_unless_it_is_alone() {
 fn repeated_irrelevant_and_missing_texts_are_left_out() {
     let mut weak = hit("b", 1, 1.0);
     weak.is_relevant = false;
-    let hits = vec![hit("copy", 0, 5.0), hit("copy", 0, 4.0), hit("copy of it", 0, 3.0), hit("gone", 1, 2.0), weak];
+    let hits =
+        vec![hit("copy", 0, 5.0), hit("copy", 0, 4.0), hit("copy of it", 0, 3.0), hit("gone", 1, 2.0), weak];
     use Verdict::{Duplicate, Gate, Kept, Unavailable};
     assert_eq!(verdicts(hits, 100), [Kept, Duplicate, Duplicate, Unavailable, Gate]);
 }

@@ -62,7 +62,8 @@ fn nothing_in_a_text_looks_like_the_boundary() {
 
 #[test]
 fn hidden_characters_and_attributes_do_not_pass() {
-    let block = prompt_block(&[fragment("a\" document=\"b", "vis\u{200b}ible\u{202e} text\u{e0041}\u{0}")], "x\"><y");
+    let block =
+        prompt_block(&[fragment("a\" document=\"b", "vis\u{200b}ible\u{202e} text\u{e0041}\u{0}")], "x\"><y");
     assert!(block.contains("\nvisible text\n"), "{block}");
     assert!(block.contains("title=\"a&quot; document=&quot;b\""), "{block}");
     assert!(block.contains("<fragment-xy id=\"1\""), "{block}");

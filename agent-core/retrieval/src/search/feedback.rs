@@ -33,13 +33,15 @@ pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm
             entry.0 += share * f64::from(count);
         });
     }
-    let mut frequencies: Vec<(u64, (f64, &str))> = frequencies.into_iter().collect();
+    let is_stop_term = |term: &str| corpus.languages.iter().any(|language| language.is_stop_term(term));
+    let mut frequencies: Vec<(u64, (f64, &str))> =
+        frequencies.into_iter().filter(|(_, (_, term))| !is_stop_term(term)).collect();
     frequencies.sort_by(|left, right| right.1.0.total_cmp(&left.1.0).then(left.0.cmp(&right.0)));
     frequencies.truncate(MAX_CANDIDATES);
     let mut terms: Vec<WeightedTerm> = frequencies
         .into_iter()
         .map(|(hash, (frequency, name))| {
-            let idf = idf(corpus.chunks_with(hash), corpus.chunk_count);
+            let idf = idf(corpus.chunks_with(hash), corpus.totals.chunks);
             let weight = (frequency * f64::from(idf)) as f32;
             WeightedTerm { hash, term: name.to_owned(), idf, weight, origin: TermOrigin::Feedback }
         })

@@ -40,7 +40,7 @@ pub(super) struct Scores {
 
 impl Scores {
     pub(super) fn new(corpus: &Corpus<'_>) -> Self {
-        let mean = corpus.length as f32 / (corpus.chunk_count.max(1)) as f32;
+        let mean = corpus.totals.length as f32 / (corpus.totals.chunks.max(1)) as f32;
         let longest = corpus.parts.iter().flat_map(|part| part.part.lengths).max().copied().unwrap_or(0);
         let norm = |length: u16| K1 * (1.0 - B + B * f32::from(length) / mean.max(1.0));
         Self {

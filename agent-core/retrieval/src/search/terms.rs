@@ -13,8 +13,6 @@ const PREVIOUS_WEIGHT: f64 = 0.2;
 const MAX_END_BYTES: usize = 8 * 1024;
 /// Number of terms that are scored, those with the most weight.
 const MAX_TERMS: usize = 128;
-/// Number of languages by which a query is analyzed, those with the most chunks.
-const MAX_LANGUAGES: usize = 8;
 
 /// A term with its weight in a query.
 #[derive(Debug, Clone)]
@@ -90,7 +88,7 @@ impl QueryTerms {
                 sum.is_previous &= word.is_previous;
             }
         }
-        let total = corpus.chunk_count;
+        let total = corpus.totals.chunks;
         let best_score = words.values().map(|word| word.weight * best_of_word(word, &sums, total)).sum();
         let mut weighted: Vec<WeightedTerm> = sums
             .iter()
@@ -166,20 +164,22 @@ fn collect_words(
 ) {
     let text = ends(text);
     let text = visible_text(&text);
-    let languages = &corpus.languages[..corpus.languages.len().min(MAX_LANGUAGES)];
-    for (number, &language) in languages.iter().enumerate() {
+    // A capitalized word among others is a name: WHO, IT.
+    let has_capitals = !text.chars().any(char::is_lowercase);
+    for (number, &language) in corpus.languages.iter().enumerate() {
         let mut analyzer = Analyzer::new(language);
         let mut found: Vec<(String, Vec<u32>)> = Vec::new();
         analyzer.for_each_word(&text, |word, terms| found.push((word.to_owned(), terms.to_vec())));
         for (written, terms) in found {
             let is_known = number > 0;
-            let plain = written.to_lowercase().replace('\u{2019}', "'");
+            let is_name = !has_capitals && written.len() > 1 && written.chars().all(char::is_uppercase);
+            let is_stop_word = !is_name && !terms.is_empty() && terms.iter().all(|&term| analyzer.is_stop_term(term));
             let word = words.entry(written).or_insert_with(|| Word { is_previous: true, ..Word::default() });
             if !is_known {
                 word.weight += weight;
                 word.is_previous &= is_previous;
             }
-            word.is_stop_word |= language.is_stop_word(&plain);
+            word.is_stop_word |= is_stop_word;
             let variant: Vec<String> =
                 terms.iter().map(|&term| analyzer.terms()[term as usize].to_string()).collect();
             if !word.variants.contains(&variant) {
