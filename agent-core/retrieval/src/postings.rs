@@ -40,8 +40,12 @@ pub(crate) struct Occurrence {
 impl Postings {
     /// Builds the index of named terms from occurrences, whose chunks ascend for each term.
     pub(crate) fn build(names: &[Box<str>], occurrences: &[Occurrence]) -> Self {
-        let mut ranks: Vec<(u64, u32)> =
-            (0..).zip(names).map(|(term, name)| (term_hash(name), term)).collect();
+        let mut occurs = vec![false; names.len()];
+        for occurrence in occurrences {
+            occurs[occurrence.term as usize] = true;
+        }
+        let named = (0_u32..).zip(names).filter(|&(term, _)| occurs[term as usize]);
+        let mut ranks: Vec<(u64, u32)> = named.map(|(term, name)| (term_hash(name), term)).collect();
         ranks.sort_unstable();
         let mut postings = Self::default();
         let mut position_of = vec![0_u32; names.len()];

@@ -15,6 +15,8 @@ use crate::table::Table;
 
 /// Hits that are read to find ten documents.
 const HITS: usize = 60;
+/// Characters of a chunk that has a whole document.
+const WHOLE: usize = 1_000_000;
 
 pub(crate) fn run(folder: &Path, table: &mut Table) -> Result<()> {
     ranking(&collections::cisi(folder)?, "cisi", 0.425, table)?;
@@ -27,13 +29,16 @@ pub(crate) fn run(folder: &Path, table: &mut Table) -> Result<()> {
 }
 
 /// Builds the index of documents.
-pub(crate) fn index<'d>(documents: impl IntoIterator<Item = &'d Document>) -> Result<CompanyIndex> {
+fn index<'d>(
+    documents: impl IntoIterator<Item = &'d Document>,
+    chunker: StructuralChunker,
+) -> Result<CompanyIndex> {
     let mut company = CompanyIndex::new();
     let mut changes = Vec::new();
     for document in documents {
         let extracted =
             Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
-        let index = DocIndex::build(&extracted, &StructuralChunker::default())?;
+        let index = DocIndex::build(&extracted, &chunker)?;
         changes.push(Change::Put(document.id.as_str().into(), index.into()));
     }
     company.apply(changes);
@@ -73,23 +78,27 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     values.sum::<f64>() / count
 }
 
+/// Measures documents as they are judged, whole, and beside it as they are stored, at the place of their best chunk.
 fn ranking(collection: &Collection, name: &str, least: f64, table: &mut Table) -> Result<()> {
-    let company = index(&collection.documents)?;
-    let score = |feedback: bool| {
+    let score = |company: &CompanyIndex, feedback: bool| {
         mean(collection.queries.iter().map(|query| {
-            let found = best_documents(&company, &Query { text: &query.text, previous: None }, feedback);
+            let found = best_documents(company, &Query { text: &query.text, previous: None }, feedback);
             ndcg(&found, &query.relevant)
         }))
     };
-    table.figure(&format!("nDCG@10, {name}, without feedback"), format!("{:.4}", score(false)));
-    table.at_least(&format!("nDCG@10, {name}"), score(true), least);
+    let whole = index(&collection.documents, StructuralChunker::new(WHOLE, 0))?;
+    let chunked = index(&collection.documents, StructuralChunker::default())?;
+    table.figure(&format!("nDCG@10, {name}, without feedback"), format!("{:.4}", score(&whole, false)));
+    table.at_least(&format!("nDCG@10, {name}"), score(&whole, true), least);
+    let by_chunk = format!("{:.4} / {:.4}", score(&chunked, false), score(&chunked, true));
+    table.figure("the same by the best chunk, without / with feedback", by_chunk);
     Ok(())
 }
 
 /// Questions that leave out their subject: the rarer half of their content words removed. The question before is one on the same
 /// passage, or one on another article after a change of topic.
 fn follow_ups(collection: &Collection, table: &mut Table) -> Result<()> {
-    let company = index(&collection.documents)?;
+    let company = index(&collection.documents, StructuralChunker::default())?;
     let mut frequencies: BTreeMap<String, usize> = BTreeMap::new();
     for document in &collection.documents {
         let words: BTreeSet<String> = words(&document.text).collect();
@@ -156,7 +165,7 @@ fn gate(collection: &Collection, table: &mut Table) -> Result<()> {
         let middle = collection.documents.len() / 2;
         let documents =
             if half == 0 { &collection.documents[..middle] } else { &collection.documents[middle..] };
-        let company = index(documents)?;
+        let company = index(documents, StructuralChunker::default())?;
         for query in &collection.queries {
             let options = SearchOptions { limit: 1, ..SearchOptions::default() };
             let ranking = company.search(Scope::All, &Query { text: &query.text, previous: None }, &options);

@@ -147,9 +147,9 @@ fn measure(
     });
     let fts5 = fts5(&documents, questions)?;
     table.at_most(&format!("query, {name}, p50, ms"), millis(ours.0), limit);
-    table.figure(&format!("the same, p95, ms"), format!("{:.3}", millis(ours.1)));
+    table.figure("the same, p95, ms", format!("{:.3}", millis(ours.1)));
     table.figure(
-        &format!("the same without feedback, p50 / p95, ms"),
+        "the same without feedback, p50 / p95, ms",
         format!("{:.3} / {:.3}", millis(plain.0), millis(plain.1)),
     );
     table.figure(

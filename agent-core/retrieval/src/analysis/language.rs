@@ -85,11 +85,14 @@ languages! {
 impl Language {
     /// Detects the language of a document from samples of its text.
     ///
-    /// The frequencies of letters tell the language of some sentences; in shorter texts, the language whose function words
-    /// are the most frequent is taken. A text that is too short or too mixed for that has the most frequent language of
-    /// its script: English for Latin letters, Russian for Cyrillic ones.
+    /// The language whose function words are clearly the most frequent is taken, which tells it from a few words on; else
+    /// the one that the frequencies of letters tell with confidence. A text that is too short or too mixed for both has the
+    /// most frequent language of its script: English for Latin letters, Russian for Cyrillic ones.
     pub fn detect(text: &str) -> Self {
         let sample = sample(text);
+        if let Some(language) = Self::by_function_words(&sample) {
+            return language;
+        }
         let Some(info) = whatlang::detect(&sample) else {
             return Self::Other;
         };
@@ -97,28 +100,32 @@ impl Language {
             return Self::from_detected(info.lang());
         }
         match info.script() {
-            Script::Latin => Self::by_function_words(&sample).unwrap_or(Self::English),
+            Script::Latin => Self::English,
             Script::Cyrillic => Self::Russian,
             Script::Arabic => Self::Arabic,
             _ => Self::from_detected(info.lang()),
         }
     }
 
-    /// Returns the language with the most function words in a text, if there are at least two and more than in any other.
+    /// Returns the language whose function words are at least a fifth of a text's words, and by two and by a third more
+    /// than those of any other language.
     fn by_function_words(text: &str) -> Option<Self> {
         static WORDS: LazyLock<Vec<HashSet<&'static str>>> = LazyLock::new(|| {
             Language::ALL.iter().map(|language| language.function_words().iter().copied().collect()).collect()
         });
         let mut counts = vec![0_usize; Self::ALL.len()];
+        let mut total = 0;
         for word in text.unicode_words() {
             let word = word.to_lowercase();
+            total += 1;
             for (count, words) in counts.iter_mut().zip(&*WORDS) {
                 *count += usize::from(words.contains(word.as_str()));
             }
         }
-        let most = counts.iter().copied().max().filter(|&most| most >= 2)?;
-        let mut best = Self::ALL.iter().zip(&counts).filter(|(_, count)| **count == most);
-        best.next().filter(|_| best.next().is_none()).map(|(&language, _)| language)
+        let most = counts.iter().copied().max().filter(|&most| most * 5 >= total)?;
+        let is_near = |count: usize| count + 2 > most || count * 4 > most * 3;
+        let mut near = Self::ALL.iter().zip(&counts).filter(|(_, count)| **count == most || is_near(**count));
+        near.next().filter(|_| most >= 2 && near.next().is_none()).map(|(&language, _)| language)
     }
 
     fn function_words(self) -> &'static [&'static str] {

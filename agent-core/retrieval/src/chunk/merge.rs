@@ -42,9 +42,10 @@ impl<'a> Merger<'a> {
         }
         let visible = self.visible_characters(&piece);
         // White space between pieces is in no piece.
-        let gap = self.open.as_ref().map_or(0, |open| {
-            self.document.text[open.end..piece.start].chars().take(self.limit).count()
-        });
+        let gap = self
+            .open
+            .as_ref()
+            .map_or(0, |open| self.document.text[open.end..piece.start].chars().take(self.limit).count());
         match &mut self.open {
             // A chunk that is half full ends where a section begins.
             Some(open) if piece.heading.is_some() && open.characters >= self.limit / 2 => {

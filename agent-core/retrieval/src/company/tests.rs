@@ -15,7 +15,8 @@ fn put(id: &str, text: &str) -> Change {
 }
 
 fn ids(company: &CompanyIndex, scope: Scope<'_>, text: &str) -> Vec<String> {
-    let ranking = company.search(scope, &Query { text, previous: None }, &SearchOptions::default());
+    let options = SearchOptions { feedback: false, ..SearchOptions::default() };
+    let ranking = company.search(scope, &Query { text, previous: None }, &options);
     ranking.hits.iter().map(|hit| hit.document.to_string()).collect()
 }
 
@@ -61,17 +62,24 @@ fn only_documents_of_the_scope_are_found_and_counted() {
 #[test]
 fn many_single_changes_leave_few_segments_and_no_dead_documents() {
     let mut company = CompanyIndex::new();
+    let name = |number: usize| ["harbour", "ship", "crane", "quay"][number % 4].repeat(number / 4 + 1);
     for round in 0..6 {
         for number in 0..80 {
-            company
-                .apply([put(&format!("{number}"), &format!("round {round} number {number} item{number}"))]);
+            company.apply([put(&format!("{number}"), &format!("round {round} of the {}", name(number)))]);
         }
     }
     assert_eq!(company.document_count(), 80);
     assert!(company.segments.len() <= 8, "{} segments", company.segments.len());
     let stored: usize = company.segments.iter().map(|segment| segment.documents.len()).sum();
     assert!(stored <= 2 * 80, "{stored} documents for 80");
-    assert_eq!(ids(&company, Scope::All, "item17"), ["17"]);
+    let query = Query { text: &name(4), previous: None };
+    let options = SearchOptions { feedback: false, ..SearchOptions::default() };
+    let found = company.search(Scope::All, &query, &options);
+    let texts: Vec<_> =
+        (0..80).map(|number| index("", &format!("round 5 of the {}", name(number)))).collect();
+    let documents = (0..80).map(|number| (DocumentId::from(number.to_string()), texts[number].as_ref()));
+    assert_eq!(found, search_documents(documents, &query, &options));
+    assert_eq!(found.hits.iter().map(|hit| hit.document.as_str()).collect::<Vec<_>>(), ["4"], "{found:?}");
 }
 
 /// The words of the property tests, so that documents share terms.

@@ -16,16 +16,21 @@ const TERMS: usize = 10;
 /// Number of most frequent terms from which they are chosen: the document frequency of each is counted in the scope.
 const MAX_CANDIDATES: usize = 64;
 
+/// Exponent of a chunk's score in its share of the feedback.
+const SHARPNESS: i32 = 4;
+
 /// Returns the terms of the best chunks, sorted by their hash; their weights add up to [`SHARE`].
 ///
-/// A term is weighed by its frequency in each chunk, the chunk's share of the scores, and its inverse document frequency.
+/// A term is weighed by its frequency in each chunk, the chunk's share by [`SHARPNESS`], and its inverse document frequency.
 pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm> {
-    let total_score: f64 = best.iter().map(|candidate| f64::from(candidate.score)).sum();
+    // The best chunk dominates: what is far below it is less likely to be about the same.
+    let likelihood = |candidate: &Candidate| f64::from(candidate.score).powi(SHARPNESS);
+    let total: f64 = best.iter().map(likelihood).sum();
     let mut frequencies: BTreeMap<u64, (f64, &str)> = BTreeMap::new();
     for candidate in best {
         let part = &corpus.parts[candidate.part].part;
         let length = f64::from(part.lengths[candidate.chunk as usize].max(1));
-        let share = f64::from(candidate.score) / total_score / length;
+        let share = likelihood(candidate) / total / length;
         part.for_each_term_of(candidate.chunk, |term, count| {
             let entry = frequencies
                 .entry(part.postings.hash(term))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::score::{best_score, idf};
 use super::{Query, QueryTerm, TermOrigin};
-use crate::analysis::{Analyzer, is_unspaced, term_hash, visible_text};
+use crate::analysis::{Analyzer, Language, is_unspaced, term_hash, visible_text};
 use crate::part::Corpus;
 
 /// Weight of a word of the text before the last.
@@ -101,8 +101,13 @@ impl QueryTerms {
             })
             .collect();
         if weighted.len() > MAX_TERMS {
+            // A term that no chunk has adds nothing.
+            let is_found = |term: &WeightedTerm| sums[term.term.as_str()].chunks > 0;
             let key = |term: &WeightedTerm| term.weight * term.idf;
-            weighted.sort_unstable_by(|a, b| key(b).total_cmp(&key(a)).then(a.hash.cmp(&b.hash)));
+            weighted.sort_unstable_by(|a, b| {
+                let by_key = || key(b).total_cmp(&key(a)).then(a.hash.cmp(&b.hash));
+                is_found(b).cmp(&is_found(a)).then_with(by_key)
+            });
             weighted.truncate(MAX_TERMS);
         }
         weighted.sort_unstable_by_key(|term| term.hash);
@@ -154,7 +159,16 @@ fn best_of_word(word: &Word, sums: &BTreeMap<&str, Sum>, total: u64) -> f64 {
     best.1
 }
 
+/// The words of a text, analyzed in one language.
+struct Analyzed {
+    /// Each word with its terms, and true for a function word.
+    words: Vec<(String, Vec<String>, bool)>,
+    function_words: usize,
+}
+
 /// Adds the words of a text, analyzed in each language of the corpus.
+///
+/// The text is in one language. Its function words are those of the language that finds the most of them.
 fn collect_words(
     corpus: &Corpus<'_>,
     text: &str,
@@ -164,29 +178,39 @@ fn collect_words(
 ) {
     let text = ends(text);
     let text = visible_text(&text);
-    // A capitalized word among others is a name: WHO, IT.
-    let has_capitals = !text.chars().any(char::is_lowercase);
-    for (number, &language) in corpus.languages.iter().enumerate() {
-        let mut analyzer = Analyzer::new(language);
-        let mut found: Vec<(String, Vec<u32>)> = Vec::new();
-        analyzer.for_each_word(&text, |word, terms| found.push((word.to_owned(), terms.to_vec())));
-        for (written, terms) in found {
-            let is_known = number > 0;
-            let is_name = !has_capitals && written.len() > 1 && written.chars().all(char::is_uppercase);
-            let is_stop_word = !is_name && !terms.is_empty() && terms.iter().all(|&term| analyzer.is_stop_term(term));
+    let analyzed: Vec<Analyzed> = corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
+    let most = analyzed.iter().map(|analyzed| analyzed.function_words).max().unwrap_or(0);
+    for (number, in_language) in analyzed.into_iter().enumerate() {
+        for (written, terms, is_stop_word) in in_language.words {
             let word = words.entry(written).or_insert_with(|| Word { is_previous: true, ..Word::default() });
-            if !is_known {
+            if number == 0 {
                 word.weight += weight;
                 word.is_previous &= is_previous;
             }
-            word.is_stop_word |= is_stop_word;
-            let variant: Vec<String> =
-                terms.iter().map(|&term| analyzer.terms()[term as usize].to_string()).collect();
-            if !word.variants.contains(&variant) {
-                word.variants.push(variant);
+            word.is_stop_word |= is_stop_word && in_language.function_words == most;
+            if !word.variants.contains(&terms) {
+                word.variants.push(terms);
             }
         }
     }
+}
+
+fn analyze(text: &str, language: Language) -> Analyzed {
+    // A capitalized word among others is a name: WHO, IT.
+    let is_mixed = text.chars().any(char::is_lowercase);
+    let mut analyzer = Analyzer::new(language);
+    let mut found: Vec<(String, Vec<u32>)> = Vec::new();
+    analyzer.for_each_word(text, |word, terms| found.push((word.to_owned(), terms.to_vec())));
+    let mut analyzed = Analyzed { words: Vec::with_capacity(found.len()), function_words: 0 };
+    for (word, terms) in found {
+        let is_name = is_mixed && word.len() > 1 && word.chars().all(char::is_uppercase);
+        let is_stop_word =
+            !is_name && !terms.is_empty() && terms.iter().all(|&term| analyzer.is_stop_term(term));
+        analyzed.function_words += usize::from(is_stop_word);
+        let terms = terms.iter().map(|&term| analyzer.terms()[term as usize].to_string()).collect();
+        analyzed.words.push((word, terms, is_stop_word));
+    }
+    analyzed
 }
 
 /// Returns a text, or the two ends of a long one.

@@ -118,7 +118,8 @@ fn hits_are_explained_by_their_terms() {
             (hit.document.as_str(), matched)
         })
         .collect();
-    let expected = [("1", vec!["heron", "nest"]), ("3", vec!["port"]), ("0", vec!["nest"]), ("2", vec!["port"])];
+    let expected =
+        [("1", vec!["heron", "nest"]), ("3", vec!["port"]), ("0", vec!["nest"]), ("2", vec!["port"])];
     assert_eq!(explained, expected);
     let heron = &ranking.terms[0];
     assert!((heron.idf - (1.0 + 3.5 / 1.5_f32).ln()).abs() < 1e-5);
