@@ -222,8 +222,9 @@ fn matched(
     mut base_score: f32,
 ) -> (Vec<usize>, f32) {
     let part = &corpus.parts[candidate.part].part;
+    let language = part.document_of(candidate.chunk).language;
     let mut matched = Vec::new();
-    for (number, term) in terms.iter().enumerate() {
+    for (number, term) in terms.iter().enumerate().filter(|(_, term)| term.is_for(language)) {
         let Some(found) = part.postings.find(term.hash) else { continue };
         let count = part.postings.entries(found).count_in(candidate.chunk);
         if count > 0 {

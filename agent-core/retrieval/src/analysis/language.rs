@@ -132,6 +132,11 @@ impl Language {
         stop_words::lookup(self.iso_code()).unwrap_or_default()
     }
 
+    /// Returns the bit of this language in a set of languages.
+    pub(crate) fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
     /// Returns the language of a code in a stored index.
     pub(crate) fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(code as usize).copied()

@@ -48,7 +48,14 @@ pub(super) fn terms(corpus: &Corpus<'_>, best: &[Candidate]) -> Vec<WeightedTerm
         .map(|(hash, (frequency, name))| {
             let idf = idf(corpus.chunks_with(hash), corpus.totals.chunks);
             let weight = (frequency * f64::from(idf)) as f32;
-            WeightedTerm { hash, term: name.to_owned(), idf, weight, origin: TermOrigin::Feedback }
+            WeightedTerm {
+                hash,
+                term: name.to_owned(),
+                idf,
+                weight,
+                origin: TermOrigin::Feedback,
+                languages: u32::MAX,
+            }
         })
         .collect();
     terms.sort_by(|left, right| right.weight.total_cmp(&left.weight).then(left.hash.cmp(&right.hash)));

@@ -52,13 +52,18 @@ impl Scores {
     /// Adds the contributions of terms, in their order. Equal terms in equal order give equal scores to a chunk,
     /// whatever part it is in.
     pub(super) fn add(&mut self, corpus: &Corpus<'_>, terms: &[WeightedTerm]) {
+        let all_languages = corpus.totals.language_bits();
         for (part, scores) in corpus.parts.iter().zip(&mut self.scores) {
             let lengths = part.part.lengths;
             for term in terms {
                 let Some(found) = part.part.postings.find(term.hash) else { continue };
                 let best = term.weight * term.best_score();
+                let is_for_all = term.languages & all_languages == all_languages;
                 part.for_each_run(found, |entries| {
                     for (&chunk, &count) in entries.chunks.iter().zip(entries.counts) {
+                        if !is_for_all && !term.is_for(part.part.document_of(chunk).language) {
+                            continue;
+                        }
                         let norm = self.norms[lengths[chunk as usize] as usize];
                         scores[chunk as usize] += contribution(best, count, norm);
                     }

@@ -22,11 +22,18 @@ pub(super) struct WeightedTerm {
     pub(super) idf: f32,
     pub(super) weight: f32,
     pub(super) origin: TermOrigin,
+    /// The bits of the languages in whose documents the term counts: those in which a word of the query has it.
+    pub(super) languages: u32,
 }
 
 impl WeightedTerm {
     pub(super) fn best_score(&self) -> f32 {
         best_score(self.idf)
+    }
+
+    /// Returns true if the term counts in documents of a language.
+    pub(super) fn is_for(&self, language: Language) -> bool {
+        self.languages & language.bit() != 0
     }
 
     pub(super) fn describe(&self, total_weight: f32) -> QueryTerm {
@@ -38,6 +45,8 @@ impl WeightedTerm {
 /// The terms of a query, sorted by their hash.
 pub(super) struct QueryTerms {
     pub(super) weighted: Vec<WeightedTerm>,
+    /// The weights of the terms that a document's language has, added up.
+    total_weight: f64,
     /// The greatest score that a chunk could have by these terms.
     best_score: f64,
     /// True if most of the weight is of scripts without spaces between words.
@@ -50,7 +59,8 @@ struct Word {
     weight: f64,
     is_previous: bool,
     is_stop_word: bool,
-    variants: Vec<Vec<String>>,
+    /// Terms, with the bits of the languages in which they are those of the word.
+    variants: Vec<(Vec<String>, u32)>,
 }
 
 /// A term while its weight is added up.
@@ -59,6 +69,7 @@ struct Sum {
     weight: f64,
     is_previous: bool,
     chunks: u64,
+    languages: u32,
 }
 
 impl QueryTerms {
@@ -74,17 +85,30 @@ impl QueryTerms {
         }
         let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
         let mut unspaced = 0.0;
+        let mut total_weight = 0.0;
         for (text, word) in &words {
             unspaced += if text.starts_with(is_unspaced) { word.weight } else { -word.weight };
-            let mut terms: Vec<&str> = word.variants.iter().flatten().map(String::as_str).collect();
-            terms.sort_unstable();
-            terms.dedup();
-            for term in terms {
+            let mut terms: BTreeMap<&str, u32> = BTreeMap::new();
+            for (variant, languages) in &word.variants {
+                for term in variant {
+                    *terms.entry(term).or_default() |= languages;
+                }
+            }
+            let longest = word.variants.iter().map(|(variant, _)| variant.len()).max().unwrap_or(0);
+            total_weight += word.weight * longest as f64;
+            for (term, languages) in terms {
                 let sum = sums.entry(term).or_insert_with(|| {
                     let hash = term_hash(term);
-                    Sum { hash, weight: 0.0, is_previous: true, chunks: corpus.chunks_with(hash) }
+                    Sum {
+                        hash,
+                        weight: 0.0,
+                        is_previous: true,
+                        chunks: corpus.chunks_with(hash),
+                        languages: 0,
+                    }
                 });
                 sum.weight += word.weight;
+                sum.languages |= languages;
                 sum.is_previous &= word.is_previous;
             }
         }
@@ -98,6 +122,7 @@ impl QueryTerms {
                 idf: idf(sum.chunks, total),
                 weight: sum.weight as f32,
                 origin: if sum.is_previous { TermOrigin::Previous } else { TermOrigin::Query },
+                languages: sum.languages,
             })
             .collect();
         if weighted.len() > MAX_TERMS {
@@ -111,18 +136,18 @@ impl QueryTerms {
             weighted.truncate(MAX_TERMS);
         }
         weighted.sort_unstable_by_key(|term| term.hash);
-        Self { weighted, best_score, is_unspaced: unspaced > 0.0 }
+        Self { weighted, total_weight, best_score, is_unspaced: unspaced > 0.0 }
     }
 
-    /// Scales the weights so that they add up to `share`.
+    /// Scales the weights so that those of one language add up to `share`.
     pub(super) fn normalize(&mut self, share: f32) {
-        let total: f64 = self.weighted.iter().map(|term| f64::from(term.weight)).sum();
-        if total > 0.0 {
-            let factor = f64::from(share) / total;
+        if self.total_weight > 0.0 {
+            let factor = f64::from(share) / self.total_weight;
             for term in &mut self.weighted {
                 term.weight = (f64::from(term.weight) * factor) as f32;
             }
             self.best_score *= factor;
+            self.total_weight *= factor;
         }
     }
 
@@ -145,7 +170,7 @@ impl QueryTerms {
 /// Returns the greatest score by the terms of a word: in the language in which it is found, and most.
 fn best_of_word(word: &Word, sums: &BTreeMap<&str, Sum>, total: u64) -> f64 {
     let mut best = (false, 0.0_f64);
-    for variant in &word.variants {
+    for (variant, _) in &word.variants {
         let mut is_found = false;
         let mut score = 0.0;
         for sum in variant.iter().filter_map(|term| sums.get(term.as_str())) {
@@ -180,7 +205,11 @@ fn collect_words(
     let text = visible_text(&text);
     let analyzed: Vec<Analyzed> = corpus.languages.iter().map(|&language| analyze(&text, language)).collect();
     let most = analyzed.iter().map(|analyzed| analyzed.function_words).max().unwrap_or(0);
+    // Documents in languages that are not analyzed are searched by the most frequent language.
+    let analyzed_bits: u32 = corpus.languages.iter().map(|language| language.bit()).sum();
+    let other_bits = corpus.totals.language_bits() & !analyzed_bits;
     for (number, in_language) in analyzed.into_iter().enumerate() {
+        let bits = corpus.languages[number].bit() | if number == 0 { other_bits } else { 0 };
         for (written, terms, is_stop_word) in in_language.words {
             let word = words.entry(written).or_insert_with(|| Word { is_previous: true, ..Word::default() });
             if number == 0 {
@@ -188,8 +217,9 @@ fn collect_words(
                 word.is_previous &= is_previous;
             }
             word.is_stop_word |= is_stop_word && in_language.function_words == most;
-            if !word.variants.contains(&terms) {
-                word.variants.push(terms);
+            match word.variants.iter_mut().find(|(variant, _)| *variant == terms) {
+                Some((_, languages)) => *languages |= bits,
+                None => word.variants.push((terms, bits)),
             }
         }
     }

@@ -199,3 +199,15 @@ fn similar_chunks_are_combined_with_those_that_share_words() {
     assert_eq!(ids(&fused(&nonsense, 0.5)), ["0", "1"]);
     assert_eq!(ids(&fused(&hits, 0.0))[..2], ["0", "1"]);
 }
+
+#[test]
+fn a_language_is_searched_by_its_own_stems() {
+    // "mares" is "mar" in Spanish, which is "sea"; in English it is an animal.
+    let texts = [
+        "The mare was in the stable, and the horses were all in the field with the other animals of the farm.",
+        "It will mar the surface of the table if you put the hot pan on it without a mat, as we all know.",
+        "Los mares del sur son los que tienen las aguas que más se han calentado en los años de este siglo.",
+    ];
+    let ranking = search(&texts, query("mares"), &plain());
+    assert_eq!(ids(&ranking), ["0", "2"], "{ranking:?}");
+}
