@@ -145,7 +145,9 @@ fn measure(
         let documents = some.iter().map(|(id, index)| (id.as_str().into(), index));
         black_box(search_documents(documents, &Query { text, previous: None }, &options));
     });
-    let fts5 = fts5(&documents, questions)?;
+    let database = fts5(&documents)?;
+    let fts5 = fts5_times(&database, questions, false)?;
+    let fts5_content = fts5_times(&database, questions, true)?;
     table.at_most(&format!("query, {name}, p50, ms"), millis(ours.0), limit);
     table.figure("the same, p95, ms", format!("{:.3}", millis(ours.1)));
     table.figure(
@@ -160,6 +162,8 @@ fn measure(
         &format!("SQLite FTS5, {name}, p50 / p95, ms"),
         format!("{:.1} / {:.1}", millis(fts5.0), millis(fts5.1)),
     );
+    let content = format!("{:.1} / {:.1}", millis(fts5_content.0), millis(fts5_content.1));
+    table.figure("the same without function words, p50 / p95, ms", content);
     table.at_least(
         &format!("speed beside FTS5, {name}, p50"),
         fts5.0.as_secs_f64() / ours.0.as_secs_f64(),
@@ -189,8 +193,8 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// Measures FTS5 with the Porter stemmer on the same paragraphs and questions, in memory.
-fn fts5(documents: &[Vec<String>], questions: &[&str]) -> Result<(Duration, Duration)> {
+/// Returns a database in memory with the same paragraphs in FTS5, with the Porter stemmer.
+fn fts5(documents: &[Vec<String>]) -> Result<Connection> {
     let mut connection = Connection::open_in_memory()?;
     connection
         .execute_batch("CREATE VIRTUAL TABLE chunks USING fts5(text, tokenize = 'porter unicode61')")?;
@@ -203,12 +207,24 @@ fn fts5(documents: &[Vec<String>], questions: &[&str]) -> Result<(Duration, Dura
     }
     transaction.commit()?;
     connection.execute_batch("INSERT INTO chunks (chunks) VALUES ('optimize')")?;
+    Ok(connection)
+}
+
+/// Measures FTS5 with the words of the questions, or with those that are no function words.
+fn fts5_times(
+    connection: &Connection,
+    questions: &[&str],
+    content_words: bool,
+) -> Result<(Duration, Duration)> {
     let mut select = connection
         .prepare("SELECT rowid, bm25(chunks) FROM chunks WHERE chunks MATCH ?1 ORDER BY rank LIMIT 10")?;
+    let function_words = stop_words::get("en");
     let mut failure = None;
     let times = quantiles(questions, FTS5_QUERIES, |question| {
         let words =
             question.split(|character: char| !character.is_alphanumeric()).filter(|word| !word.is_empty());
+        let words =
+            words.filter(|word| !content_words || !function_words.contains(&word.to_lowercase().as_str()));
         let expression = words.map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(" OR ");
         let found: rusqlite::Result<Vec<i64>> =
             select.query_map(params![expression], |row| row.get(0)).and_then(Iterator::collect);
