@@ -125,16 +125,7 @@ impl QueryTerms {
                 languages: sum.languages,
             })
             .collect();
-        if weighted.len() > MAX_TERMS {
-            // A term that no chunk has adds nothing.
-            let is_found = |term: &WeightedTerm| sums[term.term.as_str()].chunks > 0;
-            let key = |term: &WeightedTerm| term.weight * term.idf;
-            weighted.sort_unstable_by(|a, b| {
-                let by_key = || key(b).total_cmp(&key(a)).then(a.hash.cmp(&b.hash));
-                is_found(b).cmp(&is_found(a)).then_with(by_key)
-            });
-            weighted.truncate(MAX_TERMS);
-        }
+        keep_heaviest(&mut weighted, |term| sums[term].chunks > 0);
         weighted.sort_unstable_by_key(|term| term.hash);
         Self { weighted, total_weight, best_score, is_unspaced: unspaced > 0.0 }
     }
@@ -164,6 +155,18 @@ impl QueryTerms {
             right.weight.total_cmp(&left.weight).then_with(|| left.term.cmp(&right.term))
         });
         order
+    }
+}
+
+/// Drops all but [`MAX_TERMS`] terms; those that no chunk has first, since they add nothing.
+fn keep_heaviest(terms: &mut Vec<WeightedTerm>, is_found: impl Fn(&str) -> bool) {
+    if terms.len() > MAX_TERMS {
+        let key = |term: &WeightedTerm| term.weight * term.idf;
+        terms.sort_unstable_by(|left, right| {
+            let by_key = || key(right).total_cmp(&key(left)).then(left.hash.cmp(&right.hash));
+            is_found(&right.term).cmp(&is_found(&left.term)).then_with(by_key)
+        });
+        terms.truncate(MAX_TERMS);
     }
 }
 
