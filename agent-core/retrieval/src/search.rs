@@ -187,9 +187,8 @@ pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptio
     let mut hits: Vec<Hit> = Vec::with_capacity(candidates.len());
     for candidate in candidates {
         let mut hit = describe(corpus, &candidate);
-        let mut base_score = 0.0;
-        (hit.matched, base_score) =
-            matched(corpus, &scores, &terms.weighted, query_terms, &candidate.chunk, base_score);
+        let (matched, base_score) = matched(corpus, &scores, &terms.weighted, query_terms, &candidate.chunk);
+        hit.matched = matched;
         hit.relevance = terms.relevance(base_score);
         let is_similar =
             options.dense.as_ref().zip(hit.dense).is_some_and(|(dense, found)| found >= dense.min_similarity);
@@ -219,11 +218,11 @@ fn matched(
     terms: &[terms::WeightedTerm],
     query_terms: usize,
     candidate: &Candidate,
-    mut base_score: f32,
 ) -> (Vec<usize>, f32) {
     let part = &corpus.parts[candidate.part].part;
     let language = part.document_of(candidate.chunk).language;
     let mut matched = Vec::new();
+    let mut base_score = 0.0;
     for (number, term) in terms.iter().enumerate().filter(|(_, term)| term.is_for(language)) {
         let Some(found) = part.postings.find(term.hash) else { continue };
         let count = part.postings.entries(found).count_in(candidate.chunk);
