@@ -1,0 +1,272 @@
+//! The index of a company's documents, merged in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::size_of;
+use std::sync::Arc;
+
+use crate::doc_index::{ChunkPlace, DocIndex};
+use crate::document::DocumentId;
+use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
+use crate::postings::{ChunkTerms, Postings};
+use crate::search::{Query, Ranking, SearchOptions, rank};
+
+/// Most entries of one merged segment; segments that would exceed it stay apart.
+const MAX_SEGMENT_ENTRIES: usize = u32::MAX as usize / 2;
+
+/// The documents that a search may see.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope<'a> {
+    /// All documents of the index.
+    All,
+    /// The documents with these identifiers; identifiers that the index does not have are ignored.
+    Documents(&'a BTreeSet<DocumentId>),
+}
+
+/// A change of one document.
+#[derive(Debug, Clone)]
+pub enum Change {
+    /// Adds a document, or replaces it.
+    Put(DocumentId, Arc<DocIndex>),
+    /// Removes a document; without effect if there is none.
+    Remove(DocumentId),
+}
+
+/// The merged index of a company's documents.
+///
+/// Documents are kept in segments, each with its own inverted index. A change makes a new segment; small segments are
+/// merged, so that their number grows with the logarithm of the number of documents and each document is merged about as
+/// often. Replaced and removed documents are left out of searches at once, and of memory with the next merge, or as
+/// soon as they are half of a segment.
+///
+/// Results depend on the documents alone, not on the order of changes or on the segments.
+#[derive(Debug, Default)]
+pub struct CompanyIndex {
+    segments: Vec<Segment>,
+    /// The documents that are alive, with their segment and position.
+    places: BTreeMap<DocumentId, (usize, usize)>,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    documents: Vec<DocEntry>,
+    alive: Vec<bool>,
+    alive_documents: usize,
+    alive_chunks: usize,
+    /// Of all documents, alive or not.
+    totals: Totals,
+    owners: Vec<u32>,
+    places: Vec<ChunkPlace>,
+    lengths: Vec<u16>,
+    postings: Postings,
+    chunk_terms: ChunkTerms,
+}
+
+impl CompanyIndex {
+    /// Returns an index without documents.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies changes in their order. Many changes at once cost less than one by one.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
+        let mut put: BTreeMap<DocumentId, Arc<DocIndex>> = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Put(id, index) => {
+                    self.bury(&id);
+                    put.insert(id, index);
+                }
+                Change::Remove(id) => {
+                    self.bury(&id);
+                    put.remove(&id);
+                }
+            }
+        }
+        self.compact(put);
+    }
+
+    /// Returns the number of documents.
+    pub fn document_count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Returns the number of chunks of all documents.
+    pub fn chunk_count(&self) -> usize {
+        self.segments.iter().map(|segment| segment.alive_chunks).sum()
+    }
+
+    /// Returns true if the index has a document.
+    pub fn contains(&self, id: &str) -> bool {
+        self.places.contains_key(id)
+    }
+
+    /// Returns the bytes of heap memory that the index occupies, without allocators' overhead.
+    pub fn memory_bytes(&self) -> usize {
+        let places = self.places.len() * size_of::<(DocumentId, (usize, usize))>() * 3 / 2;
+        places + self.segments.iter().map(Segment::memory_bytes).sum::<usize>()
+    }
+
+    /// Ranks the chunks of the documents in the scope.
+    pub fn search(&self, scope: Scope<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
+        let scoped = self.segments.iter().enumerate().filter_map(|(number, segment)| match scope {
+            Scope::All if segment.alive_documents == segment.documents.len() => {
+                Some(ScopedPart::whole(segment.part(), segment.totals))
+            }
+            Scope::All => ScopedPart::new(segment.part(), |position| segment.alive[position]),
+            Scope::Documents(ids) => {
+                let mut allowed = vec![false; segment.documents.len()];
+                for &(_, position) in
+                    ids.iter().filter_map(|id| self.places.get(id)).filter(|at| at.0 == number)
+                {
+                    allowed[position] = true;
+                }
+                ScopedPart::new(segment.part(), |position| allowed[position])
+            }
+        });
+        rank(&Corpus::new(scoped.collect()), query, options)
+    }
+
+    /// Takes a document out of searches.
+    fn bury(&mut self, id: &DocumentId) {
+        if let Some((number, position)) = self.places.remove(id) {
+            let segment = &mut self.segments[number];
+            segment.alive[position] = false;
+            segment.alive_documents -= 1;
+            segment.alive_chunks -= segment.documents[position].chunks.len();
+        }
+    }
+
+    /// Adds documents as a new segment, and merges segments that are not much larger than those after them.
+    fn compact(&mut self, put: BTreeMap<DocumentId, Arc<DocIndex>>) {
+        let new_chunks: usize = put.values().map(|index| index.chunk_count()).sum();
+        let mut entries: usize = put.values().map(|index| index.postings.entry_count()).sum();
+        let mut merged_chunks = new_chunks;
+        let mut merged_from = self.segments.len();
+        if !put.is_empty() {
+            while let Some(segment) = merged_from.checked_sub(1).map(|number| &self.segments[number]) {
+                entries += segment.postings.entry_count();
+                if segment.alive_chunks > 2 * merged_chunks || entries > MAX_SEGMENT_ENTRIES {
+                    break;
+                }
+                merged_chunks += segment.alive_chunks;
+                merged_from -= 1;
+            }
+        }
+        let merged: Vec<Segment> = self.segments.drain(merged_from..).collect();
+        let mut first_changed = self.segments.len();
+        for (number, segment) in self.segments.iter_mut().enumerate().rev() {
+            if segment.alive_chunks * 2 < segment.places.len() || !segment.alive.contains(&true) {
+                *segment = Segment::merge(std::slice::from_ref(segment), BTreeMap::new());
+                first_changed = number;
+            }
+        }
+        if !put.is_empty() {
+            self.segments.push(Segment::merge(&merged, put));
+        }
+        self.segments.retain(|segment| !segment.documents.is_empty());
+        self.locate(first_changed);
+    }
+
+    /// Finds the places of the documents of segments again, from a segment on.
+    fn locate(&mut self, first: usize) {
+        for (number, segment) in self.segments.iter().enumerate().skip(first) {
+            for (position, document) in segment.documents.iter().enumerate() {
+                if segment.alive[position] {
+                    self.places.insert(document.id.clone(), (number, position));
+                }
+            }
+        }
+    }
+}
+
+impl Segment {
+    fn part(&self) -> Part<'_> {
+        Part {
+            documents: &self.documents,
+            owners: Some(&self.owners),
+            places: &self.places,
+            lengths: &self.lengths,
+            postings: &self.postings,
+            chunk_terms: Some(&self.chunk_terms),
+        }
+    }
+
+    /// Merges the documents of segments that are alive, and further documents.
+    fn merge(segments: &[Self], put: BTreeMap<DocumentId, Arc<DocIndex>>) -> Self {
+        let mut merged = Self::default();
+        let chunk_count = segments.iter().map(|segment| segment.alive_chunks).sum::<usize>()
+            + put.values().map(|index| index.chunk_count()).sum::<usize>();
+        merged.places.reserve_exact(chunk_count);
+        merged.lengths.reserve_exact(chunk_count);
+        merged.owners.reserve_exact(chunk_count);
+        // For each source: the first chunk in the result, and of segments the new number of each chunk.
+        let mut numbers: Vec<Vec<Option<u32>>> = Vec::with_capacity(segments.len());
+        for segment in segments {
+            let mut of_segment = vec![None; segment.places.len()];
+            for (position, document) in segment.documents.iter().enumerate() {
+                if segment.alive[position] {
+                    let range = document.chunks.start as usize..document.chunks.end as usize;
+                    let first = merged.places.len() as u32;
+                    for (number, slot) in (first..).zip(&mut of_segment[range.clone()]) {
+                        *slot = Some(number);
+                    }
+                    let entry = DocEntry { chunks: first..first + range.len() as u32, ..document.clone() };
+                    merged.push(entry, &segment.places[range.clone()], &segment.lengths[range]);
+                }
+            }
+            numbers.push(of_segment);
+        }
+        let mut firsts = Vec::with_capacity(put.len());
+        for (id, index) in &put {
+            let first = merged.places.len() as u32;
+            firsts.push(first);
+            merged.push(DocEntry::new(id.clone(), index, first), &index.places, &index.lengths);
+        }
+        let sources: Vec<&Postings> = segments
+            .iter()
+            .map(|segment| &segment.postings)
+            .chain(put.values().map(|index| &index.postings))
+            .collect();
+        merged.postings = Postings::merge(&sources, |source, chunk| match numbers.get(source) {
+            Some(of_segment) => of_segment[chunk as usize],
+            None => Some(firsts[source - numbers.len()] + chunk),
+        });
+        merged.chunk_terms = ChunkTerms::of(&merged.postings, merged.places.len());
+        merged.documents.shrink_to_fit();
+        merged.alive = vec![true; merged.documents.len()];
+        merged.alive_documents = merged.documents.len();
+        merged.alive_chunks = merged.places.len();
+        merged.totals = Totals::of(&merged.documents);
+        merged
+    }
+
+    fn push(&mut self, entry: DocEntry, places: &[ChunkPlace], lengths: &[u16]) {
+        let position = self.documents.len() as u32;
+        self.owners.resize(self.owners.len() + places.len(), position);
+        self.documents.push(entry);
+        self.places.extend_from_slice(places);
+        self.lengths.extend_from_slice(lengths);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let labels: usize = self
+            .documents
+            .iter()
+            .map(|entry| {
+                let headings = entry.labels.headings.iter().map(|heading| heading.len() + 32).sum::<usize>();
+                entry.id.as_str().len() + entry.labels.title.len() + 48 + headings
+            })
+            .sum();
+        labels
+            + self.documents.capacity() * size_of::<DocEntry>()
+            + self.alive.capacity()
+            + self.owners.capacity() * size_of::<u32>()
+            + self.places.capacity() * size_of::<ChunkPlace>()
+            + self.lengths.capacity() * size_of::<u16>()
+            + self.postings.memory_bytes()
+            + self.chunk_terms.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+use std::hash::Hasher;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::chunk::{Chunk, StructuralChunker};
+use crate::document::{DocumentId, TextFormat};
+use crate::search::{Query, SearchOptions, search_documents};
+
+const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v1.bin");
+
+fn document() -> Extracted {
+    Extracted {
+        title: "Handbook".into(),
+        text: "# Travel\n\nTrains are booked by the office.\n\n# Costs\n\nReceipts are kept for ten years. 領収書\n".into(),
+        format: TextFormat::Markdown,
+        page_starts: vec![0, 44],
+    }
+}
+
+fn index() -> DocIndex {
+    let chunker = StructuralChunker::new(45, 10);
+    let index = DocIndex::build(&document(), &chunker).expect("the document is indexed");
+    let vectors =
+        Vectors::quantize("test:1", 3, &[Some(vec![1.0, 0.5, -2.0]), None]).expect("vectors are stored");
+    index.with_vectors(Some(vectors)).expect("as many vectors as chunks")
+}
+
+/// Returns the body of encoded bytes with a head that has the right checksum.
+fn with_checksum(body: &[u8]) -> Vec<u8> {
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    hasher.write(body);
+    [b"ADIX", &FORMAT_VERSION.to_le_bytes()[..], &hasher.finish().to_le_bytes(), body].concat()
+}
+
+#[test]
+fn an_index_has_the_chunks_with_their_places() {
+    let index = index();
+    let text = document().text;
+    let chunks: Vec<&str> = index.chunk_ranges().map(|range| &text[range]).collect();
+    assert_eq!(
+        chunks,
+        [
+            "# Travel\n\nTrains are booked by the office.",
+            "# Costs\n\nReceipts are kept for ten years. 領収書"
+        ]
+    );
+    assert_eq!(index.language(), Language::English);
+    assert_eq!(index.places[1].page, 2);
+    assert_eq!(index.labels.headings.iter().map(AsRef::as_ref).collect::<Vec<_>>(), ["Travel", "Costs"]);
+    let query = Query { text: "handbook costs", previous: None };
+    let hits = search_documents([(DocumentId::from("h"), &index)], &query, &SearchOptions::default()).hits;
+    assert_eq!(hits[0].heading.as_deref(), Some("Costs"), "titles and headings are indexed: {hits:?}");
+}
+
+#[test]
+fn format_version_1_is_read_and_written() {
+    let index = index();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc_index_v1.bin");
+        std::fs::write(path, index.encode()).expect("the golden file is written");
+        return;
+    }
+    assert_eq!(DocIndex::decode(GOLDEN).expect("the golden file is an index"), index);
+    assert!(index.encode() == GOLDEN, "the format changed without a new version");
+}
+
+#[test]
+fn an_index_of_nothing_is_an_index() {
+    let index =
+        DocIndex::build(&Extracted::default(), &StructuralChunker::default()).expect("nothing is indexed");
+    assert_eq!(index.chunk_count(), 0);
+    assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
+}
+
+#[test]
+fn errors_name_the_fault() {
+    assert_eq!(DocIndex::decode(b""), Err(DecodeError::NotAnIndex));
+    assert_eq!(DocIndex::decode(b"%PDF-1.7"), Err(DecodeError::NotAnIndex));
+    let mut newer = GOLDEN.to_vec();
+    newer[4] = 2;
+    assert_eq!(DocIndex::decode(&newer), Err(DecodeError::Version(2)));
+    let mut damaged = GOLDEN.to_vec();
+    *damaged.last_mut().expect("not empty") ^= 1;
+    assert_eq!(DocIndex::decode(&damaged), Err(DecodeError::Checksum));
+    assert_eq!(DocIndex::decode(&GOLDEN[..GOLDEN.len() - 1]), Err(DecodeError::Checksum));
+    let body = &GOLDEN[14..];
+    assert_eq!(
+        DocIndex::decode(&with_checksum(&[body, &[0]].concat())),
+        Err(DecodeError::Invalid("bytes after the end"))
+    );
+    assert_eq!(DocIndex::decode(&with_checksum(&[200])), Err(DecodeError::Invalid("unknown language")));
+}
+
+#[test]
+fn counts_larger_than_the_input_allocate_nothing() {
+    // English, no title, 2^32 - 1 headings.
+    let bytes = with_checksum(&[4, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert_eq!(DocIndex::decode(&bytes), Err(DecodeError::Invalid("more items than bytes")));
+    // The same number of chunks, and of terms.
+    let bytes = with_checksum(&[4, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert_eq!(DocIndex::decode(&bytes), Err(DecodeError::Invalid("more items than bytes")));
+    let bytes = with_checksum(&[4, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    assert_eq!(DocIndex::decode(&bytes), Err(DecodeError::Invalid("more items than bytes")));
+    // A title of 2^35 bytes.
+    let bytes = with_checksum(&[4, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
+    assert_eq!(DocIndex::decode(&bytes), Err(DecodeError::Invalid("number too long")));
+}
+
+#[test]
+fn chunkers_that_break_their_contract_are_refused() {
+    struct Broken(Vec<(usize, usize)>);
+    impl Chunker for Broken {
+        fn chunk(&self, _: &Extracted) -> Vec<Chunk> {
+            self.0.iter().map(|&(start, end)| Chunk { start, end, heading: None, page: None }).collect()
+        }
+    }
+    let document = Extracted { text: "äbc".into(), ..Extracted::default() };
+    for ranges in [vec![(0, 9)], vec![(1, 3)], vec![(2, 2)], vec![(3, 2)], vec![(2, 3), (0, 2)]] {
+        let (start, end) = *ranges.last().expect("not empty");
+        assert_eq!(DocIndex::build(&document, &Broken(ranges)), Err(BuildError::InvalidChunk(start, end)));
+    }
+}
+
+#[test]
+fn vectors_are_checked_before_they_are_stored() {
+    let quantize = |vector: Vec<f32>| Vectors::quantize("e", 2, &[Some(vector)]).map(|_| ());
+    assert_eq!(quantize(vec![1.0, 2.0]), Ok(()));
+    assert_eq!(quantize(vec![1.0]), Err(VectorsError::Dimensions { expected: 2, found: 1 }));
+    for vector in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [0.0, 0.0]] {
+        assert_eq!(quantize(vector.to_vec()), Err(VectorsError::NotFinite));
+    }
+    assert_eq!(Vectors::quantize("e", 0, &[]), Err(VectorsError::Embedder));
+    assert_eq!(Vectors::quantize(&"e".repeat(1000), 2, &[]), Err(VectorsError::Embedder));
+    let vectors = Vectors::quantize("e", 2, &[]).expect("no vectors are stored");
+    assert_eq!(index().with_vectors(Some(vectors)), Err(VectorsError::Count { expected: 2, found: 0 }));
+}
+
+#[test]
+fn similarities_are_cosines() {
+    let vectors =
+        Vectors::quantize("e", 2, &[Some(vec![3.0, 4.0]), None, Some(vec![-4.0, 3.0])]).expect("stored");
+    let found = vectors.similarities(&[6.0, 8.0]).expect("same dimensions");
+    assert!((found[0].expect("has a vector") - 1.0).abs() < 0.01, "{found:?}");
+    assert_eq!(found[1], None);
+    assert!(found[2].expect("has a vector").abs() < 0.01, "{found:?}");
+    assert!(vectors.similarities(&[1.0]).is_err());
+    assert!(vectors.similarities(&[f32::NAN, 1.0]).is_err());
+}
+
+/// Decodes bytes, and if they are an index, uses it: a search must not meet an impossible value either.
+fn decode_and_search(bytes: &[u8]) {
+    if let Ok(decoded) = DocIndex::decode(bytes) {
+        let query = Query { text: "trains office receipts 領収書", previous: None };
+        search_documents([(DocumentId::from("d"), &decoded)], &query, &SearchOptions::default());
+        let mut company = crate::company::CompanyIndex::new();
+        company.apply([crate::company::Change::Put("d".into(), decoded.clone().into())]);
+        company.search(crate::company::Scope::All, &query, &SearchOptions::default());
+        assert_eq!(DocIndex::decode(&decoded.encode()), Ok(decoded));
+    }
+}
+
+#[test]
+fn every_byte_of_an_index_can_be_changed() {
+    let body = &GOLDEN[14..];
+    for position in 0..body.len() {
+        for value in [0, 1, 0x7f, 0x80, 0xff, body[position] ^ 1, body[position].wrapping_add(1)] {
+            let mut mutated = body.to_vec();
+            mutated[position] = value;
+            decode_and_search(&with_checksum(&mutated));
+        }
+        decode_and_search(&with_checksum(&body[..position]));
+    }
+}
+
+proptest! {
+    #[test]
+    fn mutated_indexes_are_errors_or_indexes(
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut body = GOLDEN[14..].to_vec();
+        for (position, other, value) in cuts {
+            let (position, other) = (position.index(body.len()), other.index(body.len()));
+            match value % 4 {
+                0 => body[position] = value,
+                1 => body.insert(position, value),
+                2 if body.len() > 1 => { body.remove(position); }
+                _ => body.swap(position, other),
+            }
+        }
+        decode_and_search(&with_checksum(&body));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        prop_assert!(DocIndex::decode(&bytes).is_err());
+        decode_and_search(&with_checksum(&bytes));
+    }
+
+    #[test]
+    fn every_index_is_read_as_it_was_written(text in "([a-zA-Zé漢]{1,8}[ .\n]{1,2}){0,60}", title in ".{0,20}") {
+        let document = Extracted { title, text, format: TextFormat::Markdown, page_starts: vec![0] };
+        let index = DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed");
+        prop_assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
+    }
+}

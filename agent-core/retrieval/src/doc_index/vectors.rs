@@ -1,0 +1,138 @@
+//! Vectors of a document's chunks, eight bits a component.
+
+use thiserror::Error;
+
+/// Maximum number of components of a vector.
+const MAX_DIMENSIONS: usize = 8192;
+/// Maximum length of an embedder's identifier in bytes.
+pub(super) const MAX_EMBEDDER_BYTES: usize = 512;
+
+/// Normalized vectors of the chunks, each as bytes with a scale. A chunk may be without one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vectors {
+    embedder: String,
+    dimensions: usize,
+    /// Value of a component of 1; 0 for a chunk without a vector.
+    scales: Vec<f32>,
+    /// The components of the chunks with vectors.
+    components: Vec<i8>,
+}
+
+/// An embedder's answer cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VectorsError {
+    /// The number of vectors is not that of the chunks.
+    #[error("{found} vectors for {expected} chunks")]
+    Count {
+        /// Number of chunks.
+        expected: usize,
+        /// Number of vectors.
+        found: usize,
+    },
+    /// A vector has another number of components than the embedder's.
+    #[error("a vector has {found} components in place of {expected}")]
+    Dimensions {
+        /// The embedder's number of components.
+        expected: usize,
+        /// The vector's number of components.
+        found: usize,
+    },
+    /// The number of components is 0 or too large, or the identifier too long.
+    #[error(
+        "an embedder has 1 to {MAX_DIMENSIONS} components and at most {MAX_EMBEDDER_BYTES} bytes of identifier"
+    )]
+    Embedder,
+    /// A component is infinite or no number, or all are 0.
+    #[error("a vector has components that are not finite, or the length 0")]
+    NotFinite,
+}
+
+impl Vectors {
+    /// Normalizes and stores the vectors of a document's chunks, in the order of the chunks.
+    ///
+    /// `embedder` identifies the model with its revision and prefixes: vectors of different identifiers are never
+    /// compared.
+    pub fn quantize(
+        embedder: &str,
+        dimensions: usize,
+        vectors: &[Option<Vec<f32>>],
+    ) -> Result<Self, VectorsError> {
+        let mut quantized = Self::empty(embedder, dimensions)?;
+        for vector in vectors {
+            match vector {
+                Some(vector) => quantized.push(vector)?,
+                None => quantized.push_absent(),
+            }
+        }
+        Ok(quantized)
+    }
+
+    /// Returns the identifier of the embedder.
+    pub fn embedder(&self) -> &str {
+        &self.embedder
+    }
+
+    /// Returns the number of components of each vector.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Returns the number of chunks, with and without vectors.
+    pub(crate) fn len(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// Returns the cosine of a normalized query vector and each chunk's vector, `None` for chunks without one.
+    ///
+    /// Fails if the query has another number of components or is not finite.
+    pub fn similarities(&self, query: &[f32]) -> Result<Vec<Option<f32>>, VectorsError> {
+        let query = Self::quantize(&self.embedder, self.dimensions, &[Some(query.to_vec())])?;
+        let cosine = |(scale, row): (f32, &[i8])| {
+            let products = row.iter().zip(&query.components).map(|(&a, &b)| i32::from(a) * i32::from(b));
+            products.sum::<i32>() as f32 * scale * query.scales[0]
+        };
+        Ok(self.rows().map(|row| row.map(cosine)).collect())
+    }
+
+    pub(super) fn empty(embedder: &str, dimensions: usize) -> Result<Self, VectorsError> {
+        if !(1..=MAX_DIMENSIONS).contains(&dimensions) || embedder.len() > MAX_EMBEDDER_BYTES {
+            return Err(VectorsError::Embedder);
+        }
+        Ok(Self { embedder: embedder.to_owned(), dimensions, scales: Vec::new(), components: Vec::new() })
+    }
+
+    fn push(&mut self, vector: &[f32]) -> Result<(), VectorsError> {
+        if vector.len() != self.dimensions {
+            return Err(VectorsError::Dimensions { expected: self.dimensions, found: vector.len() });
+        }
+        let length = vector.iter().map(|&component| f64::from(component).powi(2)).sum::<f64>().sqrt();
+        if !length.is_finite() || length == 0.0 {
+            return Err(VectorsError::NotFinite);
+        }
+        let largest = vector.iter().fold(0.0_f32, |largest, component| largest.max(component.abs()));
+        let step = f64::from(largest) / 127.0;
+        self.components.extend(vector.iter().map(|&component| (f64::from(component) / step).round() as i8));
+        self.scales.push((step / length) as f32);
+        Ok(())
+    }
+
+    pub(super) fn push_absent(&mut self) {
+        self.scales.push(0.0);
+    }
+
+    /// Appends a stored vector; false if the scale is none that is written.
+    pub(super) fn push_stored(&mut self, scale: f32, components: &[u8]) -> bool {
+        self.scales.push(scale);
+        self.components.extend(components.iter().map(|&byte| byte as i8));
+        scale.is_finite() && scale > 0.0
+    }
+
+    /// Returns the scale and components of each chunk, `None` for chunks without a vector.
+    pub(super) fn rows(&self) -> impl Iterator<Item = Option<(f32, &[i8])>> {
+        let mut rows = self.components.chunks_exact(self.dimensions);
+        self.scales
+            .iter()
+            .map(move |&scale| if scale > 0.0 { rows.next().map(|row| (scale, row)) } else { None })
+    }
+}

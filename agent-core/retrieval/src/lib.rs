@@ -1,0 +1,41 @@
+//! Retrieval over documents: finds the fragments of documents that answer a question, without a model.
+//!
+//! ```text
+//! text ──chunk──► chunks ──analysis──► doc_index (a value, stored as bytes)
+//!                                          │ merged in memory
+//!                                          ▼
+//! question ──analysis──► terms ──search──► company ──► ranking ──pack──► fragments ──prompt──► text
+//! ```
+//!
+//! Everything here is pure: no clock, no storage, no network, no model. Equal documents and equal questions give equal
+//! rankings, whatever the order in which the documents were added, and whatever store keeps the values.
+//!
+//! ```
+//! use agent_retrieval::chunk::StructuralChunker;
+//! use agent_retrieval::company::{Change, CompanyIndex, Scope};
+//! use agent_retrieval::doc_index::DocIndex;
+//! use agent_retrieval::document::Extracted;
+//! use agent_retrieval::search::{Query, SearchOptions};
+//!
+//! let text = "Receipts are kept for ten years.".to_owned();
+//! let document = Extracted { title: "Handbook".into(), text, ..Extracted::default() };
+//! let index = DocIndex::build(&document, &StructuralChunker::default())?;
+//! let mut company = CompanyIndex::new();
+//! company.apply([Change::Put("handbook".into(), index.into())]);
+//!
+//! let query = Query { text: "How long do we keep a receipt?", previous: None };
+//! let ranking = company.search(Scope::All, &query, &SearchOptions::default());
+//! assert_eq!(&document.text[ranking.hits[0].range.clone()], "Receipts are kept for ten years.");
+//! # Ok::<(), agent_retrieval::doc_index::BuildError>(())
+//! ```
+
+pub mod analysis;
+pub mod chunk;
+pub mod company;
+pub mod doc_index;
+pub mod document;
+pub mod pack;
+mod part;
+mod postings;
+pub mod prompt;
+pub mod search;

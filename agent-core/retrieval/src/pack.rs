@@ -1,0 +1,180 @@
+//! Packing: the choice of fragments that fit a budget of tokens, from a ranking.
+//!
+//! Hits are taken in their order. Adjacent chunks become one fragment. Each hit gets a [`Verdict`], so that an
+//! explanation shows every hit and why it was left out.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::document::DocumentId;
+use crate::search::{Hit, Ranking};
+
+/// Fragments of one document, unless it is the only one in the scope.
+const MAX_FRAGMENTS_OF_DOCUMENT: usize = 3;
+
+/// The outcome of packing for a hit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The hit is in a fragment.
+    Kept,
+    /// The hit has less than the minimum of relevance.
+    Gate,
+    /// The hit's document has as many fragments as one document may have.
+    PerDocument,
+    /// The text of the hit is in a fragment already.
+    Duplicate,
+    /// The hit does not fit the budget.
+    Budget,
+    /// The text is not there: the document was changed or deleted after the search.
+    Unavailable,
+}
+
+/// A part of a document's text that was chosen for a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fragment {
+    /// The document.
+    pub document: DocumentId,
+    /// The document's title.
+    pub title: Arc<str>,
+    /// The headings above the fragment.
+    pub heading: Option<Arc<str>>,
+    /// The page on which the fragment begins, from 1.
+    pub page: Option<u32>,
+    /// Byte range in the document's text.
+    pub range: Range<usize>,
+    /// The text.
+    pub text: String,
+    /// The score of the best hit.
+    pub score: f32,
+    /// Positions in the ranking of the hits that the fragment covers.
+    pub hits: Vec<usize>,
+    /// The first and the last chunk.
+    chunks: (u32, u32),
+    tokens: usize,
+}
+
+/// The fragments of a ranking that fit a budget.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Packed {
+    /// The fragments, the best first.
+    pub fragments: Vec<Fragment>,
+    /// The outcome for each hit of the ranking.
+    pub verdicts: Vec<Verdict>,
+    /// Tokens of all fragments.
+    pub tokens: usize,
+}
+
+/// Chooses fragments of a ranking: at most `max_tokens` in all, as `count_tokens` counts them.
+///
+/// `text_of` returns a range of a document's text, or `None` if the document does not have it any more.
+pub fn pack(
+    ranking: &Ranking,
+    max_tokens: usize,
+    text_of: impl Fn(&DocumentId, Range<usize>) -> Option<String>,
+    count_tokens: impl Fn(&str) -> usize,
+) -> Packed {
+    let max_of_document = if ranking.documents == 1 { usize::MAX } else { MAX_FRAGMENTS_OF_DOCUMENT };
+    let mut packer =
+        Packer { max_tokens, max_of_document, text_of, count_tokens, fragments: Vec::new(), tokens: 0 };
+    let verdicts = ranking.hits.iter().enumerate().map(|(number, hit)| packer.add(number, hit)).collect();
+    Packed { fragments: packer.fragments, verdicts, tokens: packer.tokens }
+}
+
+struct Packer<T, C> {
+    max_tokens: usize,
+    max_of_document: usize,
+    text_of: T,
+    count_tokens: C,
+    fragments: Vec<Fragment>,
+    tokens: usize,
+}
+
+impl<T: Fn(&DocumentId, Range<usize>) -> Option<String>, C: Fn(&str) -> usize> Packer<T, C> {
+    fn add(&mut self, number: usize, hit: &Hit) -> Verdict {
+        if !hit.is_relevant {
+            return Verdict::Gate;
+        }
+        let is_covered = |fragment: &Fragment| {
+            fragment.document == hit.document
+                && fragment.range.start <= hit.range.start
+                && hit.range.end <= fragment.range.end
+        };
+        if self.fragments.iter().any(is_covered) {
+            return Verdict::Duplicate;
+        }
+        let (neighbours, others): (Vec<usize>, Vec<usize>) =
+            (0..self.fragments.len()).partition(|&position| self.fragments[position].is_next_to(hit));
+        if neighbours.is_empty() {
+            let of_document = others.iter().filter(|&&other| self.fragments[other].document == hit.document);
+            if of_document.count() >= self.max_of_document {
+                return Verdict::PerDocument;
+            }
+        }
+        let Some(fragment) = self.unite(number, hit, &neighbours) else { return Verdict::Unavailable };
+        let is_repeated = |&other: &usize| self.fragments[other].text.contains(&fragment.text);
+        if neighbours.is_empty() && others.iter().any(is_repeated) {
+            return Verdict::Duplicate;
+        }
+        let replaced: usize = neighbours.iter().map(|&position| self.fragments[position].tokens).sum();
+        let tokens = self.tokens - replaced + fragment.tokens;
+        if tokens > self.max_tokens {
+            return Verdict::Budget;
+        }
+        self.tokens = tokens;
+        match neighbours.split_first() {
+            // The fragment keeps the rank of the best of those that it replaces.
+            Some((&first, rest)) => {
+                self.fragments[first] = fragment;
+                for &position in rest.iter().rev() {
+                    self.fragments.remove(position);
+                }
+            }
+            None => self.fragments.push(fragment),
+        }
+        Verdict::Kept
+    }
+
+    /// Returns the fragment of a hit and the fragments next to it, or `None` if its text is not there.
+    fn unite(&self, number: usize, hit: &Hit, neighbours: &[usize]) -> Option<Fragment> {
+        let mut fragment = Fragment {
+            document: hit.document.clone(),
+            title: hit.title.clone(),
+            heading: hit.heading.clone(),
+            page: hit.page,
+            range: hit.range.clone(),
+            text: String::new(),
+            score: hit.score,
+            hits: vec![number],
+            chunks: (hit.chunk, hit.chunk),
+            tokens: 0,
+        };
+        for neighbour in neighbours.iter().map(|&position| &self.fragments[position]) {
+            if neighbour.range.start < fragment.range.start {
+                fragment.heading = neighbour.heading.clone();
+                fragment.page = neighbour.page;
+            }
+            fragment.range =
+                fragment.range.start.min(neighbour.range.start)..fragment.range.end.max(neighbour.range.end);
+            fragment.score = fragment.score.max(neighbour.score);
+            fragment.hits.extend(&neighbour.hits);
+            fragment.chunks =
+                (fragment.chunks.0.min(neighbour.chunks.0), fragment.chunks.1.max(neighbour.chunks.1));
+        }
+        fragment.hits.sort_unstable();
+        fragment.text = (self.text_of)(&fragment.document, fragment.range.clone())?;
+        fragment.tokens = (self.count_tokens)(&fragment.text);
+        Some(fragment)
+    }
+}
+
+impl Fragment {
+    /// Returns true if a hit is the chunk before or after the fragment's.
+    fn is_next_to(&self, hit: &Hit) -> bool {
+        self.document == hit.document
+            && (hit.chunk.checked_add(1) == Some(self.chunks.0)
+                || self.chunks.1.checked_add(1) == Some(hit.chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests;

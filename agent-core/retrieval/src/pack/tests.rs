@@ -1,0 +1,97 @@
+use super::*;
+use crate::search::Ranking;
+
+const TEXT: &str = "alpha one.bravo two.charlie three.delta four.echo five.";
+const RANGES: [Range<usize>; 5] = [0..10, 10..20, 20..34, 34..45, 45..55];
+
+fn hit(document: &str, chunk: u32, score: f32) -> Hit {
+    Hit {
+        document: document.into(),
+        title: document.into(),
+        chunk,
+        range: RANGES[chunk as usize].clone(),
+        heading: None,
+        page: Some(chunk + 1),
+        score,
+        lexical: score,
+        dense: None,
+        relevance: 0.5,
+        is_relevant: true,
+        matched: Vec::new(),
+    }
+}
+
+fn ranking(hits: Vec<Hit>) -> Ranking {
+    Ranking { hits, documents: 9, ..Ranking::default() }
+}
+
+/// Packs with one token a word; documents have the same text with their own name before each chunk's.
+fn packed(ranking: &Ranking, max_tokens: usize) -> Packed {
+    let text_of = |document: &DocumentId, range: Range<usize>| {
+        let text = TEXT.get(range)?;
+        (document.as_str() != "gone").then(|| {
+            if document.as_str().starts_with("copy") { text.into() } else { format!("{document} {text}") }
+        })
+    };
+    pack(ranking, max_tokens, text_of, |text| text.split_whitespace().count())
+}
+
+fn verdicts(hits: Vec<Hit>, max_tokens: usize) -> Vec<Verdict> {
+    packed(&ranking(hits), max_tokens).verdicts
+}
+
+#[test]
+fn neighbours_become_one_fragment_with_the_rank_of_the_best() {
+    let hits = vec![hit("a", 1, 5.0), hit("b", 0, 4.0), hit("a", 3, 3.0), hit("a", 2, 2.0)];
+    let packed = packed(&ranking(hits), 100);
+    let shown: Vec<_> = packed
+        .fragments
+        .iter()
+        .map(|fragment| {
+            (fragment.text.as_str(), fragment.range.clone(), fragment.page, fragment.hits.clone())
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("a bravo two.charlie three.delta four.", 10..45, Some(2), vec![0, 2, 3]),
+            ("b alpha one.", 0..10, Some(1), vec![1]),
+        ]
+    );
+    assert_eq!(packed.fragments[0].score, 5.0);
+    assert_eq!(packed.tokens, 5 + 3);
+}
+
+#[test]
+fn the_budget_is_never_exceeded_and_smaller_hits_still_fit() {
+    let mut long = hit("b", 0, 4.0);
+    long.range = 0..55;
+    let hits = vec![hit("a", 0, 5.0), long, hit("c", 4, 3.0)];
+    let packed = packed(&ranking(hits), 6);
+    assert_eq!(packed.verdicts, [Verdict::Kept, Verdict::Budget, Verdict::Kept]);
+    assert_eq!(packed.tokens, 6);
+    assert_eq!(verdicts(vec![hit("a", 0, 5.0)], 0), [Verdict::Budget]);
+}
+
+#[test]
+fn a_document_has_three_fragments_unless_it_is_alone() {
+    let mut hits: Vec<Hit> = [0, 2, 4].map(|chunk| hit("a", chunk, 1.0)).into();
+    let mut far = hit("a", 0, 0.5);
+    (far.chunk, far.range) = (9, 15..25);
+    hits.push(far);
+    hits.push(hit("a", 1, 0.1));
+    use Verdict::{Kept, PerDocument};
+    assert_eq!(verdicts(hits.clone(), 100), [Kept, Kept, Kept, PerDocument, Kept]);
+    let alone = Ranking { documents: 1, ..ranking(hits) };
+    assert_eq!(packed(&alone, 100).verdicts, [Kept; 5]);
+}
+
+#[test]
+fn repeated_irrelevant_and_missing_texts_are_left_out() {
+    let mut weak = hit("b", 1, 1.0);
+    weak.is_relevant = false;
+    let hits =
+        vec![hit("copy", 0, 5.0), hit("copy", 0, 4.0), hit("copy of it", 0, 3.0), hit("gone", 1, 2.0), weak];
+    use Verdict::{Duplicate, Gate, Kept, Unavailable};
+    assert_eq!(verdicts(hits, 100), [Kept, Duplicate, Duplicate, Unavailable, Gate]);
+}

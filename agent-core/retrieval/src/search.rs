@@ -1,0 +1,262 @@
+//! Ranking of chunks for a query.
+//!
+//! 1. The scope is fixed first: statistics are those of the documents that the search may see.
+//! 2. The words of the query, and with less weight those of the query before, become weighted terms ([`terms`]).
+//! 3. Each chunk with one of the terms is scored by BM25 ([`score`]).
+//! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 ([`feedback`]).
+//! 5. With vectors, the scores are combined with those of the chunks that are similar ([`fusion`]).
+//! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
+//!    whose best chunk has less than a minimum answers nothing.
+
+mod feedback;
+mod fusion;
+mod score;
+mod terms;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use fusion::{Dense, DenseHit};
+
+use crate::doc_index::DocIndex;
+use crate::document::DocumentId;
+use crate::part::{Corpus, DocEntry, Part, ScopedPart};
+use score::{Candidate, Scores};
+use terms::QueryTerms;
+
+/// Number of best chunks of each kind that are combined if there are vectors.
+const FUSION_CANDIDATES: usize = 200;
+/// Greatest number of hits that a search returns.
+pub const MAX_HITS: usize = 1000;
+
+/// The texts that a search is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Query<'a> {
+    /// The user's last text.
+    pub text: &'a str,
+    /// The user's text before, whose terms have a fifth of the weight, for questions that leave out their subject.
+    pub previous: Option<&'a str>,
+}
+
+/// The settings of a search.
+#[derive(Debug, Clone)]
+pub struct SearchOptions<'a> {
+    /// Number of hits to return, at most [`MAX_HITS`].
+    pub limit: usize,
+    /// Relevance that a hit must reach, between 0 and 1. Queries in scripts without spaces need half of it.
+    pub min_relevance: f32,
+    /// True for relevance feedback.
+    pub feedback: bool,
+    /// The chunks that are most similar by vectors.
+    pub dense: Option<Dense<'a>>,
+}
+
+impl Default for SearchOptions<'_> {
+    /// Returns 20 hits with feedback, from a relevance of 0.08, without vectors.
+    fn default() -> Self {
+        Self { limit: 20, min_relevance: 0.08, feedback: true, dense: None }
+    }
+}
+
+/// The source of a term of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TermOrigin {
+    /// The user's last text.
+    Query,
+    /// The user's text before.
+    Previous,
+    /// The best chunks of the first ranking.
+    Feedback,
+}
+
+/// A term that chunks were scored by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryTerm {
+    /// The stem.
+    pub term: String,
+    /// Inverse document frequency among the chunks of the scope.
+    pub idf: f32,
+    /// Share of the term in the query; the weights of all terms add up to 1.
+    pub weight: f32,
+    /// The source of the term.
+    pub origin: TermOrigin,
+}
+
+/// A chunk of a ranking.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hit {
+    /// The document.
+    pub document: DocumentId,
+    /// The document's title.
+    pub title: Arc<str>,
+    /// The number of the chunk within the document, from 0.
+    pub chunk: u32,
+    /// Byte range in the document's text.
+    pub range: Range<usize>,
+    /// The headings above the chunk.
+    pub heading: Option<Arc<str>>,
+    /// The page on which the chunk begins, from 1.
+    pub page: Option<u32>,
+    /// The score by which hits are ranked.
+    pub score: f32,
+    /// The BM25 score, with feedback; 0 for a chunk that vectors alone found.
+    pub lexical: f32,
+    /// The similarity by vectors.
+    pub dense: Option<f32>,
+    /// Score without feedback over the best possible one.
+    pub relevance: f32,
+    /// True if the hit reaches the minimum of relevance.
+    pub is_relevant: bool,
+    /// Positions in [`Ranking::terms`] of the terms that the chunk contains.
+    pub matched: Vec<usize>,
+}
+
+/// The result of a search: the best chunks, and the terms by which they were scored.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Ranking {
+    /// The terms, the heaviest first.
+    pub terms: Vec<QueryTerm>,
+    /// The hits, the best first; ties by document, then by place.
+    pub hits: Vec<Hit>,
+    /// The greatest relevance of a hit: of all that were scored, without feedback.
+    pub relevance: f32,
+    /// Number of documents in the scope.
+    pub documents: usize,
+}
+
+impl Ranking {
+    /// Returns true if a hit reaches the minimum of relevance.
+    pub fn is_relevant(&self) -> bool {
+        self.hits.iter().any(|hit| hit.is_relevant)
+    }
+}
+
+/// Ranks the chunks of documents whose indexes were not merged.
+///
+/// The result is exactly that of a [`CompanyIndex`](crate::company::CompanyIndex) with the same documents in its scope.
+/// Of two documents with the same identifier, the first counts.
+pub fn search_documents<'d>(
+    documents: impl IntoIterator<Item = (DocumentId, &'d DocIndex)>,
+    query: &Query<'_>,
+    options: &SearchOptions<'_>,
+) -> Ranking {
+    let mut seen = BTreeSet::new();
+    let documents: Vec<(DocEntry, &DocIndex)> = documents
+        .into_iter()
+        .filter(|(id, _)| seen.insert(id.clone()))
+        .map(|(id, index)| (DocEntry::new(id, index, 0), index))
+        .collect();
+    let parts = documents.iter().filter_map(|(entry, index)| {
+        let part = Part {
+            documents: std::slice::from_ref(entry),
+            owners: None,
+            places: &index.places,
+            lengths: &index.lengths,
+            postings: &index.postings,
+            chunk_terms: None,
+        };
+        ScopedPart::new(part, |_| true)
+    });
+    rank(&Corpus::new(parts.collect()), query, options)
+}
+
+/// Ranks the chunks of a corpus.
+pub(crate) fn rank(corpus: &Corpus<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
+    let mut terms = QueryTerms::new(corpus, query);
+    let feedback_share = if options.feedback { feedback::SHARE } else { 0.0 };
+    terms.normalize(1.0 - feedback_share);
+    let mut scores = Scores::new(corpus);
+    scores.add(corpus, &terms.weighted);
+    let limit = options.limit.min(MAX_HITS);
+    let best = scores.best(corpus, feedback::CHUNKS);
+    let best_relevance = best.first().map_or(0.0, |best| terms.relevance(best.score));
+    let query_terms = terms.weighted.len();
+    if options.feedback && !best.is_empty() {
+        let added = feedback::terms(corpus, &best);
+        scores.add(corpus, &added);
+        terms.weighted.extend(added);
+    }
+    let wanted = if options.dense.is_some() { FUSION_CANDIDATES.max(limit) } else { limit };
+    let ranked = scores.best(corpus, wanted);
+    let min_relevance = if terms.is_unspaced { options.min_relevance / 2.0 } else { options.min_relevance };
+    let mut candidates: Vec<fusion::Fused> = ranked.into_iter().map(fusion::Fused::lexical).collect();
+    if let Some(dense) = &options.dense {
+        candidates = fusion::fuse(corpus, candidates, dense, limit);
+    }
+    let mut hits: Vec<Hit> = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let mut hit = describe(corpus, &candidate);
+        let (matched, base_score) = matched(corpus, &scores, &terms.weighted, query_terms, &candidate.chunk);
+        hit.matched = matched;
+        hit.relevance = terms.relevance(base_score);
+        let is_similar =
+            options.dense.as_ref().zip(hit.dense).is_some_and(|(dense, found)| found >= dense.min_similarity);
+        hit.is_relevant = hit.relevance >= min_relevance || is_similar;
+        hits.push(hit);
+    }
+    let order = terms.display_order();
+    let mut position_of = vec![0; order.len()];
+    for (position, &term) in order.iter().enumerate() {
+        position_of[term] = position;
+    }
+    for hit in &mut hits {
+        for term in &mut hit.matched {
+            *term = position_of[*term];
+        }
+        hit.matched.sort_unstable();
+    }
+    let total: f32 = terms.weighted.iter().map(|term| term.weight).sum();
+    let terms = order.iter().map(|&term| terms.weighted[term].describe(total)).collect();
+    Ranking { terms, hits, relevance: best_relevance, documents: corpus.totals.documents }
+}
+
+/// Returns the terms that a chunk contains, and its score by the first `query_terms` of them.
+fn matched(
+    corpus: &Corpus<'_>,
+    scores: &Scores,
+    terms: &[terms::WeightedTerm],
+    query_terms: usize,
+    candidate: &Candidate,
+) -> (Vec<usize>, f32) {
+    let part = &corpus.parts[candidate.part].part;
+    let language = part.document_of(candidate.chunk).language;
+    let mut matched = Vec::new();
+    let mut base_score = 0.0;
+    for (number, term) in terms.iter().enumerate().filter(|(_, term)| term.is_for(language)) {
+        let Some(found) = part.postings.find(term.hash) else { continue };
+        let count = part.postings.entries(found).count_in(candidate.chunk);
+        if count > 0 {
+            matched.push(number);
+            if number < query_terms {
+                base_score += scores.contribution(term, count, part.lengths[candidate.chunk as usize]);
+            }
+        }
+    }
+    (matched, base_score)
+}
+
+fn describe(corpus: &Corpus<'_>, candidate: &fusion::Fused) -> Hit {
+    let part = &corpus.parts[candidate.chunk.part].part;
+    let document = part.document_of(candidate.chunk.chunk);
+    let place = part.places[candidate.chunk.chunk as usize];
+    let heading =
+        (place.heading as usize).checked_sub(1).map(|heading| document.labels.headings[heading].clone());
+    Hit {
+        document: document.id.clone(),
+        title: document.labels.title.clone(),
+        chunk: candidate.chunk.chunk - document.chunks.start,
+        range: place.start as usize..place.end as usize,
+        heading,
+        page: (place.page > 0).then_some(place.page),
+        score: candidate.score,
+        lexical: candidate.chunk.score,
+        dense: candidate.dense,
+        relevance: 0.0,
+        is_relevant: false,
+        matched: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

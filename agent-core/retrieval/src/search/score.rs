@@ -1,0 +1,120 @@
+//! BM25 scores of chunks.
+
+use std::cmp::Ordering;
+
+use super::terms::WeightedTerm;
+use crate::part::Corpus;
+
+/// Saturation of repeated terms.
+const K1: f32 = 1.2;
+/// Share of a chunk's length in the normalization.
+const B: f32 = 0.75;
+
+/// A chunk with its score; `part` is the position in the corpus.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate {
+    pub(super) score: f32,
+    pub(super) part: usize,
+    pub(super) chunk: u32,
+}
+
+impl Candidate {
+    /// Compares by score, the greatest first; ties by document and place.
+    pub(super) fn compare(&self, other: &Self, corpus: &Corpus<'_>) -> Ordering {
+        other.score.total_cmp(&self.score).then_with(|| self.key(corpus).cmp(&other.key(corpus)))
+    }
+
+    fn key<'a>(&self, corpus: &Corpus<'a>) -> (&'a str, u32) {
+        let document = corpus.parts[self.part].part.document_of(self.chunk);
+        (document.id.as_str(), self.chunk - document.chunks.start)
+    }
+}
+
+/// The scores of all chunks of a corpus.
+pub(super) struct Scores {
+    /// For each part, for each chunk.
+    scores: Vec<Vec<f32>>,
+    /// For each length of a chunk, the addend of the denominator.
+    norms: Vec<f32>,
+}
+
+impl Scores {
+    pub(super) fn new(corpus: &Corpus<'_>) -> Self {
+        let mean = corpus.totals.length as f32 / (corpus.totals.chunks.max(1)) as f32;
+        let longest = corpus.parts.iter().flat_map(|part| part.part.lengths).max().copied().unwrap_or(0);
+        let norm = |length: u16| K1 * (1.0 - B + B * f32::from(length) / mean.max(1.0));
+        Self {
+            scores: corpus.parts.iter().map(|part| vec![0.0; part.part.places.len()]).collect(),
+            norms: (0..=longest).map(norm).collect(),
+        }
+    }
+
+    /// Adds the contributions of terms, in their order. Equal terms in equal order give equal scores to a chunk,
+    /// whatever part it is in.
+    pub(super) fn add(&mut self, corpus: &Corpus<'_>, terms: &[WeightedTerm]) {
+        let all_languages = corpus.totals.language_bits();
+        for (part, scores) in corpus.parts.iter().zip(&mut self.scores) {
+            let lengths = part.part.lengths;
+            for term in terms {
+                let Some(found) = part.part.postings.find(term.hash) else { continue };
+                let best = term.weight * term.best_score();
+                let is_for_all = term.languages & all_languages == all_languages;
+                part.for_each_run(found, |entries| {
+                    for (&chunk, &count) in entries.chunks.iter().zip(entries.counts) {
+                        if !is_for_all && !term.is_for(part.part.document_of(chunk).language) {
+                            continue;
+                        }
+                        let norm = self.norms[lengths[chunk as usize] as usize];
+                        scores[chunk as usize] += contribution(best, count, norm);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Returns the contribution of a term to the score of a chunk.
+    pub(super) fn contribution(&self, term: &WeightedTerm, count: u8, length: u16) -> f32 {
+        contribution(term.weight * term.best_score(), count, self.norms[length as usize])
+    }
+
+    /// Returns the chunks with the greatest scores above 0, sorted.
+    pub(super) fn best(&self, corpus: &Corpus<'_>, limit: usize) -> Vec<Candidate> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        let mut best: Vec<Candidate> = Vec::new();
+        let mut threshold = 0.0;
+        let capacity = (2 * limit).max(64);
+        for (part, scores) in self.scores.iter().enumerate() {
+            for (chunk, &score) in (0..).zip(scores) {
+                if score > 0.0 && score >= threshold {
+                    best.push(Candidate { score, part, chunk });
+                    if best.len() >= capacity {
+                        best.select_nth_unstable_by(limit - 1, |left, right| left.compare(right, corpus));
+                        best.truncate(limit);
+                        threshold = best[limit - 1].score;
+                    }
+                }
+            }
+        }
+        best.sort_unstable_by(|left, right| left.compare(right, corpus));
+        best.truncate(limit);
+        best
+    }
+}
+
+fn contribution(best: f32, count: u8, norm: f32) -> f32 {
+    let count = f32::from(count);
+    best * count / (count + norm)
+}
+
+/// Returns the inverse document frequency of a term in `found` of `total` chunks.
+pub(super) fn idf(found: u64, total: u64) -> f32 {
+    let (found, total) = (found as f64, total as f64);
+    (1.0 + (total - found + 0.5) / (found + 0.5)).ln() as f32
+}
+
+/// Returns the score that a term approaches in a chunk that repeats it.
+pub(super) fn best_score(idf: f32) -> f32 {
+    idf * (K1 + 1.0)
+}

@@ -1,0 +1,36 @@
+//! Measures retrieval on a folder of public test collections.
+//!
+//! `cargo run --release -p bench-retrieval -- FOLDER` prints a table: quality of the rankings, and speed beside SQLite FTS5
+//! on the same text in the same run.
+
+mod collections;
+mod quality;
+mod speed;
+mod table;
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Measures retrieval on a folder of public test collections.
+#[derive(Parser)]
+struct Arguments {
+    /// The folder with CISI, NPL and XQuAD.
+    folder: PathBuf,
+    /// Number of chunks of the greatest index whose speed is measured; 0 measures quality alone.
+    #[arg(long, default_value_t = 100_000)]
+    chunks: usize,
+}
+
+#[expect(clippy::print_stdout, reason = "the result of the measurement")]
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let mut table = table::Table::default();
+    quality::run(&arguments.folder, &mut table)?;
+    if arguments.chunks > 0 {
+        speed::run(&arguments.folder, arguments.chunks, &mut table)?;
+    }
+    println!("{}", table.markdown());
+    Ok(())
+}
