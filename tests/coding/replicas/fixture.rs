@@ -269,8 +269,21 @@ async fn sign_in(app: &server::Server, id: String) -> User {
             Err(_) => std::future::pending().await,
         }
     };
-    let begun = send("POST", "/api/coding/sign-in").await;
-    let path = format!("/api/coding/sign-in/{}", begun["signInId"].as_str().expect("an id"));
+    let beginning = async {
+        loop {
+            let begun = send("POST", "/api/coding/sign-in").await;
+            // A process that is stopped within a write holds the lock of a file.
+            if begun["code"] != "STORE_UNAVAILABLE" {
+                return begun;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let begun = tokio::time::timeout(TEST_TIMEOUT, beginning).await.expect("it begins in time");
+    let path = match begun["signInId"].as_str() {
+        Some(id) => format!("/api/coding/sign-in/{id}"),
+        None => panic!("no sign-in: {begun}"),
+    };
     let completing = async {
         while send("GET", &path).await["status"] != "complete" {
             tokio::time::sleep(Duration::from_millis(200)).await;
