@@ -16,6 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_client::problem::PROBLEM_JSON;
+use agent_core::context::LayerError;
 use agent_core::error::{AgentError, ContextSize};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
@@ -330,6 +331,8 @@ impl From<TurnError> for HttpError {
             }
             TurnError::NoBackend(_) => Self::new(Code::NotConfigured, error.to_string()),
             TurnError::Store(error) => error.into(),
+            // No other error of a layer's store is the client's.
+            TurnError::Layer(LayerError::Store(error @ StoreError::Unavailable(_))) => error.into(),
             TurnError::Backend(failure) => failure.into(),
             error => Self::internal(error),
         }
@@ -538,6 +541,10 @@ mod tests {
             assert!(detail.is_none_or(|detail| body["detail"] == detail), "{body}");
             assert!(!body.to_string().contains("10.0.0.7"));
         }
+        let of_layer = LayerError::from(StoreError::unavailable("db at 10.0.0.7"));
+        let (headers, body) = problem(TurnError::from(of_layer).into()).await;
+        assert_eq!(body["code"], "STORE_UNAVAILABLE", "{body}");
+        assert!(headers.contains_key(RETRY_AFTER));
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Cluster {
         let log = fs::File::options().create(true).append(true).open(self.log()).expect("a log");
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
-        command.args(["-c", "max_connections=60", "-p", &self.port.to_string()]);
+        command.args(["-c", "max_connections=120", "-p", &self.port.to_string()]);
         if self.has_certificate {
             let folder = self.folder.path().display();
             command.args(["-c", "listen_addresses=127.0.0.1", "-c", "ssl=on"]);
