@@ -1,10 +1,10 @@
 //! Ranking of chunks for a query.
 //!
 //! 1. The scope is fixed first: statistics are those of the documents that the search may see.
-//! 2. The words of the query, and with less weight those of the query before, become weighted terms ([`terms`]).
-//! 3. Each chunk with one of the terms is scored by BM25 ([`score`]).
-//! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 ([`feedback`]).
-//! 5. With vectors, the scores are combined with those of the chunks that are similar ([`fusion`]).
+//! 2. The words of the query, and with less weight those of the query before, become weighted terms (module `terms`).
+//! 3. Each chunk with one of the terms is scored by BM25 (module `score`).
+//! 4. Terms that distinguish the best chunks are added with less weight: relevance feedback by RM3 (module `feedback`).
+//! 5. With vectors, the scores are combined with those of the chunks that are similar (module `fusion`).
 //! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
 //!    whose best chunk has less than a minimum answers nothing.
 
