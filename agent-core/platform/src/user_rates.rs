@@ -1,10 +1,10 @@
 //! Limits per minute on the requests of signed-in users, over all processes that share the store.
 //!
-//! A user has a record for runs and one for changes, with the state of the limit ([`minute_rate`](crate::minute_rate)).
+//! A user has a record for runs and one for changes, with the state of the limit (module `minute_rate`).
 //! A commit for each request would delay its first token, so there are two ways:
 //!
 //! - While less than half of the limit is used, as far as the process knows, it admits a request at once, and adds it to
-//!   the record in the background: with all others of the company in one commit, at most one each [`FLUSH_INTERVAL`].
+//!   the record in the background: with all others of the company in one commit, at most one each `FLUSH_INTERVAL`.
 //!   The commit, and a read an interval later, also tell it what the other processes have admitted.
 //! - From half of the limit on, a request is admitted by a commit, and all of a company that wait share the next one. A
 //!   request beyond the limit commits nothing, and is refused from memory until the minute has moved on.
