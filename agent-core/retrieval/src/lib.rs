@@ -7,7 +7,8 @@
 //! question ──analysis──► terms ──search──► company ──► ranking ──pack──► fragments ──prompt──► text
 //! ```
 //!
-//! Everything here is pure: no clock, no storage, no network, no model. Equal documents and equal questions give equal
+//! Ranking is pure: no clock, no storage, no network, no model. The traits [`extract::Extractor`] and
+//! [`embed::Embedder`] are for what is outside. Equal documents and equal questions give equal
 //! rankings, whatever the order in which the documents were added, and whatever store keeps the values.
 //!
 //! ```
@@ -34,6 +35,8 @@ pub mod chunk;
 pub mod company;
 pub mod doc_index;
 pub mod document;
+pub mod embed;
+pub mod extract;
 pub mod pack;
 mod part;
 mod postings;

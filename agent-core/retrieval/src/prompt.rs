@@ -34,13 +34,6 @@ pub fn prompt_block(fragments: &[Fragment], boundary: &str) -> String {
     block
 }
 
-/// Returns the quotation of one fragment as it stands in a block, for counting tokens.
-pub fn quoted(fragment: &Fragment, number: usize, boundary: &str) -> String {
-    let mut quoted = String::new();
-    write_fragment(&mut quoted, &format!("{ELEMENT}-{boundary}"), number, fragment);
-    quoted
-}
-
 fn write_fragment(block: &mut String, element: &str, number: usize, fragment: &Fragment) {
     let document = attribute(fragment.document.as_str());
     let (start, end) = (fragment.range.start, fragment.range.end);

@@ -1,0 +1,54 @@
+//! Extraction of text from the bytes of a document.
+//!
+//! The platform's own extractor runs in a process of its own with limits; an integrator may call a service in its place.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use thiserror::Error;
+
+use crate::document::Extracted;
+
+/// Extracts the text of documents.
+#[async_trait]
+pub trait Extractor: Send + Sync + 'static {
+    /// Returns an identifier of the extractor and its version. Texts of different extractors may differ.
+    fn id(&self) -> &str;
+
+    /// Returns true if the extractor can read a media type, such as `application/pdf`.
+    fn supports(&self, media_type: &str) -> bool;
+
+    /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the work.
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError>;
+}
+
+/// The text of a document and what the extractor found beside it.
+#[derive(Debug, Clone, Default)]
+pub struct Extraction {
+    /// The text, with the title if the document states one.
+    pub document: Extracted,
+    /// Number of pages, sheets or slides; `None` for a format without them.
+    pub pages: Option<u32>,
+    /// The pages, from 1, that are pictures without text: an optical character recognition would have to read them.
+    pub needs_ocr: Vec<u32>,
+}
+
+/// The text of a document could not be extracted. The messages are shown to users and contain no text of the document.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ExtractError {
+    /// The media type is none that the extractor reads.
+    #[error("the media type {0:?} is not supported")]
+    Unsupported(String),
+    /// The bytes are not a document of their media type.
+    #[error("the document cannot be read: {0}")]
+    Malformed(String),
+    /// The document is encrypted.
+    #[error("the document is protected by a password")]
+    Encrypted,
+    /// The extraction exceeded a limit on time, memory, output or compression, which the text names.
+    #[error("the document exceeds a limit: {0}")]
+    LimitExceeded(String),
+    /// The extractor failed for a reason that is not in the document; a later attempt may succeed.
+    #[error("the extractor is unavailable: {0}")]
+    Unavailable(String),
+}
