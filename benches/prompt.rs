@@ -213,7 +213,7 @@ impl Case {
             tools: &self.tools,
             budget: TokenBudget { max_prompt_tokens: usize::MAX },
             counter: Arc::clone(&self.counter),
-            retrieval: RagPlacement::SystemPrompt,
+            retrieval: Some(RagPlacement::SystemPrompt),
             cache,
         })
         .expect("nothing is too long for this budget")

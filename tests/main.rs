@@ -20,6 +20,7 @@ mod preview;
 mod processes;
 mod pulse;
 mod responses;
+mod retrieval;
 mod runtime;
 mod scheduler;
 mod secrets;

@@ -1,14 +1,9 @@
-//! Authorization of tools per agent and caller. The rule is a pure function; [`AllowedTools`] enforces it.
+//! Authorization of tools per agent and caller.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use async_trait::async_trait;
-use serde_json::Value;
 
 use crate::role::RoleBlock;
-use crate::select::{BackendChoice, select_backend};
-use crate::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use crate::tool::Caller;
 
 /// Default preset of an agent whose role names none.
 pub const DEFAULT_PRESET: [&str; 7] =
@@ -44,59 +39,10 @@ pub fn allowed_tools(
     names
 }
 
-/// Returns the allowed tools with the level that [`select_backend`] chooses for the role, as in a run.
-pub fn allowed_tools_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String> {
-    let selection = select_backend(role);
-    let cut = match &selection.choice {
-        Some(BackendChoice::AgentServer(server)) => server.agent_server_tools.as_deref(),
-        _ => role.content.agent_server.agent_server_tools.as_deref(),
-    };
-    allowed_tools(role, caller, cut)
-}
-
-/// Tool registry restricted to a set of names; other tools are reported as unknown.
-pub struct AllowedTools {
-    tools: Arc<dyn ToolRegistry>,
-    names: BTreeSet<String>,
-}
-
-impl AllowedTools {
-    /// Restricts `tools` to `names`; names without a tool have no effect.
-    pub fn new(tools: Arc<dyn ToolRegistry>, names: BTreeSet<String>) -> Self {
-        Self { tools, names }
-    }
-}
-
-#[async_trait]
-impl ToolRegistry for AllowedTools {
-    async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
-        let mut specs = self.tools.list(context).await?;
-        specs.retain(|spec| self.names.contains(&spec.name));
-        Ok(specs)
-    }
-
-    async fn call(
-        &self,
-        context: &ExecutionContext,
-        name: &str,
-        arguments: Value,
-        progress: &dyn Progress,
-    ) -> Result<ToolOutput, ToolError> {
-        if !self.names.contains(name) {
-            return Err(ToolError::Unknown(name.to_owned()));
-        }
-        self.tools.call(context, name, arguments, progress).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::role::RoleContent;
-    use crate::testing::FakeTools;
-    use crate::tool::NoProgress;
 
     fn strings(names: &[&str]) -> Vec<String> {
         names.iter().copied().map(str::to_owned).collect()
@@ -186,28 +132,5 @@ mod tests {
             let names: Vec<String> = allowed_tools(&role, given.caller, cut.as_deref()).into_iter().collect();
             assert_eq!(names, given.expected, "{case}");
         }
-    }
-
-    #[test]
-    fn what_is_not_allowed_is_not_there() {
-        let inner = Arc::new(FakeTools::new().answers("a", "yes").answers("b", "no"));
-        let tools = AllowedTools::new(inner.clone(), BTreeSet::from(["a".to_owned(), "z".to_owned()]));
-        let context = ExecutionContext::default();
-        let names: Vec<String> = tools
-            .list(&context)
-            .now_or_never()
-            .expect("no wait")
-            .expect("listed")
-            .iter()
-            .map(|spec| spec.name.clone())
-            .collect();
-        assert_eq!(names, ["a"]);
-        let call =
-            |name| tools.call(&context, name, Value::Null, &NoProgress).now_or_never().expect("no wait");
-        assert!(call("a").is_ok());
-        for name in ["b", "z", "y"] {
-            assert!(matches!(call(name), Err(ToolError::Unknown(unknown)) if unknown == name));
-        }
-        assert_eq!(inner.calls().iter().map(|call| call.name.as_str()).collect::<Vec<_>>(), ["a", "z"]);
     }
 }

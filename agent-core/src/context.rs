@@ -11,8 +11,6 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use jiff::tz::TimeZone;
-use serde::Serialize;
 
 use crate::prompt::Fragment;
 use crate::request::TurnRequest;
@@ -52,15 +50,6 @@ pub struct TurnInput {
     pub now: SystemTime,
     /// The backend's limit on the prompt, in tokens. A layer bounds its own share of it.
     pub max_prompt_tokens: usize,
-}
-
-impl TurnInput {
-    /// Returns the user's time zone and its name, or `None` if the request names no zone or an unknown one. An unknown
-    /// name is not shown to the model, because the name is input of the client.
-    pub fn user_time_zone(&self) -> Option<(&str, TimeZone)> {
-        let name = self.context.timezone.as_deref()?;
-        Some((name, TimeZone::get(name).ok()?))
-    }
 }
 
 /// Collects the fragments of all layers concurrently and returns them in layer order.
@@ -117,12 +106,6 @@ pub fn markdown_list<'a>(
         }
     }
     list
-}
-
-/// Serializes client input as JSON on one line, for a fragment. The result contains no line break and cannot close the tags that
-/// delimit a turn's context: `</` becomes `<\/`, which JSON allows.
-pub fn to_inline_json(value: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(value).expect("plain data serialises").replace("</", "<\\/")
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub use calls::{ReportedToolCalls, ToolCallGuard, ToolCallReporter, tool_call_ch
 pub use grammar::{EventGrammar, GrammarError};
 pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};
-pub use stream::{Audience, EventStream, RunIds};
+pub use stream::{Audience, EventObserver, EventStream, RunIds};
 
 /// An identifier shared by many events.
 pub type Id = Arc<str>;

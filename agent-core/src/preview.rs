@@ -1,17 +1,16 @@
-//! A turn that is not sent, with everything that went into it.
-//!
-//! [`preview_turn`] makes it by the very code that makes a run's request. The payload is
-//! the request's shown form, to the byte, so its text has the hash that stands beside it, and that a run announces
-//! in `agent.prompt`: who holds the two side by side knows that what was shown was sent.
+//! Preview of a turn, which is prepared by the code of a run and not sent. The payload is the redacted request to the byte,
+//! so its hash is the one that a run with the same inputs announces in `agent.prompt`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use crate::payload::{Payload, REDACTED};
 use crate::prompt::{
-    Fragment, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
+    Fragment, LayerReport, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
 };
 use crate::request::{Principal, TurnRequest};
 use crate::select::SelectionReport;
@@ -24,7 +23,7 @@ use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
 pub struct Preview {
     /// The whole system prompt: its parts, separated by empty lines.
     pub final_system_prompt: String,
-    /// The system prompt's parts, in order.
+    /// The system prompt's parts, in order, then those that the backend sends apart from it.
     pub system_prompt_parts: Vec<PreviewPart>,
     /// The context part of the blocks around the chat.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,6 +53,9 @@ pub struct Preview {
     pub budget: BudgetPreview,
     /// Parts removed to fit the budget, with the reason.
     pub trimmed: Vec<TrimmedHistory>,
+    /// Reports of the context layers, such as `retrieval`.
+    #[serde(flatten)]
+    pub reports: BTreeMap<&'static str, Value>,
 }
 
 /// A part of the prompt with its text.
@@ -127,18 +129,18 @@ impl Preview {
             token_counter: manifest.token_counter,
             messages: manifest.messages,
         };
-        let fragments = prompt.system_fragments().iter().chain(prompt.turn_fragments());
+        let system = prompt.system_fragments().iter().chain(prompt.detached_fragments());
+        let fragments = system.chain(prompt.turn_fragments());
         let with_text = |(about, fragment): (ManifestPart, &Fragment)| PreviewPart {
             manifest: about,
             content: Arc::clone(&fragment.part),
         };
         let mut system_prompt_parts: Vec<_> =
             manifest.parts.into_iter().zip(fragments).map(with_text).collect();
-        let combined_context_parts = system_prompt_parts.split_off(prompt.system_fragments().len());
-        let context_part = |id: &str| {
-            let part = combined_context_parts.iter().find(|part| *part.manifest.id == *id);
-            part.map(|part| part.content.text().to_owned())
-        };
+        let combined_context_parts =
+            system_prompt_parts.split_off(system_prompt_parts.len() - prompt.turn_fragments().len());
+        let part = |id: &str| combined_context_parts.iter().find(|part| *part.manifest.id == *id);
+        let context_part = |id: &str| part(id).map(|part| part.content.text().to_owned());
         Self {
             final_system_prompt: prompt.system_text(),
             system_prompt_parts,
@@ -157,6 +159,7 @@ impl Preview {
             cache,
             budget,
             trimmed: manifest.trimmed,
+            reports: prompt.reports().map(LayerReport::preview).collect(),
             payload,
         }
     }

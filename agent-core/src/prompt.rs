@@ -35,7 +35,7 @@ pub use cache::PartCache;
 #[cfg(any(test, feature = "conformance"))]
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
-pub use fragment::{Fragment, Stability, StoredOrigin};
+pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
 pub(crate) use manifest::first_changed_part;
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens};
 pub use message::PromptMessage;
@@ -59,6 +59,8 @@ const STABLE_PREFIX_LIMIT: Stability = Stability::Agent;
 /// The assembled prompt of a turn.
 pub struct Prompt {
     system: Vec<Fragment>,
+    /// Number of trailing fragments of `system` that the backend sends apart from the system prompt.
+    detached: usize,
     /// Number of leading fragments of `system` that are joined in `stable`.
     stable_fragments: usize,
     stable: Arc<Segment>,
@@ -84,6 +86,7 @@ impl Prompt {
         let counter = Arc::new(counter);
         Self {
             system,
+            detached: 0,
             stable_fragments: 0,
             stable,
             tools: None,
@@ -125,7 +128,7 @@ impl Prompt {
 
     /// Returns true if there is no system prompt.
     pub fn system_is_empty(&self) -> bool {
-        self.system.is_empty()
+        self.system_fragments().is_empty()
     }
 
     /// Appends the system prompt as a JSON string, quotes included.
@@ -143,13 +146,23 @@ impl Prompt {
     /// Iterates over the pieces of the system prompt: the stable fragments joined into one, then the others.
     fn system_pieces(&self) -> impl Iterator<Item = &Part> {
         let stable = (self.stable_fragments > 0).then(|| self.stable.joined());
-        let rest = self.system[self.stable_fragments..].iter();
+        let rest = self.system_fragments()[self.stable_fragments..].iter();
         stable.into_iter().chain(rest.map(|fragment| &*fragment.part))
     }
 
     /// Returns the fragments of the system prompt, in order.
     pub fn system_fragments(&self) -> &[Fragment] {
-        &self.system
+        &self.system[..self.system.len() - self.detached]
+    }
+
+    /// Returns the retrieved fragments that the backend sends apart from the system prompt.
+    pub fn detached_fragments(&self) -> &[Fragment] {
+        &self.system[self.system.len() - self.detached..]
+    }
+
+    /// Iterates over the reports of the layers.
+    pub(crate) fn reports(&self) -> impl Iterator<Item = &dyn LayerReport> {
+        self.system.iter().chain(self.turn_fragments()).filter_map(|fragment| fragment.report.as_deref())
     }
 
     /// Returns the fragments in the latest user message, in order.
@@ -187,7 +200,7 @@ impl Prompt {
             id: Arc::clone(&fragment.id),
             sha256: Arc::clone(fragment.part.sha256()),
         };
-        self.system.iter().map(of)
+        self.system_fragments().iter().map(of)
     }
 
     /// Returns history and latest turn, after trimming.

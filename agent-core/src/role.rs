@@ -96,6 +96,9 @@ pub struct RoleContent {
     /// Placement of retrieved fragments in the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rag_placement: Option<RagPlacement>,
+    /// Shows a widget's visitors the titles and pages of the documents that an answer cites.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub show_sources: bool,
     /// Limits on the model's tokens, for the backends that this platform sends prompts to.
     #[serde(flatten, deserialize_with = "deserialize_flattened")]
     pub token_limits: TokenLimits,

@@ -259,7 +259,9 @@ async fn start(
         _ => Audience::Trusted,
     };
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
-    Ok(events.with_custom_event("agent.prompt", summary).for_audience(audience))
+    let events = events.with_custom_event("agent.prompt", summary).for_audience(audience);
+    let observers = turn.prompt.reports().filter_map(|report| report.observer(audience));
+    Ok(observers.fold(events, EventStream::with_observer))
 }
 
 /// Prepares a turn, and sends nothing.
@@ -312,7 +314,9 @@ async fn prepare(
         tools: &tools,
         budget: capabilities.budget,
         counter,
-        retrieval: role.content.rag_placement.unwrap_or_default(),
+        // A workflow has a field for them.
+        retrieval: (choice.kind() != BackendKind::Workflow)
+            .then(|| role.content.rag_placement.unwrap_or_default()),
         cache: &platform.parts,
     })
     .map_err(AgentError::from)?;

@@ -20,6 +20,7 @@ mod ownership;
 mod pulse;
 mod rate_limits;
 mod resource;
+mod retrieve;
 mod tokens;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use crate::service::HttpService;
 use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
+use agent_platform::layers::DocumentsLayer;
 use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
 use agent_platform::run_registry::RunRegistry;
@@ -51,6 +53,8 @@ pub struct App {
     pub roles: Arc<dyn RoleStore>,
     /// The store of all other records.
     pub records: Arc<dyn Records>,
+    /// The context layer of documents, whose retrieval can be shown without a turn.
+    pub documents: DocumentsLayer,
     /// Widget and MCP tokens.
     pub tokens: Arc<Tokens>,
     /// Authenticates requests.

@@ -15,11 +15,13 @@
 mod coding;
 mod pulse;
 mod records;
+mod retrieval;
 mod role_store;
 
 pub use coding::{coding, coding_refreshes};
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
+pub use retrieval::retrieval;
 pub use role_store::role_store;
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ mod caller;
 mod council;
 mod documents;
 mod execution;
+mod input;
 mod memory;
 mod page;
 mod stored;
 
 pub use caller::CallerLayer;
 pub use council::CouncilLayer;
-pub use documents::DocumentsLayer;
+pub use documents::{DocumentsLayer, RetrievalSettings};
 pub use execution::ExecutionLayer;
 pub use memory::MemoryLayer;
 pub use page::PageLayer;

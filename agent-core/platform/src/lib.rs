@@ -23,8 +23,10 @@ pub mod model_cache;
 pub mod occurrence;
 pub mod pulse;
 pub mod records;
+pub mod retrieval;
 pub mod roles;
 pub mod run_registry;
+pub mod run_tools;
 pub mod seal;
 #[cfg(feature = "conformance")]
 pub mod testing;

@@ -239,6 +239,13 @@ pub trait Records: Send + Sync + 'static {
     /// limit, [`StoreError::Invalid`] for more than [`MAX_WRITES`] writes.
     async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError>;
 
+    /// Returns the versions of these records, in their order and from one snapshot; `None` for one that does not exist.
+    /// Sees every write that has completed, in any process. The default implementation reads the records, so a store
+    /// should read the versions alone, and not from a cache.
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        Ok(self.get_many(keys).await?.into_iter().map(|found| found.map(|record| record.version)).collect())
+    }
+
     /// Checks that the store can be written, for a service's readiness. A store that has no failed write behind it
     /// answers at once; the default implementation always does.
     ///

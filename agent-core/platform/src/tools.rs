@@ -18,6 +18,7 @@ use crate::journal::Journals;
 use crate::messenger::Messenger;
 use crate::pulse::Pulse;
 use crate::records::Records;
+use crate::retrieval::DocumentRetriever;
 use crate::roles::RoleStore;
 use crate::workspace::WorkspaceError;
 use agent_core::tool::{LocalToolRegistry, ToolError};
@@ -45,6 +46,9 @@ pub struct ToolServices {
     pub messenger: Option<Arc<dyn Messenger>>,
     /// Schedules later tool calls.
     pub pulse: Option<Arc<dyn Pulse>>,
+    /// Searches the documents. If absent, the tools have a retriever of their own, which analyzes texts on the thread of the
+    /// call.
+    pub retriever: Option<Arc<DocumentRetriever>>,
     /// Journals of the occurrences that this process runs, whose records the tools' commits join.
     pub journals: Option<Arc<Journals>>,
 }

@@ -12,6 +12,7 @@ use crate::records::{Record, StoreError};
 
 mod assignments;
 mod companies;
+mod document_indexes;
 mod document_versions;
 mod documents;
 mod epics;
@@ -21,7 +22,6 @@ mod metrics;
 mod moment;
 mod notifications;
 mod plans;
-mod search;
 mod tally;
 mod text;
 mod todos;
@@ -30,6 +30,7 @@ mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
 pub use companies::{CompanyMatch, find_agent_company};
+pub(crate) use document_indexes::{load_document_indexes, store_document_index};
 pub use document_versions::{
     DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
     list_document_versions, restore_document, save_document,
@@ -64,7 +65,6 @@ pub use notifications::{
 };
 pub(crate) use plans::MAX_PLAN_BYTES;
 pub use plans::{Plan, get_plan, update_plan};
-pub(crate) use search::{Passage, search_passages};
 pub use text::MAX_TITLE_BYTES;
 #[cfg(test)]
 pub(crate) use todos::MAX_TODOS;
@@ -83,6 +83,8 @@ pub mod collection {
     pub const DOCUMENTS: &str = "documents";
     /// [`DocumentVersion`](super::DocumentVersion)s, in one collection per document below this one.
     pub(crate) const DOCUMENT_VERSIONS: &str = "documentVersions";
+    /// Indexes of documents, derived from their texts.
+    pub(crate) const DOCUMENT_INDEXES: &str = "documentIndexes";
     /// [`Memory`](super::Memory) entries.
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.

@@ -37,6 +37,12 @@ pub enum Audience {
     Visitor,
 }
 
+/// Adds extension events to a run.
+pub trait EventObserver: Send {
+    /// Returns an event to send before `event`, or after `RUN_STARTED`. Is called for each event in order.
+    fn observe(&mut self, event: &Event) -> Option<Event>;
+}
+
 /// A value that lives as long as the run.
 type Guard = Box<dyn Any + Send + Sync>;
 
@@ -48,6 +54,7 @@ pub struct EventStream {
     output: OutputMeter,
     queue: VecDeque<Event>,
     audience: Audience,
+    observers: Vec<Box<dyn EventObserver>>,
     /// Held as long as the source, and revoked with it.
     guard: Option<Guard>,
     /// Reported tool calls that the source's events do not contain; held as long as the source.
@@ -71,6 +78,7 @@ impl EventStream {
             output: OutputMeter::default(),
             queue: VecDeque::from([started]),
             audience: Audience::Trusted,
+            observers: Vec::new(),
             guard: None,
             calls: None,
         }
@@ -112,6 +120,19 @@ impl EventStream {
         self
     }
 
+    /// Adds the events of an observer, which the stream's audience may see. Call it before the stream is polled.
+    pub fn with_observer(mut self, mut observer: Box<dyn EventObserver>) -> Self {
+        let RunIds { thread_id, run_id } = self.run.clone();
+        self.queue.extend(observer.observe(&Event::RunStarted { thread_id, run_id }));
+        self.observers.push(observer);
+        self
+    }
+
+    /// Queues the events that observers send before `event`.
+    fn queue_observed(&mut self, event: &Event) {
+        self.queue.extend(self.observers.iter_mut().filter_map(|observer| observer.observe(event)));
+    }
+
     /// Ends the run with an error: drops the source and queues the one `RUN_ERROR`. Does nothing if the run is over.
     pub fn fail(&mut self, failure: AgentError) {
         if self.source.take().is_some() {
@@ -138,6 +159,7 @@ impl EventStream {
     /// Queues an event that is known to fit the grammar, if the audience may see it.
     fn push(&mut self, event: Event) {
         self.grammar.accept(&event).expect("the caller has checked");
+        self.queue_observed(&event);
         if self.audience.can_see(&event) {
             self.queue.push_back(event);
         }
@@ -197,6 +219,7 @@ impl EventStream {
             self.fail(failure);
             return None;
         }
+        self.queue_observed(&event);
         if !self.audience.can_see(&event) {
             return None;
         }

@@ -31,8 +31,9 @@ pub struct AssemblyInput<'a> {
     pub budget: TokenBudget,
     /// Counter of the tokens.
     pub counter: Arc<dyn TokenCounter>,
-    /// Placement of the fragments with source [`RETRIEVAL_SOURCE`].
-    pub retrieval: RagPlacement,
+    /// Placement of the fragments with source [`RETRIEVAL_SOURCE`]; `None` if the backend sends them apart from the
+    /// system prompt.
+    pub retrieval: Option<RagPlacement>,
     /// Cache of joined texts across turns. It affects the time taken, never the result.
     pub cache: &'a PartCache,
 }
@@ -95,7 +96,9 @@ impl From<AssembleError> for AgentError {
 /// is ever trimmed.
 pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
-    let (system, turn) = split_by_placement(fragments, retrieval);
+    let (system, turn) = split_by_placement(fragments, retrieval.unwrap_or_default());
+    let is_detached = |fragment: &&Fragment| retrieval.is_none() && fragment.source == RETRIEVAL_SOURCE;
+    let detached = system.iter().filter(is_detached).count();
     let latest = insert_turn_context(&mut history, turn);
 
     let stable_fragments = system.partition_point(|fragment| fragment.stability <= STABLE_PREFIX_LIMIT);
@@ -114,7 +117,17 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
         let step = budget::trim_step_tokens(budget.max_prompt_tokens, stable.tokens(&*counter) + tool_tokens);
         trimmed.push(trim_history(&mut history, latest, &mut tokens, budget, step, &*counter)?);
     }
-    Ok(Prompt { system, stable_fragments, stable, tools, messages: history, counter, tokens, trimmed })
+    Ok(Prompt {
+        system,
+        detached,
+        stable_fragments,
+        stable,
+        tools,
+        messages: history,
+        counter,
+        tokens,
+        trimmed,
+    })
 }
 
 /// Orders the fragments and splits them into those of the system prompt and those of the latest turn.

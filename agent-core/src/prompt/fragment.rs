@@ -1,11 +1,14 @@
 //! Pieces of a prompt with their origin.
 
+use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Part;
+use crate::event::{Audience, EventObserver};
 use crate::ids::UserId;
 
 /// Lifetime of a fragment's text. Assembly orders fragments by it.
@@ -35,6 +38,17 @@ pub struct Fragment {
     pub part: Arc<Part>,
     /// Origin of a text that users have stored; `None` for a text of the operator or the platform.
     pub origin: Option<Arc<StoredOrigin>>,
+    /// The layer's report on its fragments, attached to the first of them.
+    pub report: Option<Arc<dyn LayerReport>>,
+}
+
+/// Account of a layer of how it chose its fragments, such as the scores of retrieved texts.
+pub trait LayerReport: Debug + Send + Sync + 'static {
+    /// Returns the report as a member of a preview: its name and its value.
+    fn preview(&self) -> (&'static str, Value);
+
+    /// Returns an observer that adds the report's events to the run, if this audience may see any.
+    fn observer(&self, audience: Audience) -> Option<Box<dyn EventObserver>>;
 }
 
 /// Origin of a stored text, such as a document or the agent's memory, and the part of it that a fragment contains.
@@ -63,12 +77,18 @@ pub struct StoredOrigin {
 impl Fragment {
     /// Creates a fragment of the text in `part`.
     pub fn new(id: impl Into<Arc<str>>, source: &'static str, stability: Stability, part: Arc<Part>) -> Self {
-        Self { id: id.into(), source, stability, part, origin: None }
+        Self { id: id.into(), source, stability, part, origin: None, report: None }
     }
 
     /// Sets the origin of a stored text.
     pub fn with_origin(mut self, origin: StoredOrigin) -> Self {
         self.origin = Some(Arc::new(origin));
+        self
+    }
+
+    /// Attaches the layer's report.
+    pub fn with_report(mut self, report: Arc<dyn LayerReport>) -> Self {
+        self.report = Some(report);
         self
     }
 

@@ -58,6 +58,8 @@ pub struct ManifestPart {
 pub enum Placement {
     /// In the system prompt.
     System,
+    /// Apart from the system prompt, in a field of the backend's request.
+    Detached,
     /// Before the user's text in the latest user message.
     LatestTurn,
 }
@@ -105,8 +107,8 @@ impl Manifest {
                 origin: fragment.origin.clone(),
             }
         };
-        let system = prompt.system_fragments();
-        let parts = system.iter().map(line(Placement::System));
+        let parts = prompt.system_fragments().iter().map(line(Placement::System));
+        let parts = parts.chain(prompt.detached_fragments().iter().map(line(Placement::Detached)));
         let parts = parts.chain(prompt.turn_fragments().iter().map(line(Placement::LatestTurn))).collect();
         Self {
             parts,

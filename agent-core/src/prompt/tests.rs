@@ -54,7 +54,7 @@ fn input<'a>(
         tools: &[],
         budget: TokenBudget { max_prompt_tokens },
         counter: Arc::new(ByteCounter),
-        retrieval: RagPlacement::SystemPrompt,
+        retrieval: Some(RagPlacement::SystemPrompt),
         cache,
     }
 }
@@ -106,7 +106,8 @@ fn what_is_stable_begins_the_system_prompt_and_the_turn_joins_the_latest_message
     .assert_eq(&shown(&prompt));
 
     let latest_turn = RagPlacement::LatestTurn;
-    let moved = AssemblyInput { retrieval: latest_turn, ..input(fragments(), history(), 1_000, &cache) };
+    let moved =
+        AssemblyInput { retrieval: Some(latest_turn), ..input(fragments(), history(), 1_000, &cache) };
     expect![[r#"
         --- system
         You

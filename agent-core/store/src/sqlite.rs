@@ -244,6 +244,11 @@ impl Records for SqliteStore {
         }
     }
 
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        let keys = keys.to_vec();
+        self.readers.read(move |rows| rows.versions(&keys)).await
+    }
+
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
         let read = async {

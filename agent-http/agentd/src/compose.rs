@@ -1,5 +1,8 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod jobs;
+mod retrieval;
+
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +16,6 @@ use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
 use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
 use agent_client::outbound::OutboundClient;
-use agent_client::pulse::PulseClient;
 use agent_client::secret::BoundSecret;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::clock::SystemClock;
@@ -22,10 +24,7 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
-use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits, SchedulerLink,
-    SchedulerLinkConfig,
-};
+use agent_http::app::{AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits};
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, CodingApi, CodingAuth, CodingIssuer, PROVIDERS, RuntimeState};
@@ -42,10 +41,8 @@ use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
 };
-use agent_platform::local_pulse::LocalPulse;
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
-use agent_platform::pulse::Pulse;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
@@ -56,10 +53,12 @@ use tokio::runtime::Handle;
 
 use crate::StartError;
 use crate::config::{
-    AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig,
-    ServerConfig,
+    AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
 use crate::stores::Stores;
+
+use jobs::{job_services, scheduler_link};
+use retrieval::{documents_layer, retriever};
 
 /// Builds the application, which will listen on `bound`.
 ///
@@ -78,44 +77,44 @@ pub fn application(
     let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
     let public_url = config.public_url(bound);
     let tokens = Arc::new(tokens(config, &stores));
-    let pulse = pulse_client(&config.pulse, &outbound);
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
-    let local_jobs = Arc::new(LocalPulse::new(stores.jobs.clone(), Arc::new(SystemClock)));
-    // Without a scheduler, jobs are stored here if `GET /api/cron` can run them.
-    let fallback = config.pulse.cron_secret.is_some().then(|| local_jobs.clone() as Arc<dyn Pulse>);
-    let reach = ToolServices {
-        messenger: messenger(config, &outbound),
-        pulse: pulse.clone().or(fallback),
-        journals: Some(journals.clone()),
-    };
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), reach));
-    let tools = Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable));
+    let jobs = job_services(config, &outbound, &stores);
+    let retriever = retriever(config, &stores);
+    let tools = builtin_tools(
+        &stores,
+        ToolServices {
+            retriever: Some(retriever.clone()),
+            messenger: messenger(config, &outbound),
+            pulse: jobs.for_tools.clone(),
+            journals: Some(journals.clone()),
+        },
+        &journals,
+    );
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
+    let pulse = scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals));
     let coding = coding(config, &outbound, &stores);
+    let parts = Arc::new(PartCache::default());
+    let documents = documents_layer(config, &stores, retriever, &parts);
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
     Ok(App {
         tools: agent_tools,
-        pulse: SchedulerLink::new(SchedulerLinkConfig {
-            url: config.pulse.url.clone(),
-            secret: config.pulse.secret.clone(),
-            secret_previous: config.pulse.secret_previous.clone(),
-            client: pulse,
-            local: local_jobs,
-            public_url: public_url.clone(),
-            cron_secret: config.pulse.cron_secret.clone(),
-            deadline: config.pulse.deadline,
-            tools: tools.clone(),
-            inventory: stores.records.clone(),
-            journals: journals.clone(),
-            clock: Arc::new(SystemClock),
-        }),
+        pulse,
         roles: stores.roles.clone(),
         records: stores.records.clone(),
+        documents: documents.clone(),
         tokens: tokens.clone(),
-        platform: platform(config, &outbound, &public_url, stores, (tools, journals), (local, &coding))
-            .with_run_tokens(tokens.clone()),
+        platform: platform(
+            config,
+            &outbound,
+            &public_url,
+            stores,
+            (tools, journals),
+            (local, &coding),
+            (parts, documents),
+        )
+        .with_run_tokens(tokens.clone()),
         coding,
         auth: authenticator(config).with_tokens(tokens.clone()),
         runs,
@@ -126,6 +125,12 @@ pub fn application(
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "app"}), shutdown),
     })
+}
+
+/// Creates the built-in tools, whose effects happen once in an occurrence of a job.
+fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journals>) -> Arc<dyn ToolRegistry> {
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
+    Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
 }
 
 /// Creates the verification of sessions and of the internal secret.
@@ -208,12 +213,6 @@ fn subscriptions(
     }
 }
 
-/// Creates the scheduler client, if the scheduler's URL and secret are configured.
-fn pulse_client(config: &PulseConfig, outbound: &OutboundClient) -> Option<Arc<dyn Pulse>> {
-    let (url, secret) = (config.url.clone()?, config.secret.clone()?);
-    Some(Arc::new(PulseClient::new(outbound.clone(), url, secret)))
-}
-
 /// Maximum time that an MCP stream stays open after its token has become invalid.
 const TOKEN_RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 
@@ -249,8 +248,8 @@ fn platform(
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
+    (parts, documents): (Arc<PartCache>, DocumentsLayer),
 ) -> Platform {
-    let parts = Arc::new(PartCache::default());
     let limits = model_limits(&config.server);
     let models = EmbeddedModels {
         hosted: hosted(&config.server.hosted, outbound, &limits),
@@ -282,7 +281,7 @@ fn platform(
         .with_users(Arc::new(RecordUsers::new(stores.records.clone())))
         .with_layer(RoleLayer::new(parts.clone()))
         .with_layer(CouncilLayer::new(parts.clone()))
-        .with_layer(DocumentsLayer::new(stores.records.clone(), parts.clone()))
+        .with_layer(documents)
         .with_layer(MemoryLayer::new(stores.records.clone(), parts.clone()))
         .with_layer(ExecutionLayer::new(parts.clone()))
         .with_layer(CallerLayer::new(parts.clone()))

@@ -235,6 +235,17 @@ pub enum Database {
     Postgres(Secret),
 }
 
+/// Retrieval of fragments of documents.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RagConfig {
+    /// Maximum number of tokens of a turn's fragments.
+    pub max_tokens: usize,
+    /// Relevance that a fragment must reach, between 0 and 1.
+    pub min_relevance: f32,
+    /// Limit on the indexes in memory, in bytes.
+    pub cache_bytes: usize,
+}
+
 /// Configuration of the MCP tool server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct McpConfig {
@@ -293,6 +304,8 @@ pub struct AppConfig {
     pub quotas: ResourceQuotas,
     /// MCP tool server.
     pub mcp: McpConfig,
+    /// Retrieval of fragments of documents.
+    pub rag: RagConfig,
     /// Access to the scheduler.
     pub pulse: PulseConfig,
     /// Allows jobs and proactive calls to use the subscription of the user for whom they run.

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId, JobId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
@@ -15,6 +14,7 @@ use agent_platform::assignment::{self, AssignmentSync, SyncedState, is_in_sync};
 use agent_platform::records::{
     Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
 };
+use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::workspace::utc_time;
 use agent_platform::workspace::{Assignment, assignment_key, list_assignments};
 use async_trait::async_trait;

@@ -14,7 +14,7 @@ use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
-use super::{App, assistants, chat, coding, cron, debug, mcp, resource};
+use super::{App, assistants, chat, coding, cron, debug, mcp, resource, retrieve};
 use crate::endpoint::Endpoint;
 use crate::error::HttpError;
 use crate::health::HealthRoute;
@@ -78,6 +78,7 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(tokens_path, USER, resource::list::<AgentTokens>, tokens::describe_list),
         Endpoint::post(tokens_path, USER, tokens::post, tokens::describe_post),
         Endpoint::delete(token_path, USER, tokens::delete, tokens::describe_delete),
+        Endpoint::post("/api/agents/{id}/retrieve", USER, retrieve::post, retrieve::describe),
         Endpoint::get(documents_path, USER, resource::list::<Documents>, documents::describe_list),
         Endpoint::get(document_path, USER, resource::get::<Documents>, documents::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),

@@ -24,6 +24,8 @@ pub(super) struct UiMessageEncoder {
     texts: OpenParts,
     thoughts: OpenParts,
     calls: Vec<PendingToolCall>,
+    /// Value of the event `agent.sources`, to which citations refer.
+    sources: Option<Value>,
 }
 
 /// Parts of one kind that are open at the client.
@@ -64,25 +66,75 @@ struct PendingToolCall {
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 enum UiMessageChunk<'a> {
-    Start { message_id: &'a str, message_metadata: RunMetadata<'a> },
+    Start {
+        message_id: &'a str,
+        message_metadata: RunMetadata<'a>,
+    },
     StartStep,
     FinishStep,
-    TextStart { id: &'a str },
-    TextDelta { id: &'a str, delta: &'a str },
-    TextEnd { id: &'a str },
-    ReasoningStart { id: &'a str },
-    ReasoningDelta { id: &'a str, delta: &'a str },
-    ReasoningEnd { id: &'a str },
-    ToolInputStart { tool_call_id: &'a str, tool_name: &'a str },
-    ToolInputDelta { tool_call_id: &'a str, input_text_delta: &'a str },
-    ToolInputAvailable { tool_call_id: &'a str, tool_name: &'a str, input: &'a RawValue },
-    ToolInputError { tool_call_id: &'a str, tool_name: &'a str, input: &'a str, error_text: &'a str },
-    ToolOutputAvailable { tool_call_id: &'a str, output: Output<'a> },
-    ToolOutputError { tool_call_id: &'a str, error_text: &'a str },
-    MessageMetadata { message_metadata: UsageMetadata<'a> },
-    Error { error_text: &'a str },
+    TextStart {
+        id: &'a str,
+    },
+    TextDelta {
+        id: &'a str,
+        delta: &'a str,
+    },
+    TextEnd {
+        id: &'a str,
+    },
+    ReasoningStart {
+        id: &'a str,
+    },
+    ReasoningDelta {
+        id: &'a str,
+        delta: &'a str,
+    },
+    ReasoningEnd {
+        id: &'a str,
+    },
+    ToolInputStart {
+        tool_call_id: &'a str,
+        tool_name: &'a str,
+    },
+    ToolInputDelta {
+        tool_call_id: &'a str,
+        input_text_delta: &'a str,
+    },
+    ToolInputAvailable {
+        tool_call_id: &'a str,
+        tool_name: &'a str,
+        input: &'a RawValue,
+    },
+    ToolInputError {
+        tool_call_id: &'a str,
+        tool_name: &'a str,
+        input: &'a str,
+        error_text: &'a str,
+    },
+    ToolOutputAvailable {
+        tool_call_id: &'a str,
+        output: Output<'a>,
+    },
+    ToolOutputError {
+        tool_call_id: &'a str,
+        error_text: &'a str,
+    },
+    SourceDocument {
+        source_id: &'a str,
+        media_type: &'a str,
+        title: &'a str,
+        provider_metadata: SourceMetadata<'a>,
+    },
+    MessageMetadata {
+        message_metadata: UsageMetadata<'a>,
+    },
+    Error {
+        error_text: &'a str,
+    },
     Abort,
-    Finish { finish_reason: &'static str },
+    Finish {
+        finish_reason: &'static str,
+    },
 }
 
 #[derive(Debug, Serialize)]
@@ -90,6 +142,26 @@ enum UiMessageChunk<'a> {
 struct RunMetadata<'a> {
     thread_id: &'a ThreadId,
     run_id: &'a RunId,
+}
+
+/// Place of a source, below the name of this platform.
+#[derive(Debug, Serialize)]
+struct SourceMetadata<'a> {
+    agentd: SourcePlace<'a>,
+}
+
+/// The document of a source and the position in its text in characters. Visitors are told the page alone.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SourcePlace<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    document_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    end: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -160,7 +232,7 @@ impl UiMessageEncoder {
                 };
                 write_frame(out, &chunk);
             }
-            Event::Custom { name, value } => write_frame(out, &DataChunk::new(name, value)),
+            Event::Custom { name, value } => self.write_extension(name, value, out),
             Event::RunFinished { result, outcome, usage, .. } => finish(*result, *outcome, usage, out),
             Event::RunError { message, usage, .. } => {
                 write_usage(usage, out);
@@ -170,6 +242,27 @@ impl UiMessageEncoder {
             // Not sent to this client: the events that enclose a reasoning message, the end of a part that its step
             // has closed, and an empty delta.
             _ => {}
+        }
+    }
+
+    fn write_extension(&mut self, name: &str, value: &Value, out: &mut Vec<u8>) {
+        write_frame(out, &DataChunk::new(name, value));
+        match name {
+            "agent.sources" => self.sources = Some(value.clone()),
+            "agent.citations" => self.write_source_documents(value, out),
+            _ => {}
+        }
+    }
+
+    /// Appends a part for each source that an answer cites, in the order of the sources.
+    fn write_source_documents(&self, citations: &Value, out: &mut Vec<u8>) {
+        let cited = |id: &Value| {
+            let citations = citations["citations"].as_array().into_iter().flatten();
+            citations.into_iter().any(|citation| citation["fragment"] == *id)
+        };
+        let sources = self.sources.as_ref().and_then(|sources| sources["fragments"].as_array());
+        for source in sources.into_iter().flatten().filter(|source| cited(&source["id"])) {
+            write_frame(out, &UiMessageChunk::source_document(source));
         }
     }
 
@@ -235,6 +328,24 @@ impl UiMessageEncoder {
                 write_frame(out, &chunk);
             }
             Err(_) => write_frame(out, &failed(&arguments, "the arguments are not valid JSON")),
+        }
+    }
+}
+
+impl<'a> UiMessageChunk<'a> {
+    /// Creates the part of a source of the event `agent.sources`.
+    fn source_document(source: &'a Value) -> Self {
+        let place = SourcePlace {
+            document_id: source["documentId"].as_str(),
+            start: source["start"].as_u64(),
+            end: source["end"].as_u64(),
+            page: source["page"].as_u64(),
+        };
+        Self::SourceDocument {
+            source_id: source["id"].as_str().unwrap_or_default(),
+            media_type: source["mediaType"].as_str().unwrap_or("text/plain"),
+            title: source["title"].as_str().unwrap_or_default(),
+            provider_metadata: SourceMetadata { agentd: place },
         }
     }
 }

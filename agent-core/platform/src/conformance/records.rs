@@ -15,7 +15,7 @@ use agent_core::message::SharedJson;
 
 mod writes;
 
-type SharedRecords = Arc<dyn Records>;
+pub(super) type SharedRecords = Arc<dyn Records>;
 
 /// Runs the conformance suite of [`Records`] against stores from `make`, which must return an empty one at every call.
 /// The stores must accept values of [`MAX_VALUE_BYTES`] and reject larger ones.
@@ -413,6 +413,12 @@ async fn many_are_read_at_once(store: &dyn Records) {
     let ids: Vec<_> = found.iter().map(|record| record.as_ref().map(|record| record.id.as_str())).collect();
     assert_eq!(ids, [Some("a"), None, Some("b"), Some("a"), None], "records come in the order of the keys");
     assert!(done("get_many", store.get_many(&[]).await).is_empty(), "no keys give no records");
+    let version = |record: &Option<Record>| record.as_ref().map(|record| record.version);
+    let expected: Vec<Option<u64>> = found.iter().map(version).collect();
+    assert_eq!(done("versions", store.versions(&keys).await), expected, "versions are those of the records");
+    assert!(done("versions", store.versions(&[]).await).is_empty(), "no keys give no versions");
+    let newer = put(store, &key("a"), "9").await;
+    assert_eq!(done("versions", store.versions(&keys[..1]).await), [Some(newer)], "a write is seen at once");
 }
 
 /// Two records are changed together repeatedly while they are read together.

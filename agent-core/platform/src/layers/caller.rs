@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list, to_inline_json};
+use super::input::{to_inline_json, user_time_zone};
+use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
 use agent_core::prompt::{Fragment, Part, PartCache, Stability};
 use agent_core::tool::Caller;
 
@@ -84,7 +85,7 @@ fn describe_caller(turn: &TurnInput) -> String {
 /// outside the range of [`Timestamp`].
 fn format_time(turn: &TurnInput) -> Option<String> {
     let now = Timestamp::try_from(turn.now).ok()?;
-    let (name, zone) = turn.user_time_zone().unwrap_or(("UTC", TimeZone::UTC));
+    let (name, zone) = user_time_zone(turn).unwrap_or(("UTC", TimeZone::UTC));
     let now = now.to_zoned(zone);
     Some(format!(
         "## Time\n\nIt is {} ({name}, UTC{}).",

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::input::user_time_zone;
 use agent_core::context::{ContextLayer, LayerError, TurnInput, markdown_list};
 use agent_core::prompt::{Fragment, PartCache, Stability};
 use async_trait::async_trait;
@@ -33,7 +34,7 @@ impl ContextLayer for ExecutionLayer {
         let name = context.agent_name.as_deref().map(str::trim).filter(|name| !name.is_empty());
         let lines = [
             name.map(|name| Cow::from(format!("Your name is {name}."))),
-            turn.user_time_zone().map(|(name, _)| {
+            user_time_zone(turn).map(|(name, _)| {
                 format!("The user's time zone is {name}. Dates and times without a zone are in this time zone.")
                     .into()
             }),

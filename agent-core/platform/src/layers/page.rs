@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use agent_core::context::{
-    BLOCKS_FRAGMENT_ID, ContextLayer, LayerError, PAGE_FRAGMENT_ID, TurnInput, to_inline_json,
-};
+use super::input::to_inline_json;
+use agent_core::context::{BLOCKS_FRAGMENT_ID, ContextLayer, LayerError, PAGE_FRAGMENT_ID, TurnInput};
 use agent_core::prompt::{Fragment, PartCache, Stability};
 use async_trait::async_trait;
 use serde_json::Value;

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{ToolServices, schema};
 use crate::records::{Records, StoreError};
+use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
 use crate::roles::RoleStore;
 use agent_core::allowed_tools::allowed_tools;
 use agent_core::clock::{Clock, SystemClock};
@@ -43,12 +44,22 @@ pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
+    pub(super) retriever: Arc<DocumentRetriever>,
     pub(super) reach: ToolServices,
 }
 
 impl Stores {
     pub(super) fn new(records: Arc<dyn Records>, roles: Arc<dyn RoleStore>, reach: ToolServices) -> Self {
-        Self { records, roles, clock: Arc::new(SystemClock), reach }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let retriever = reach.retriever.clone().unwrap_or_else(|| {
+            Arc::new(DocumentRetriever::new(RetrieverConfig {
+                records: records.clone(),
+                pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
+                clock: clock.clone(),
+                cache_bytes: DEFAULT_CACHE_BYTES,
+            }))
+        });
+        Self { records, roles, clock, retriever, reach }
     }
 
     #[cfg(test)]

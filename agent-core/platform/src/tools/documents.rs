@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
-use crate::records::{MAX_ID_BYTES, MAX_PAGE_RECORDS};
+use crate::records::MAX_PAGE_RECORDS;
+use crate::retrieval::{DocumentSearch, SkipReason};
 use crate::workspace::{
-    self, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, Passage,
-    WorkspaceError,
+    self, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError,
 };
+use agent_core::budget::EstimateCounter;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
+use agent_retrieval::search::{Query, SearchOptions};
 
 /// Page size of a document's text, in bytes.
 const TEXT_PAGE_BYTES: usize = 64 * 1024;
@@ -23,9 +25,8 @@ const MAX_QUERY_BYTES: usize = 1_000;
 /// Default and maximum number of fragments that a search returns.
 const DEFAULT_FRAGMENTS: usize = 5;
 const MAX_FRAGMENTS: usize = 20;
-/// Maximum total size of the texts that one search reads, in bytes, and the number of documents read at a time.
-const MAX_SEARCHED_BYTES: usize = 4 * 1024 * 1024;
-const SEARCH_BATCH_SIZE: usize = 8;
+/// Maximum number of tokens of all fragments that a search returns.
+const MAX_FRAGMENT_TOKENS: usize = 16_000;
 
 pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRegistry {
     tools
@@ -218,10 +219,11 @@ struct Search {
 }
 
 #[derive(Serialize, JsonSchema)]
-struct SearchResult {
+struct FoundFragments {
     /// The fragments, the best first.
     fragments: Vec<DocFragment>,
-    /// Number of documents that were not searched because the texts are too long in total; absent if none.
+    /// Number of documents that were not searched, because they are being indexed or are too large in total; absent if
+    /// none.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped: Option<usize>,
 }
@@ -232,6 +234,12 @@ struct DocFragment {
     document: String,
     /// The document's title.
     title: String,
+    /// The headings above the fragment, the outermost first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    heading: Option<String>,
+    /// The page on which the fragment begins, from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page: Option<u32>,
     /// The fragment's text.
     text: String,
     /// Position of the fragment's first byte in the document's text.
@@ -242,13 +250,12 @@ struct DocFragment {
     score: f64,
 }
 
-/// Searches the documents that the role names. It is the only caller of [`workspace::search_passages`], so that another
-/// engine can take its place.
+/// Searches the documents that the role names.
 async fn search_docs(
     stores: &Stores,
     context: &ExecutionContext,
     search: Search,
-) -> Result<SearchResult, ToolError> {
+) -> Result<FoundFragments, ToolError> {
     let Search { query, limit, document_ids } = search;
     let invalid = |field, fault| WorkspaceError::Invalid { field, fault };
     let query = query.trim();
@@ -264,43 +271,26 @@ async fn search_docs(
     if let Some(wanted) = document_ids {
         ids.retain(|id| wanted.contains(id));
     }
-    let (documents, skipped) = read_for_search(stores, context, &ids).await?;
-    let fragment = |found: Passage| {
-        let Document { id, title, text, .. } = &documents[found.document];
-        DocFragment {
-            document: id.clone(),
-            title: title.clone(),
-            text: text[found.range.clone()].to_owned(),
-            start: found.range.start,
-            end: found.range.end,
-            score: (found.score * 1_000.0).round() / 1_000.0,
-        }
-    };
-    let found = workspace::search_passages(&documents, query, limit);
-    let fragments = found.into_iter().map(fragment).collect();
-    Ok(SearchResult { fragments, skipped: Some(skipped).filter(|skipped| *skipped > 0) })
-}
-
-/// Reads documents up to [`MAX_SEARCHED_BYTES`]. Returns them, and the number of those that were not read.
-async fn read_for_search(
-    stores: &Stores,
-    context: &ExecutionContext,
-    ids: &[String],
-) -> Result<(Vec<Document>, usize), ToolError> {
-    let (mut documents, mut bytes, mut read) = (Vec::new(), 0, 0);
-    for batch in ids.chunks(SEARCH_BATCH_SIZE) {
-        if bytes >= MAX_SEARCHED_BYTES {
-            break;
-        }
-        read += batch.len();
-        // An id that is invalid names no document.
-        let valid: Vec<String> =
-            batch.iter().filter(|id| crate::ids::check_id(id, MAX_ID_BYTES).is_ok()).cloned().collect();
-        let found = workspace::get_documents(&*stores.records, &context.company_id, &valid).await?;
-        bytes += found.iter().map(|record| record.value.text.len()).sum::<usize>();
-        documents.extend(found.into_iter().map(|record| record.value));
-    }
-    Ok((documents, ids.len() - read))
+    // Neighbouring hits become one fragment. The model has asked, so it sees weak hits too.
+    let options = SearchOptions { limit: 2 * limit, min_relevance: 0.0, ..SearchOptions::default() };
+    let query = Query { text: query, previous: None };
+    let search = DocumentSearch { company_id: &context.company_id, documents: &ids, query, options };
+    let found = stores.retriever.search(search).await?;
+    let skipped = found.skipped.iter().filter(|skipped| skipped.reason != SkipReason::NotFound).count();
+    let mut packed = found.pack(MAX_FRAGMENT_TOKENS, &EstimateCounter);
+    packed.fragments.truncate(limit);
+    let fragments = packed.fragments.into_iter().map(|fragment| DocFragment {
+        document: fragment.document.to_string(),
+        title: fragment.title.to_string(),
+        heading: fragment.heading.map(|heading| heading.to_string()),
+        page: fragment.page,
+        text: fragment.text,
+        start: fragment.range.start,
+        end: fragment.range.end,
+        score: (f64::from(fragment.score) * 1_000.0).round() / 1_000.0,
+    });
+    let skipped = Some(skipped).filter(|skipped| *skipped > 0);
+    Ok(FoundFragments { fragments: fragments.collect(), skipped })
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -11,8 +11,8 @@ use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
 use crate::pulse::{
     JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, has_too_many_open_jobs, user_scope,
 };
+use crate::run_tools::allowed_tools_in_run;
 use crate::workspace::utc_time;
-use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};

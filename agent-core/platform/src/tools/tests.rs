@@ -46,8 +46,11 @@ impl ToolFixture {
         ready(file.apply(&roles)).expect("the store in memory takes it");
         let messenger = Arc::new(FakeMessenger::default());
         let pulse = Arc::new(MemoryPulse::new(Arc::new(clock.clone())));
-        let reach =
-            ToolServices { messenger: Some(messenger.clone()), pulse: Some(pulse.clone()), journals: None };
+        let reach = ToolServices {
+            messenger: Some(messenger.clone()),
+            pulse: Some(pulse.clone()),
+            ..ToolServices::default()
+        };
         let tools = build_tools(Stores::new(records.clone(), roles, reach).with_clock(clock));
         let validator = |schema: &str| {
             jsonschema::validator_for(&serde_json::from_str(schema).expect("JSON")).expect("a schema")
@@ -518,11 +521,14 @@ fn documents_that_the_role_names_are_searched_by_words() {
         let shown: Vec<_> = fragments.iter().map(|found| (&found["document"], &found["text"])).collect();
         assert_eq!(
             shown,
-            [(&json!("d1"), &json!("Cake is sold on Sundays.")), (&json!("d2"), &json!("Sunday is quiet."))]
+            [
+                (&json!("d1"), &json!("Bread is baked daily.\n\nCake is sold on Sundays.")),
+                (&json!("d2"), &json!("Sunday is quiet."))
+            ]
         );
         assert_eq!(
             (&fragments[0]["title"], &fragments[0]["start"], &fragments[0]["end"]),
-            (&json!("One"), &json!(23), &json!(47))
+            (&json!("One"), &json!(0), &json!(47))
         );
         let arguments = json!({"query": "sunday", "limit": 1, "documentIds": ["d2", "d3", "gone"]});
         let only = world.call_ok(&context, "searchDocs", arguments);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{ListPage, collection, list_projected};
 use crate::pulse::{JobRequest, user_scope};
 use crate::records::{Collection, Key, ListQuery, MAX_ID_BYTES, Record, Records, StoreError};
-use agent_core::allowed_tools::allowed_tools_in_run;
+use crate::run_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::role::RoleBlock;
 use agent_core::tool::Caller;

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::document_indexes::index_deletions;
 use super::documents::{change_document, commit_change, key};
 use super::{Document, WorkspaceError, collection, utc_time};
 use crate::records::{
@@ -124,6 +125,7 @@ pub async fn delete_document(
         let key = versions(company_id, id)?.key(slot_id(slot))?;
         writes.push(Write::Delete { key, precondition: Precondition::Any });
     }
+    writes.extend(index_deletions(records, company_id, id).await?);
     Ok(records.commit(writes).await?.into_iter().next().flatten().is_some())
 }
 

@@ -1,13 +1,11 @@
 //! The suite of tool registries, against the core's own registries and against defective ones.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::allowed_tools::AllowedTools;
 use crate::testing::FakeTools;
 use crate::tool::{
     ExecutionContext, LocalToolRegistry, Progress, Tool, ToolError, ToolOutput, ToolRegistry, ToolSpec,
@@ -47,19 +45,6 @@ async fn fake_tools_conform() {
     tool_registry(async |scenario| {
         let fakes = fakes(scenario);
         Some(fake_subject(scenario, &fakes, fakes.clone()))
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn restricted_tools_conform() {
-    tool_registry(async |scenario| {
-        let fakes = fakes(scenario);
-        let names = BTreeSet::from(["a".to_owned(), "slow".to_owned()]);
-        let tools = Arc::new(AllowedTools::new(fakes.clone(), names));
-        let mut subject = fake_subject(scenario, &fakes, tools);
-        subject.forbidden = vec![SampleCall::new("b", json!({}))];
-        Some(subject)
     })
     .await;
 }

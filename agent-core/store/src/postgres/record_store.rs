@@ -148,6 +148,18 @@ impl Records for PostgresRecords {
         }
     }
 
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let company = keys.iter().map(Key::company).max_by_key(|company| !company.is_empty());
+        self.read(company.unwrap_or_default(), |session| async move {
+            let done = rows::versions(&session, keys).await;
+            session.release(done).await
+        })
+        .await
+    }
+
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         let after = list.after()?;
         let read = self.read(collection.company(), |session| async {

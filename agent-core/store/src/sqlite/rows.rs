@@ -32,6 +32,19 @@ impl RecordTable<'_> {
         Ok(records)
     }
 
+    /// Reads the versions of records.
+    pub(super) fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, WriteError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT version FROM records WHERE company = ?1 AND collection = ?2 AND id = ?3",
+        )?;
+        let mut versions = Vec::with_capacity(keys.len());
+        for key in keys {
+            let found = params![key.company(), key.collection().path(), key.id()];
+            versions.push(statement.query_row(found, |row| row.get(0)).optional()?);
+        }
+        Ok(versions)
+    }
+
     /// Reads a page. `after` is the id in the list's cursor.
     pub(super) fn list(
         &self,

@@ -35,6 +35,12 @@ async fn records_hold_their_contract_with_a_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn retrieval_holds_its_contract() {
+    let maker = StoreFactory::new(SqliteOptions::default());
+    agent_platform::conformance::retrieval(async || maker.make() as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn records_hold_their_contract_without_a_cache() {
     let maker = StoreFactory::new(uncached());
     agent_platform::conformance::records(async || maker.make() as _).await;

@@ -17,8 +17,8 @@ use super::coding;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
-    AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
-    SchedulerConfig, ServerConfig, SettingError,
+    AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
+    RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
@@ -48,6 +48,11 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
             concurrency: required_usize(values.number("MCP_CONCURRENCY")),
             per_minute: per_minute(&values, "MCP_REQUESTS_PER_MINUTE"),
+        },
+        rag: RagConfig {
+            max_tokens: required_usize(values.number("RAG_MAX_TOKENS")),
+            min_relevance: required(values.number("RAG_MIN_RELEVANCE")) as f32 / 1_000.0,
+            cache_bytes: required_usize(values.number("RAG_CACHE_BYTES")),
         },
         pulse: PulseConfig {
             url: values.url("PULSE_URL"),

@@ -116,6 +116,7 @@ impl WorkflowBackend {
         push_optional_member(&mut body, "todoListBlockId", context.todo_list_id.as_ref());
         body.raw(r#","mcpServerUrl":"#);
         push_mcp_server_url(&self.public_url, turn, &mut body)?;
+        push_optional_member(&mut body, "ragContext", rag_context(&turn.prompt).as_ref());
         body.raw(r#","messages":["#);
         turn.prompt.push_messages_json(Dialect::AgUi, body.buffer());
         body.raw("]}");
@@ -144,6 +145,12 @@ fn push_role_data(turn: &Turn, body: &mut PayloadBuilder) {
     body.raw(r#","docs":"#).json(&documents);
     push_optional_member(body, "memoryFolder", content.memory_folder.as_ref());
     body.raw("}");
+}
+
+/// Returns the retrieved fragments as one text, which the workflow adds to its model's prompt.
+fn rag_context(prompt: &Prompt) -> Option<String> {
+    let texts: Vec<&str> = prompt.detached_fragments().iter().map(|fragment| fragment.part.text()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n\n"))
 }
 
 /// Returns the latest user message without added context. If it is empty, as in a proactive turn, returns the turn's

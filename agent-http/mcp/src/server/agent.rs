@@ -12,11 +12,11 @@ mod prompts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
 use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
+use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::workspace;
 use async_trait::async_trait;
 use rmcp::model::{

@@ -1,6 +1,5 @@
 //! `/api/pulse/jobs`: the caller's own jobs.
 
-use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, UserId};
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
@@ -10,6 +9,7 @@ use agent_platform::pulse::{
     CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, MAX_OPEN_JOBS, ScheduledJob,
     has_too_many_open_jobs,
 };
+use agent_platform::run_tools::allowed_tools_in_run;
 use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;

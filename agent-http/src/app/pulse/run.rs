@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use agent_core::allowed_tools::{AllowedTools, allowed_tools_in_run};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
@@ -10,6 +9,7 @@ use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutp
 use agent_core::turn::{TurnError, run_turn};
 use agent_jobs::job::{Delivery, JobKind, JobPayload};
 use agent_platform::records::{RecordsExt, StoreError, Write};
+use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use agent_platform::workspace::{
     self, Assignment, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, assignment_key,
     prepare_notification,

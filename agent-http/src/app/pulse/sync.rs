@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use agent_core::allowed_tools::allowed_tools_in_run;
 use agent_core::ids::{AgentId, CompanyId};
 use agent_core::role::RoleBlock;
 use agent_core::tool::Caller;
@@ -11,6 +10,7 @@ use agent_jobs::job::{JobFilter, JobOrder, JobScope};
 use agent_platform::assignment::{self, SyncError, SyncTarget};
 use agent_platform::pulse::{Pulse, PulseError};
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, Record, RecordsExt, StoreError};
+use agent_platform::run_tools::allowed_tools_in_run;
 use agent_platform::workspace::{Assignment, assignment_key, list_assignments};
 
 use tokio::time::timeout;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
-use agent_core::allowed_tools::{AllowedTools, allowed_tools};
+use crate::run_tools::AllowedTools;
+use agent_core::allowed_tools::allowed_tools;
 use agent_core::conformance::{
     ContextLayerSubject, SampleCall, Scenario, TenantProbe, ToolRegistrySubject, context_layer, tool_registry,
 };

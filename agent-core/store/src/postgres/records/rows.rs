@@ -26,6 +26,15 @@ const SELECT_MANY: &str = "
         WHERE company = wanted.company AND collection = wanted.collection AND id = wanted.id LIMIT 1
     ) AS found";
 
+/// Reads the versions of several records, as [`SELECT_MANY`] reads the records.
+const SELECT_VERSIONS: &str = "
+    SELECT found.version, wanted.position
+    FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted (company, collection, id, position)
+    CROSS JOIN LATERAL (
+        SELECT version FROM records
+        WHERE company = wanted.company AND collection = wanted.collection AND id = wanted.id LIMIT 1
+    ) AS found";
+
 /// Pages. No id is empty, so the last condition excludes no record if there is no cursor.
 const SELECT_ASCENDING: &str = "
     SELECT id, version, updated_ms, value FROM records
@@ -68,16 +77,35 @@ pub(in crate::postgres) async fn get_many(
         let found = rows.first().map(|row| parse_record(row, key.collection())).transpose()?;
         return Ok(vec![found]);
     }
-    let companies: Vec<&str> = keys.iter().map(Key::company).collect();
-    let paths: Vec<&str> = keys.iter().map(|key| key.collection().path()).collect();
-    let ids: Vec<&str> = keys.iter().map(Key::id).collect();
-    let rows = session.query(SELECT_MANY, &[&companies, &paths, &ids]).await?;
     let mut records = vec![None; keys.len()];
-    for row in &rows {
-        let position = usize::try_from(row.get::<_, i64>(4)).unwrap_or_default().saturating_sub(1);
+    for row in &select_by_keys(session, SELECT_MANY, keys).await? {
+        let position = position(row, 4);
         records[position] = Some(parse_record(row, keys[position].collection())?);
     }
     Ok(records)
+}
+
+pub(in crate::postgres) async fn versions(
+    session: &Session,
+    keys: &[Key],
+) -> Result<Vec<Option<u64>>, OperationError> {
+    let mut versions = vec![None; keys.len()];
+    for row in &select_by_keys(session, SELECT_VERSIONS, keys).await? {
+        versions[position(row, 1)] = Some(u64::try_from(row.get::<_, i64>(0)).unwrap_or_default());
+    }
+    Ok(versions)
+}
+
+async fn select_by_keys(session: &Session, sql: &str, keys: &[Key]) -> Result<Vec<Row>, OperationError> {
+    let companies: Vec<&str> = keys.iter().map(Key::company).collect();
+    let paths: Vec<&str> = keys.iter().map(|key| key.collection().path()).collect();
+    let ids: Vec<&str> = keys.iter().map(Key::id).collect();
+    Ok(session.query(sql, &[&companies, &paths, &ids]).await?)
+}
+
+/// Returns the index of the key of a row, whose ordinality is in a column.
+fn position(row: &Row, column: usize) -> usize {
+    usize::try_from(row.get::<_, i64>(column)).unwrap_or_default().saturating_sub(1)
 }
 
 /// Reads a page. `after` is the id in the list's cursor.

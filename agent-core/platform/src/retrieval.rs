@@ -1,0 +1,26 @@
+//! Retrieval over the company's documents: the merged index in memory, the search within a scope, and the account of it
+//! in previews and runs.
+//!
+//! A document's index is derived from its text at the version of its record. A search reads the versions of the
+//! documents in its scope, brings the merged index in memory up to them, and ranks. So a change is found, and a deleted
+//! document is not, from the next search on, in every process, without messages between them. Indexes are stored beside
+//! the documents, so that a process that begins need not analyze all texts again.
+
+mod blocking;
+mod boundary;
+mod cache;
+mod citations;
+mod load;
+mod report;
+mod search;
+
+pub use blocking::BlockingPool;
+pub use boundary::BoundaryKey;
+pub use report::RetrievalReport;
+pub use search::{
+    DEFAULT_CACHE_BYTES, DocumentRetriever, DocumentSearch, FoundDocument, RetrieverConfig, SearchResult,
+    SkipReason, SkippedDocument,
+};
+
+#[cfg(test)]
+mod tests;

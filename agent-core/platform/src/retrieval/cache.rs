@@ -1,0 +1,284 @@
+//! Merged indexes of companies in memory, within a limit on their bytes.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, TryLockError};
+
+use agent_core::ids::CompanyId;
+use agent_retrieval::company::{Change, CompanyIndex};
+use agent_retrieval::document::DocumentId;
+use futures_util::lock::Mutex as AsyncMutex;
+
+use super::search::SkipReason;
+
+/// Assumed size of an entry without documents, in bytes.
+const ENTRY_BYTES: usize = 4 * 1024;
+/// Part of the limit that the index of one company may take, as a divisor.
+const COMPANY_SHARE_DIVISOR: usize = 2;
+/// Part of a company's share that its texts may take in addition, as a divisor.
+const TEXT_SHARE_DIVISOR: usize = 4;
+
+/// Cache of the companies' indexes. The least recently used ones are evicted.
+pub(super) struct IndexCache {
+    max_bytes: usize,
+    companies: Mutex<CompanySlots>,
+}
+
+#[derive(Default)]
+struct CompanySlots {
+    slots: HashMap<CompanyId, Slot>,
+    total_bytes: usize,
+    uses: u64,
+}
+
+struct Slot {
+    entry: Arc<CompanyEntry>,
+    bytes: usize,
+    last_use: u64,
+}
+
+/// The index of one company and texts of its documents.
+pub(super) struct CompanyEntry {
+    /// Held by the search that brings the index up to date; the others wait for its work instead of repeating it.
+    pub(super) updates: AsyncMutex<()>,
+    /// Held while the state is changed, by the work in the pool, which goes on after its search was dropped.
+    pub(super) loading: Arc<AsyncMutex<()>>,
+    state: RwLock<IndexState>,
+    texts: Mutex<TextCache>,
+}
+
+/// The merged index, and the versions that it has of the documents.
+#[derive(Default)]
+pub(super) struct IndexState {
+    pub(super) index: CompanyIndex,
+    pub(super) versions: HashMap<DocumentId, u64>,
+    /// Documents that cannot be searched at a version.
+    unusable: HashMap<DocumentId, (u64, SkipReason)>,
+    index_bytes: usize,
+}
+
+/// State of a document in an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DocumentState {
+    /// The index has this version or a newer one.
+    Current,
+    /// The index has an older version or none.
+    Outdated,
+    /// This version cannot be searched.
+    Unusable(SkipReason),
+}
+
+/// Texts of documents, the oldest of which are evicted.
+#[derive(Default)]
+struct TextCache {
+    texts: HashMap<DocumentId, (u64, Arc<str>)>,
+    order: VecDeque<DocumentId>,
+    bytes: usize,
+}
+
+impl IndexCache {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Self { max_bytes, companies: Mutex::default() }
+    }
+
+    /// Returns the largest size of a company's index, in bytes.
+    pub(super) fn company_share(&self) -> usize {
+        self.max_bytes / COMPANY_SHARE_DIVISOR
+    }
+
+    fn text_share(&self) -> usize {
+        self.company_share() / TEXT_SHARE_DIVISOR
+    }
+
+    /// Returns the entry of a company, which is empty if it is new.
+    pub(super) fn entry(&self, company_id: &CompanyId) -> Arc<CompanyEntry> {
+        let mut companies = self.lock();
+        companies.uses += 1;
+        let last_use = companies.uses;
+        if let Some(slot) = companies.slots.get_mut(company_id) {
+            slot.last_use = last_use;
+            return slot.entry.clone();
+        }
+        let entry = Arc::new(CompanyEntry {
+            updates: AsyncMutex::default(),
+            loading: Arc::default(),
+            state: RwLock::default(),
+            texts: Mutex::default(),
+        });
+        let slot = Slot { entry: entry.clone(), bytes: ENTRY_BYTES, last_use };
+        companies.slots.insert(company_id.clone(), slot);
+        companies.total_bytes += ENTRY_BYTES;
+        companies.evict(self.max_bytes, company_id);
+        entry
+    }
+
+    /// Records the size of a company's entry after a change, and evicts others until all fit.
+    pub(super) fn update_size(&self, company_id: &CompanyId, entry: &Arc<CompanyEntry>) {
+        let bytes = ENTRY_BYTES + entry.read(|state| state.index_bytes) + entry.texts().bytes;
+        let mut companies = self.lock();
+        // The entry may have been evicted, and another one made, while this one was changed.
+        let Some(slot) = companies.slots.get_mut(company_id).filter(|slot| Arc::ptr_eq(&slot.entry, entry))
+        else {
+            return;
+        };
+        let before = std::mem::replace(&mut slot.bytes, bytes);
+        companies.total_bytes = companies.total_bytes - before + bytes;
+        companies.evict(self.max_bytes, company_id);
+    }
+
+    /// Keeps the text of a document for later searches, unless it is too large.
+    pub(super) fn keep_text(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        document: (&DocumentId, u64),
+        text: &Arc<str>,
+    ) {
+        entry.texts().insert(document, text, self.text_share());
+        self.update_size(company_id, entry);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CompanySlots> {
+        self.companies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CompanySlots {
+    /// Evicts the entries that were not used for the longest time, but that of `used`, until all fit.
+    fn evict(&mut self, max_bytes: usize, used: &CompanyId) {
+        while self.total_bytes > max_bytes {
+            let others = self.slots.iter().filter(|(company, _)| *company != used);
+            let Some(oldest) =
+                others.min_by_key(|(_, slot)| slot.last_use).map(|(company, _)| company.clone())
+            else {
+                return;
+            };
+            let slot = self.slots.remove(&oldest);
+            self.total_bytes -= slot.map_or(0, |slot| slot.bytes);
+        }
+    }
+}
+
+impl CompanyEntry {
+    /// Reads the state. Waits for a change that is being made, so call it while none is: see [`loading`](Self::loading).
+    pub(super) fn read<T>(&self, read: impl FnOnce(&IndexState) -> T) -> T {
+        read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Locks the state for a change. The caller holds [`loading`](Self::loading).
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, IndexState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the state, unless it is being changed.
+    pub(super) fn try_read<T>(&self, read: impl FnOnce(&IndexState) -> T) -> Option<T> {
+        match self.state.try_read() {
+            Ok(state) => Some(read(&state)),
+            Err(TryLockError::Poisoned(state)) => Some(read(&state.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Returns the text of a document at a version, if it was kept.
+    pub(super) fn text(&self, id: &DocumentId, version: u64) -> Option<Arc<str>> {
+        self.texts().texts.get(id).filter(|kept| kept.0 == version).map(|kept| kept.1.clone())
+    }
+
+    fn texts(&self) -> MutexGuard<'_, TextCache> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl IndexState {
+    /// Returns the state of a document at a version.
+    pub(super) fn state_of(&self, id: &DocumentId, version: u64) -> DocumentState {
+        match (self.unusable.get(id), self.versions.get(id)) {
+            (Some((at, reason)), _) if *at >= version => DocumentState::Unusable(*reason),
+            (_, Some(indexed)) if *indexed >= version => DocumentState::Current,
+            _ => DocumentState::Outdated,
+        }
+    }
+
+    /// Records that a document cannot be searched at a version.
+    pub(super) fn mark_unusable(&mut self, id: DocumentId, version: u64, reason: SkipReason) {
+        self.versions.remove(&id);
+        self.unusable.insert(id, (version, reason));
+    }
+
+    /// Applies changes of documents, each with its version unless it is removed.
+    pub(super) fn apply(&mut self, changes: Vec<(Change, u64)>) {
+        for (change, version) in &changes {
+            match change {
+                Change::Put(id, _) => {
+                    self.unusable.remove(id);
+                    self.versions.insert(id.clone(), *version);
+                }
+                Change::Remove(id) => {
+                    self.unusable.remove(id);
+                    self.versions.remove(id);
+                }
+            }
+        }
+        self.index.apply(changes.into_iter().map(|(change, _)| change));
+        self.index_bytes = self.index.memory_bytes();
+    }
+
+    /// Returns true if documents that were too large may be searched now: the index has others that are not `wanted`,
+    /// which can be removed.
+    pub(super) fn may_retry(&self, wanted: &HashSet<DocumentId>) -> bool {
+        let is_too_large = |id: &DocumentId| {
+            self.unusable.get(id).is_some_and(|(_, reason)| *reason == SkipReason::TooLarge)
+        };
+        wanted.iter().any(is_too_large) && self.versions.keys().any(|id| !wanted.contains(id))
+    }
+
+    /// Removes the documents that are not `wanted`, and lets those be indexed again that were too large.
+    pub(super) fn prepare_retry(&mut self, wanted: &HashSet<DocumentId>) {
+        self.unusable.retain(|id, (_, reason)| *reason != SkipReason::TooLarge || !wanted.contains(id));
+        self.remove_others(wanted);
+    }
+
+    fn remove_others(&mut self, wanted: &HashSet<DocumentId>) {
+        let others = self.versions.keys().filter(|id| !wanted.contains(*id)).cloned();
+        let removals: Vec<_> = others.map(|id| (Change::Remove(id), 0)).collect();
+        self.apply(removals);
+    }
+
+    /// Makes room if the index exceeds `max_bytes`: removes the documents that are not `wanted`, then those that were
+    /// `added` last, which cannot be searched then.
+    pub(super) fn shrink(
+        &mut self,
+        max_bytes: usize,
+        wanted: &HashSet<DocumentId>,
+        added: &[(DocumentId, u64)],
+    ) {
+        if self.index_bytes <= max_bytes {
+            return;
+        }
+        self.remove_others(wanted);
+        if self.index_bytes > max_bytes {
+            self.apply(added.iter().map(|(id, _)| (Change::Remove(id.clone()), 0)).collect());
+            for (id, version) in added {
+                self.mark_unusable(id.clone(), *version, SkipReason::TooLarge);
+            }
+        }
+    }
+}
+
+impl TextCache {
+    fn insert(&mut self, (id, version): (&DocumentId, u64), text: &Arc<str>, max_bytes: usize) {
+        if text.len() > max_bytes {
+            return;
+        }
+        match self.texts.insert(id.clone(), (version, text.clone())) {
+            Some((_, replaced)) => self.bytes -= replaced.len(),
+            None => self.order.push_back(id.clone()),
+        }
+        self.bytes += text.len();
+        while self.bytes > max_bytes {
+            let Some(oldest) = self.order.pop_front() else { return };
+            if let Some((_, evicted)) = self.texts.remove(&oldest) {
+                self.bytes -= evicted.len();
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Bringing the index in memory up to the versions of the documents.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::ids::CompanyId;
+use agent_retrieval::chunk::StructuralChunker;
+use agent_retrieval::company::Change;
+use agent_retrieval::doc_index::DocIndex;
+use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+
+use super::blocking::run_blocking;
+use super::cache::{CompanyEntry, DocumentState};
+use super::search::{DocumentRetriever, SkipReason};
+use crate::records::{Record, StoreError};
+use crate::workspace::{self, Document};
+
+/// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
+const MAX_BATCH_BYTES: usize = 2 << 20;
+/// Number of documents whose stored indexes are read at a time.
+const BATCH_DOCUMENTS: usize = 32;
+/// Number of attempts to read a document at a version that is known, and the time between them. A store's cache may
+/// return an older version for a moment.
+const READ_ATTEMPTS: usize = 20;
+const READ_INTERVAL: Duration = Duration::from_millis(25);
+
+/// The documents that a search needs.
+pub(super) struct WantedDocuments {
+    /// The documents with the versions of their records.
+    pub(super) present: Vec<(DocumentId, u64)>,
+    /// Documents that do not exist.
+    pub(super) absent: Vec<DocumentId>,
+}
+
+impl WantedDocuments {
+    /// Returns the identifiers of the documents that exist.
+    pub(super) fn ids(&self) -> HashSet<DocumentId> {
+        self.present.iter().map(|(id, _)| id.clone()).collect()
+    }
+}
+
+/// An index, or the document to make it from.
+enum IndexSource {
+    Stored(Box<DocIndex>),
+    Text(Box<Extracted>),
+}
+
+/// A document to put into the index.
+struct Loaded {
+    id: DocumentId,
+    version: u64,
+    source: IndexSource,
+}
+
+/// The encoded index of a document that was analyzed.
+struct Analyzed {
+    id: DocumentId,
+    version: u64,
+    encoded: Vec<u8>,
+}
+
+impl DocumentRetriever {
+    /// Brings the index of a company up to the wanted documents. What was done before the future is dropped stays done.
+    pub(super) async fn load(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        wanted: &WantedDocuments,
+    ) -> Result<(), StoreError> {
+        let _updates = entry.updates.lock().await;
+        let scope = Arc::new(wanted.ids());
+        self.remove(entry, &scope, wanted).await;
+        let outdated = outdated(entry, wanted).await;
+        for batch in outdated.chunks(BATCH_DOCUMENTS) {
+            let documents: Vec<(String, u64)> =
+                batch.iter().map(|(id, version)| (id.as_str().to_owned(), *version)).collect();
+            let stored =
+                workspace::load_document_indexes(&*self.config.records, company_id, &documents).await?;
+            let (mut loaded, mut bytes) = (Vec::new(), 0);
+            for ((id, version), stored) in batch.iter().zip(stored) {
+                if let Some(index) = stored {
+                    let (id, version) = (id.clone(), *version);
+                    loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(index)) });
+                    continue;
+                }
+                let Some(found) = self.read_document(company_id, id, *version).await? else { continue };
+                let Record { version, value: Document { title, text, .. }, .. } = found;
+                bytes += text.len();
+                let document =
+                    Extracted { title, text, format: TextFormat::Markdown, ..Extracted::default() };
+                let source = IndexSource::Text(Box::new(document));
+                loaded.push(Loaded { id: id.clone(), version, source });
+                if bytes >= MAX_BATCH_BYTES {
+                    self.put(company_id, entry, &scope, std::mem::take(&mut loaded)).await;
+                    bytes = 0;
+                }
+            }
+            self.put(company_id, entry, &scope, loaded).await;
+        }
+        self.cache.update_size(company_id, entry);
+        Ok(())
+    }
+
+    /// Removes documents that do not exist, and makes room for wanted ones that were too large beside others.
+    async fn remove(
+        &self,
+        entry: &Arc<CompanyEntry>,
+        scope: &Arc<HashSet<DocumentId>>,
+        wanted: &WantedDocuments,
+    ) {
+        let guard = entry.loading.clone().lock_owned().await;
+        let (gone, may_retry) = entry.read(|state| {
+            let gone = wanted.absent.iter().filter(|id| state.versions.contains_key(*id));
+            (gone.cloned().collect::<Vec<_>>(), state.may_retry(scope))
+        });
+        if gone.is_empty() && !may_retry {
+            return;
+        }
+        let (entry, scope) = (entry.clone(), scope.clone());
+        let work = move || {
+            let _guard = guard;
+            let mut state = entry.write();
+            state.apply(gone.into_iter().map(|id| (Change::Remove(id), 0)).collect());
+            if may_retry {
+                state.prepare_retry(&scope);
+            }
+        };
+        run_blocking(&self.config.pool, work).await;
+    }
+
+    /// Analyzes documents, puts them into the index, and stores the indexes that are new.
+    async fn put(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        scope: &Arc<HashSet<DocumentId>>,
+        loaded: Vec<Loaded>,
+    ) {
+        if loaded.is_empty() {
+            return;
+        }
+        // One at a time in this process: analysis takes one core at most, and companies take turns.
+        let analysis = self.analysis.clone().lock_owned().await;
+        let guard = entry.loading.clone().lock_owned().await;
+        let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());
+        let work = move || {
+            let _guards = (guard, analysis);
+            put_into_index(&changed, &scope, share, loaded)
+        };
+        let Some(analyzed) = run_blocking(&self.config.pool, work).await else {
+            tracing::error!("the analysis of documents was interrupted");
+            return;
+        };
+        self.cache.update_size(company_id, entry);
+        for Analyzed { id, version, encoded } in analyzed {
+            let records = &*self.config.records;
+            let stored =
+                workspace::store_document_index(records, company_id, (id.as_str(), version), &encoded).await;
+            if let Err(error) = stored {
+                tracing::warn!(document = %id, error = ?error, "the index of a document was not stored");
+            }
+        }
+    }
+
+    /// Reads a document at a version or a newer one; `None` if it was deleted.
+    pub(super) async fn read_document(
+        &self,
+        company_id: &CompanyId,
+        id: &DocumentId,
+        version: u64,
+    ) -> Result<Option<Record<Document>>, StoreError> {
+        for _ in 0..READ_ATTEMPTS {
+            let found = workspace::get_document(&*self.config.records, company_id, id.as_str()).await?;
+            match found {
+                Some(found) if found.version < version => self.config.clock.sleep(READ_INTERVAL).await,
+                found => return Ok(found),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Returns the wanted documents of which the index has an older version or none, once nothing changes it.
+async fn outdated(entry: &Arc<CompanyEntry>, wanted: &WantedDocuments) -> Vec<(DocumentId, u64)> {
+    let _guard = entry.loading.lock().await;
+    entry.read(|state| {
+        let is_outdated = |document: &&(DocumentId, u64)| {
+            state.state_of(&document.0, document.1) == DocumentState::Outdated
+        };
+        wanted.present.iter().filter(is_outdated).cloned().collect()
+    })
+}
+
+/// Analyzes documents and puts them into the index. Returns the indexes that were not stored before.
+fn put_into_index(
+    entry: &CompanyEntry,
+    scope: &HashSet<DocumentId>,
+    share: usize,
+    loaded: Vec<Loaded>,
+) -> Vec<Analyzed> {
+    let chunker = StructuralChunker::default();
+    let (mut changes, mut added, mut analyzed, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for Loaded { id, version, source } in loaded {
+        let index = match source {
+            IndexSource::Stored(index) => *index,
+            IndexSource::Text(document) => match DocIndex::build(&document, &chunker) {
+                Ok(index) => {
+                    analyzed.push(Analyzed { id: id.clone(), version, encoded: index.encode() });
+                    index
+                }
+                Err(error) => {
+                    tracing::warn!(document = %id, error = %error, "a document cannot be indexed");
+                    failed.push((id, version));
+                    continue;
+                }
+            },
+        };
+        added.push((id.clone(), version));
+        changes.push((Change::Put(id, Arc::new(index)), version));
+    }
+    let mut state = entry.write();
+    // Another search may have put a newer version meanwhile.
+    changes.retain(|(change, version)| match change {
+        Change::Put(id, _) => state.state_of(id, *version) == DocumentState::Outdated,
+        Change::Remove(_) => true,
+    });
+    state.apply(changes);
+    for (id, version) in failed {
+        state.apply(vec![(Change::Remove(id.clone()), 0)]);
+        state.mark_unusable(id, version, SkipReason::Failed);
+    }
+    state.shrink(share, scope, &added);
+    analyzed
+}

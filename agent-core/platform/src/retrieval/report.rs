@@ -1,0 +1,182 @@
+//! Account of a retrieval: what previews show of it, and what a run announces.
+
+use std::fmt;
+
+use agent_core::event::{Audience, EventObserver};
+use agent_core::prompt::LayerReport;
+use agent_retrieval::pack::{Fragment, Packed, Verdict};
+use agent_retrieval::search::{Hit, QueryTerm, TermOrigin};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::citations::CitationObserver;
+use super::search::SearchResult;
+
+/// Member of a preview with the account.
+const PREVIEW_MEMBER: &str = "retrieval";
+/// Media type of documents that were not uploaded.
+const TEXT_MEDIA_TYPE: &str = "text/markdown";
+/// Number of decimals of scores and weights: more show differences without a meaning.
+const SCORE_SCALE: f64 = 10_000.0;
+
+/// The search of a turn and the fragments that were chosen from it.
+pub struct RetrievalReport {
+    /// The result of the search.
+    pub result: SearchResult,
+    /// The chosen fragments, and the outcome for each hit.
+    pub packed: Packed,
+    /// True if visitors are shown the titles and pages of the fragments.
+    pub shows_sources: bool,
+}
+
+impl RetrievalReport {
+    /// Returns the account that previews show: the documents that were searched and those that were not, the terms of the
+    /// query, and each hit with its scores and with the reason for which it was kept or dropped.
+    pub fn to_json(&self) -> Value {
+        let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(1..);
+        let fragments: Vec<Value> =
+            hits.map(|((hit, verdict), rank)| self.hit(hit, *verdict, rank)).collect();
+        json!({
+            "scope": self.result.scope,
+            "skipped": self.result.skipped,
+            "terms": self.result.ranking.terms.iter().map(term).collect::<Vec<_>>(),
+            "relevance": rounded(self.result.ranking.relevance),
+            "fragments": fragments,
+            "tokens": self.packed.tokens,
+        })
+    }
+
+    fn hit(&self, hit: &Hit, verdict: Verdict, rank: usize) -> Value {
+        let terms = &self.result.ranking.terms;
+        let matched: Vec<&str> =
+            hit.matched.iter().filter_map(|&term| Some(terms.get(term)?.term.as_str())).collect();
+        let fragment = self.packed.fragments.iter().position(|fragment| fragment.hits.contains(&(rank - 1)));
+        let mut value = json!({
+            "rank": rank,
+            "documentId": hit.document.as_str(),
+            "title": &*hit.title,
+            "start": self.characters(hit, hit.range.start),
+            "end": self.characters(hit, hit.range.end),
+            "lexical": rounded(hit.lexical),
+            "fused": rounded(hit.score),
+            "relevance": rounded(hit.relevance),
+            "matched": matched,
+            "kept": verdict == Verdict::Kept,
+            "why": reason(verdict),
+        });
+        let members = [
+            ("heading", hit.heading.as_deref().map(Value::from)),
+            ("page", hit.page.map(Value::from)),
+            ("dense", hit.dense.map(rounded)),
+            ("fragment", fragment.map(|fragment| (fragment + 1).to_string().into())),
+        ];
+        insert_present(&mut value, members);
+        value
+    }
+
+    /// Returns a byte offset in a document's text in characters; the offset itself if the text is not there any more.
+    fn characters(&self, hit: &Hit, offset: usize) -> usize {
+        let found = self.result.documents.get(&hit.document);
+        let before = found.and_then(|found| found.text.get(..offset));
+        before.map_or(offset, |before| before.chars().count())
+    }
+
+    /// Returns the value of the event `agent.sources`. Visitors are shown titles and pages alone.
+    fn sources(&self, audience: Audience) -> Value {
+        let fragments = self.packed.fragments.iter().zip(1..);
+        let fragments: Vec<Value> = match audience {
+            Audience::Trusted => fragments.map(|(fragment, number)| self.source(fragment, number)).collect(),
+            Audience::Visitor => {
+                fragments.map(|(fragment, number)| visible_source(fragment, number)).collect()
+            }
+        };
+        if audience == Audience::Visitor {
+            return json!({"fragments": fragments});
+        }
+        let terms = self.result.ranking.terms.iter().filter(|term| term.origin != TermOrigin::Feedback);
+        let dropped = self.packed.verdicts.iter().filter(|verdict| **verdict != Verdict::Kept).count();
+        json!({
+            "query": {"terms": terms.map(|term| term.term.as_str()).collect::<Vec<_>>()},
+            "fragments": fragments,
+            "dropped": dropped,
+            "ms": self.result.duration.as_micros() as f64 / 1_000.0,
+        })
+    }
+
+    fn source(&self, fragment: &Fragment, number: usize) -> Value {
+        let mut value = visible_source(fragment, number);
+        let found = self.result.documents.get(&fragment.document);
+        let text = found.map_or("", |found| &*found.text);
+        let characters = |offset: usize| text.get(..offset).map_or(offset, |before| before.chars().count());
+        let members = [
+            ("documentId", Some(fragment.document.as_str().into())),
+            ("version", found.map(|found| found.version.into())),
+            ("mediaType", Some(TEXT_MEDIA_TYPE.into())),
+            ("start", Some(characters(fragment.range.start).into())),
+            ("end", Some(characters(fragment.range.end).into())),
+            ("sha256", Some(hex::encode(Sha256::digest(fragment.text.as_bytes())).into())),
+            ("score", Some(rounded(fragment.score))),
+        ];
+        insert_present(&mut value, members);
+        value
+    }
+}
+
+/// Returns the number, title and page of a fragment.
+fn visible_source(fragment: &Fragment, number: usize) -> Value {
+    let mut value = json!({"id": number.to_string(), "title": &*fragment.title});
+    insert_present(&mut value, [("page", fragment.page.map(Value::from))]);
+    value
+}
+
+fn insert_present<const N: usize>(value: &mut Value, members: [(&str, Option<Value>); N]) {
+    let object: &mut Map<String, Value> = value.as_object_mut().expect("the value is an object");
+    object.extend(members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+}
+
+fn term(term: &QueryTerm) -> Value {
+    let origin = match term.origin {
+        TermOrigin::Query => "query",
+        TermOrigin::Previous => "previous",
+        TermOrigin::Feedback => "feedback",
+    };
+    json!({"term": term.term, "idf": rounded(term.idf), "weight": rounded(term.weight), "from": origin})
+}
+
+fn reason(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Kept => "kept",
+        Verdict::Gate => "gate",
+        Verdict::PerDocument => "perDocument",
+        Verdict::Duplicate => "duplicate",
+        Verdict::Budget => "budget",
+        Verdict::Unavailable => "unavailable",
+    }
+}
+
+fn rounded(score: f32) -> Value {
+    ((f64::from(score) * SCORE_SCALE).round() / SCORE_SCALE).into()
+}
+
+impl LayerReport for RetrievalReport {
+    fn preview(&self) -> (&'static str, Value) {
+        (PREVIEW_MEMBER, self.to_json())
+    }
+
+    fn observer(&self, audience: Audience) -> Option<Box<dyn EventObserver>> {
+        if audience == Audience::Visitor && !self.shows_sources {
+            return None;
+        }
+        Some(Box::new(CitationObserver::new(self.sources(audience), self.packed.fragments.len())))
+    }
+}
+
+/// Shows numbers, not texts.
+impl fmt::Debug for RetrievalReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetrievalReport")
+            .field("hits", &self.result.ranking.hits.len())
+            .field("fragments", &self.packed.fragments.len())
+            .finish_non_exhaustive()
+    }
+}

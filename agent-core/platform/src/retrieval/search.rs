@@ -1,0 +1,272 @@
+//! The search over a company's documents.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::budget::TokenCounter;
+use agent_core::clock::Clock;
+use agent_core::ids::CompanyId;
+use agent_retrieval::company::Scope;
+use agent_retrieval::document::DocumentId;
+use agent_retrieval::pack::{Packed, pack};
+use agent_retrieval::search::{Query, Ranking, SearchOptions};
+use futures_util::future::{Either, select};
+use futures_util::lock::Mutex as AsyncMutex;
+use serde::Serialize;
+
+use super::blocking::BlockingPool;
+use super::cache::{CompanyEntry, DocumentState, IndexCache, IndexState};
+use super::load::WantedDocuments;
+use crate::records::{Key, Records, StoreError};
+use crate::workspace::collection;
+
+/// Default limit on the indexes in memory, in bytes.
+pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
+/// Maximum time that a search waits for documents that are not indexed yet. It goes without those that are not by then.
+const INDEXING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Configuration of a [`DocumentRetriever`].
+pub struct RetrieverConfig {
+    /// Store of the documents and of their indexes.
+    pub records: Arc<dyn Records>,
+    /// Pool in which texts are analyzed.
+    pub pool: Arc<dyn BlockingPool>,
+    /// Clock of the deadlines.
+    pub clock: Arc<dyn Clock>,
+    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts.
+    pub cache_bytes: usize,
+}
+
+/// Searches the documents of companies; see the [module](super).
+pub struct DocumentRetriever {
+    pub(super) config: RetrieverConfig,
+    pub(super) cache: IndexCache,
+    /// Held while documents are analyzed.
+    pub(super) analysis: Arc<AsyncMutex<()>>,
+}
+
+/// A search of one company's documents.
+#[derive(Debug, Clone)]
+pub struct DocumentSearch<'a> {
+    /// The company.
+    pub company_id: &'a CompanyId,
+    /// Identifiers of the documents to search.
+    pub documents: &'a [String],
+    /// The texts to search for.
+    pub query: Query<'a>,
+    /// Number of hits, and relevance that they must reach.
+    pub options: SearchOptions<'a>,
+}
+
+/// Result of a search.
+pub struct SearchResult {
+    /// The ranking of the chunks.
+    pub ranking: Ranking,
+    /// Identifiers of the documents that were searched, in their order.
+    pub scope: Vec<String>,
+    /// The documents that were not searched.
+    pub skipped: Vec<SkippedDocument>,
+    /// The documents of the hits.
+    pub documents: HashMap<DocumentId, FoundDocument>,
+    /// Duration of the search.
+    pub duration: Duration,
+}
+
+/// A document with hits.
+#[derive(Clone)]
+pub struct FoundDocument {
+    /// Version of the document's record.
+    pub version: u64,
+    /// The text, to which the positions of the hits refer.
+    pub text: Arc<str>,
+}
+
+/// A document that was not searched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkippedDocument {
+    /// Identifier of the document.
+    pub id: String,
+    /// The reason.
+    #[serde(rename = "why")]
+    pub reason: SkipReason,
+}
+
+/// Reason for which a document was not searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// The company does not have the document.
+    NotFound,
+    /// The document is being indexed.
+    Indexing,
+    /// The company's documents together need more memory than a company may take.
+    TooLarge,
+    /// The document cannot be indexed.
+    Failed,
+    /// The whole document is part of the prompt.
+    InPrompt,
+}
+
+impl DocumentRetriever {
+    /// Creates a retriever without indexes in memory.
+    pub fn new(config: RetrieverConfig) -> Self {
+        let cache = IndexCache::new(config.cache_bytes);
+        Self { config, cache, analysis: Arc::default() }
+    }
+
+    /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
+        let began = self.config.clock.monotonic();
+        let DocumentSearch { company_id, documents, query, options } = search;
+        let wanted = self.find(company_id, documents).await?;
+        let entry = self.cache.entry(company_id);
+        if !is_loaded(&entry, &wanted) {
+            let load = pin!(self.load(company_id, &entry, &wanted));
+            match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
+                Either::Left((loaded, _)) => loaded?,
+                Either::Right(_) => {
+                    tracing::warn!("a search goes without documents that are not indexed yet")
+                }
+            }
+        }
+        let (ranking, versions, scope, mut skipped) = loop {
+            let found = entry.try_read(|state| rank(state, &wanted, &query, &options));
+            match found {
+                Some(found) => break found,
+                // The index is being changed by another search.
+                None => drop(entry.loading.lock().await),
+            }
+        };
+        let not_found =
+            |id: &DocumentId| SkippedDocument { id: id.to_string(), reason: SkipReason::NotFound };
+        skipped.extend(wanted.absent.iter().map(not_found));
+        let documents = self.read_texts(company_id, &entry, &ranking, &versions).await?;
+        let duration = self.config.clock.monotonic().saturating_duration_since(began);
+        Ok(SearchResult { ranking, scope, skipped, documents, duration })
+    }
+
+    /// Indexes a document that was written, so that the next search need not.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
+        let wanted = self.find(company_id, &[id.to_owned()]).await?;
+        let entry = self.cache.entry(company_id);
+        self.load(company_id, &entry, &wanted).await
+    }
+
+    /// Returns the versions of documents; identifiers that name several times count once.
+    async fn find(&self, company_id: &CompanyId, ids: &[String]) -> Result<WantedDocuments, StoreError> {
+        let mut seen = HashSet::new();
+        let (mut keys, mut absent) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
+            match Key::new(company_id, collection::DOCUMENTS, id.as_str()) {
+                Ok(key) => keys.push(key),
+                // An invalid identifier names no document.
+                Err(_) => absent.push(DocumentId::from(id.as_str())),
+            }
+        }
+        let versions = self.config.records.versions(&keys).await?;
+        let mut present = Vec::with_capacity(keys.len());
+        for (key, version) in keys.iter().zip(versions) {
+            match version {
+                Some(version) => present.push((DocumentId::from(key.id()), version)),
+                None => absent.push(DocumentId::from(key.id())),
+            }
+        }
+        Ok(WantedDocuments { present, absent })
+    }
+
+    /// Returns the documents of the hits whose texts are still those that were searched.
+    async fn read_texts(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        ranking: &Ranking,
+        versions: &HashMap<DocumentId, u64>,
+    ) -> Result<HashMap<DocumentId, FoundDocument>, StoreError> {
+        let mut found = HashMap::new();
+        for hit in &ranking.hits {
+            let Some(&version) = versions.get(&hit.document).filter(|_| !found.contains_key(&hit.document))
+            else {
+                continue;
+            };
+            if let Some(text) = entry.text(&hit.document, version) {
+                found.insert(hit.document.clone(), FoundDocument { version, text });
+                continue;
+            }
+            let read = self.read_document(company_id, &hit.document, version).await?;
+            let Some(read) = read.filter(|read| read.version == version) else { continue };
+            let text: Arc<str> = read.value.text.into();
+            self.cache.keep_text(company_id, entry, (&hit.document, version), &text);
+            found.insert(hit.document.clone(), FoundDocument { version, text });
+        }
+        Ok(found)
+    }
+}
+
+/// Returns true if the index has all wanted documents, and none that does not exist.
+fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
+    let is_loaded = entry.try_read(|state| {
+        let is_outdated =
+            |(id, version): &(DocumentId, u64)| state.state_of(id, *version) == DocumentState::Outdated;
+        !wanted.present.iter().any(is_outdated)
+            && !state.may_retry(&wanted.ids())
+            && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
+    });
+    is_loaded.unwrap_or(false)
+}
+
+type Ranked = (Ranking, HashMap<DocumentId, u64>, Vec<String>, Vec<SkippedDocument>);
+
+/// Ranks the chunks of the wanted documents. Returns with the ranking the versions of the documents with hits, the
+/// documents that were searched, and those that were not.
+fn rank(
+    state: &IndexState,
+    wanted: &WantedDocuments,
+    query: &Query<'_>,
+    options: &SearchOptions<'_>,
+) -> Ranked {
+    let (mut ids, mut scope, mut skipped) = (BTreeSet::new(), Vec::new(), Vec::new());
+    for (id, version) in &wanted.present {
+        let reason = match state.state_of(id, *version) {
+            DocumentState::Current => {
+                ids.insert(id.clone());
+                scope.push(id.to_string());
+                continue;
+            }
+            DocumentState::Outdated => SkipReason::Indexing,
+            DocumentState::Unusable(reason) => reason,
+        };
+        skipped.push(SkippedDocument { id: id.to_string(), reason });
+    }
+    let ranking = state.index.search(Scope::Documents(&ids), query, options);
+    let version = |id: &DocumentId| Some((id.clone(), *state.versions.get(id)?));
+    let versions = ranking.hits.iter().filter_map(|hit| version(&hit.document)).collect();
+    (ranking, versions, scope, skipped)
+}
+
+impl SearchResult {
+    /// Chooses fragments of the hits: at most `max_tokens` in all.
+    pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> Packed {
+        let text_of =
+            |id: &DocumentId, range: Range<usize>| self.documents.get(id)?.text.get(range).map(str::to_owned);
+        pack(&self.ranking, max_tokens, text_of, |text| counter.count(text))
+    }
+}
+
+impl fmt::Debug for DocumentRetriever {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DocumentRetriever")
+            .field("cache_bytes", &self.config.cache_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! Tests of the search over a store in memory.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use agent_core::clock::SystemClock;
+use agent_core::ids::CompanyId;
+use agent_retrieval::search::{Query, SearchOptions};
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::records::Precondition;
+use crate::workspace::{Document, save_document};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+fn retriever_with(
+    records: &Arc<MemoryRecords>,
+    pool: Arc<dyn BlockingPool>,
+    cache_bytes: usize,
+) -> DocumentRetriever {
+    let records = records.clone();
+    DocumentRetriever::new(RetrieverConfig { records, pool, clock: Arc::new(SystemClock), cache_bytes })
+}
+
+async fn save(records: &MemoryRecords, id: &str, text: &str) {
+    let document =
+        Document { id: id.into(), company_id: "c".into(), text: text.into(), ..Document::default() };
+    save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
+}
+
+async fn search(retriever: &DocumentRetriever, ids: &[&str], text: &str) -> SearchResult {
+    let ids: Vec<String> = ids.iter().copied().map(str::to_owned).collect();
+    let company_id = CompanyId::from("c");
+    let query = Query { text, previous: None };
+    let search =
+        DocumentSearch { company_id: &company_id, documents: &ids, query, options: SearchOptions::default() };
+    retriever.search(search).await.expect("the store answers")
+}
+
+/// Returns the documents with hits, the best first.
+fn found(result: &SearchResult) -> Vec<&str> {
+    let mut found: Vec<&str> = Vec::new();
+    for hit in &result.ranking.hits {
+        if !found.contains(&hit.document.as_str()) {
+            found.push(hit.document.as_str());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn retrieval_over_memory_conforms() {
+    crate::conformance::retrieval(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[tokio::test]
+async fn a_search_goes_without_documents_that_are_not_indexed_in_time() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "slow", "The printer is broken.").await;
+    // A pool that keeps its work.
+    let kept: Arc<Mutex<Vec<Work>>> = Arc::default();
+    let pool = {
+        let kept = kept.clone();
+        Arc::new(move |work: Work| kept.lock().expect("no panic").push(work))
+    };
+    let retriever = retriever_with(&records, pool, DEFAULT_CACHE_BYTES);
+    let result = search(&retriever, &["slow", "none"], "printer").await;
+    assert_eq!(found(&result), [""; 0]);
+    let skipped: Vec<_> = result.skipped.iter().map(|skipped| (&*skipped.id, skipped.reason)).collect();
+    assert_eq!(skipped, [("slow", SkipReason::Indexing), ("none", SkipReason::NotFound)]);
+    // The work goes on, although its search is gone.
+    kept.lock().expect("no panic").drain(..).for_each(|work| work());
+    assert_eq!(found(&search(&retriever, &["slow"], "printer").await), ["slow"]);
+}
+
+#[tokio::test]
+async fn searches_of_the_same_documents_share_the_analysis() {
+    let records = Arc::new(MemoryRecords::default());
+    for n in 0..10 {
+        save(&records, &format!("d{n}"), "The printer is broken.").await;
+    }
+    let works = Arc::new(AtomicUsize::new(0));
+    let pool = {
+        let works = works.clone();
+        Arc::new(move |work: Work| {
+            works.fetch_add(1, Ordering::SeqCst);
+            drop(std::thread::spawn(work));
+        })
+    };
+    let retriever = retriever_with(&records, pool, DEFAULT_CACHE_BYTES);
+    let ids: Vec<String> = (0..10).map(|n| format!("d{n}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let searches = (0..8).map(|_| search(&retriever, &ids, "printer"));
+    for result in futures_util::future::join_all(searches).await {
+        assert_eq!(result.ranking.hits.len(), 10);
+    }
+    assert_eq!(works.load(Ordering::SeqCst), 1, "one batch, for all");
+}
+
+#[tokio::test]
+async fn a_company_takes_its_share_of_the_memory_and_no_more() {
+    let records = Arc::new(MemoryRecords::default());
+    let text = |n: usize| (0..4_000).map(|word| format!("word{n}x{word} ")).collect::<String>();
+    for n in 0..8 {
+        save(&records, &format!("d{n}"), &text(n)).await;
+    }
+    let retriever = retriever_with(&records, Arc::new(|work: Work| work()), 1 << 20);
+    let first = search(&retriever, &["d0"], "word0x7").await;
+    assert_eq!(found(&first), ["d0"]);
+    let all: Vec<String> = (0..8).map(|n| format!("d{n}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let result = search(&retriever, &all, "word0x7").await;
+    assert!(!result.skipped.is_empty(), "not all of them fit");
+    assert!(result.skipped.iter().all(|skipped| skipped.reason == SkipReason::TooLarge));
+    // A search over others makes room.
+    for n in 0..8 {
+        let id = format!("d{n}");
+        assert_eq!(found(&search(&retriever, &[&id], &format!("word{n}x9")).await), [&*id], "{n}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_evicted_is_found_again() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "d", "The printer is broken.").await;
+    // Less than one entry needs.
+    let retriever = retriever_with(&records, Arc::new(|work: Work| work()), 8 * 1024);
+    for company in ["x", "c", "y", "c"] {
+        let ids = ["d".to_owned()];
+        let company_id = CompanyId::from(company);
+        let query = Query { text: "printer", previous: None };
+        let options = SearchOptions::default();
+        let search = DocumentSearch { company_id: &company_id, documents: &ids, query, options };
+        let result = retriever.search(search).await.expect("the store answers");
+        assert_eq!(result.ranking.hits.len(), usize::from(company == "c"), "{company}");
+    }
+}

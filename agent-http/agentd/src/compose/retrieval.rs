@@ -1,0 +1,41 @@
+//! Composition of the retrieval over documents.
+
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_core::prompt::PartCache;
+use agent_platform::layers::{DocumentsLayer, RetrievalSettings};
+use agent_platform::retrieval::{BoundaryKey, DocumentRetriever, RetrieverConfig};
+use tokio::runtime::Handle;
+
+use crate::config::AppConfig;
+use crate::stores::Stores;
+
+/// Creates the search over documents. Texts are analyzed in the process's blocking threads.
+pub(super) fn retriever(config: &AppConfig, stores: &Stores) -> Arc<DocumentRetriever> {
+    let process = Handle::current();
+    let pool = move |work: Box<dyn FnOnce() + Send>| drop(process.spawn_blocking(work));
+    Arc::new(DocumentRetriever::new(RetrieverConfig {
+        records: stores.records.clone(),
+        pool: Arc::new(pool),
+        clock: Arc::new(SystemClock),
+        cache_bytes: config.rag.cache_bytes,
+    }))
+}
+
+/// Creates the context layer of documents. With `DATA_SECRET`, every process quotes equal texts equally.
+pub(super) fn documents_layer(
+    config: &AppConfig,
+    stores: &Stores,
+    retriever: Arc<DocumentRetriever>,
+    parts: &Arc<PartCache>,
+) -> DocumentsLayer {
+    let boundary_key = config.data_secret.as_ref().map_or_else(BoundaryKey::random, BoundaryKey::from_secret);
+    let settings = RetrievalSettings {
+        retriever,
+        boundary_key: Arc::new(boundary_key),
+        max_tokens: config.rag.max_tokens,
+        min_relevance: config.rag.min_relevance,
+    };
+    DocumentsLayer::new(stores.records.clone(), parts.clone()).with_retrieval(settings)
+}

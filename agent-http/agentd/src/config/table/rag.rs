@@ -1,0 +1,29 @@
+//! Settings of the retrieval of fragments of documents.
+
+use super::super::setting::{Setting, SettingKind};
+use super::{APP, setting};
+
+/// Settings of retrieval.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "RAG_MAX_TOKENS",
+        APP,
+        SettingKind::Number { min: 100, max: 100_000 },
+        &["1500"],
+        "The limit on the tokens of the fragments of documents that a turn retrieves, and at most a quarter of the prompt.",
+    ),
+    setting(
+        "RAG_MIN_RELEVANCE",
+        APP,
+        SettingKind::Number { min: 0, max: 1_000 },
+        &["80"],
+        "The relevance that a fragment must reach, in thousandths of the best score that the message allows. Scripts without spaces need half of it.",
+    ),
+    setting(
+        "RAG_CACHE_BYTES",
+        APP,
+        SettingKind::Number { min: 1024 * 1024, max: 64 * 1024 * 1024 * 1024 },
+        &["268435456"],
+        "The limit on the indexes of documents in memory. A company's index may take half of it; documents beyond that are not searched.",
+    ),
+];

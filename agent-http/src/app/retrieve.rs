@@ -1,0 +1,124 @@
+//! `POST /api/agents/{id}/retrieve`: the fragments of the agent's documents that a message would retrieve, and how each was
+//! chosen. It calls the function that a turn calls, and sends nothing.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use agent_core::context::TurnInput;
+use agent_core::message::{Message, Role};
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::tool::ExecutionContext;
+use agent_core::turn::TurnError;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::ownership::{AGENTS_TAG, load_in_company};
+use super::{App, answer};
+use crate::endpoint::{Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::service::HandlerResult;
+
+/// Default and maximum number of hits that are ranked.
+const DEFAULT_HITS: usize = 20;
+const MAX_HITS: usize = 100;
+/// Maximum length of a query, in bytes.
+const MAX_QUERY_BYTES: usize = 64 * 1024;
+/// Maximum number of earlier messages. The latest one of the user is used.
+const MAX_MESSAGES: usize = 1_000;
+/// Room for the prompt, in tokens: that of a remote runtime.
+const MAX_PROMPT_TOKENS: usize = 112_000;
+
+#[derive(Deserialize, JsonSchema)]
+struct RetrieveRequest {
+    /// The message to retrieve fragments for.
+    #[schemars(length(min = 1, max = MAX_QUERY_BYTES))]
+    query: String,
+    /// The conversation before the message, oldest message first.
+    #[serde(default)]
+    messages: Vec<EarlierMessage>,
+    /// Number of hits to rank; 20 if absent.
+    #[schemars(range(min = 1, max = MAX_HITS))]
+    limit: Option<usize>,
+}
+
+/// A message before the query.
+#[derive(Deserialize, JsonSchema)]
+struct EarlierMessage {
+    /// Author of the message. Only those of `user` have an effect.
+    role: String,
+    /// Text of the message.
+    content: String,
+}
+
+impl RetrieveRequest {
+    fn check(&self) -> Result<(), HttpError> {
+        if self.query.trim().is_empty() || self.query.len() > MAX_QUERY_BYTES {
+            let fault = format!("must have between 1 and {MAX_QUERY_BYTES} bytes");
+            return Err(HttpError::invalid("query", fault));
+        }
+        if self.messages.len() > MAX_MESSAGES {
+            return Err(HttpError::invalid("messages", format!("must be at most {MAX_MESSAGES}")));
+        }
+        match self.limit {
+            Some(limit) if !(1..=MAX_HITS).contains(&limit) => {
+                Err(HttpError::invalid("limit", format!("must be between 1 and {MAX_HITS}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn into_messages(self) -> Vec<Message> {
+        let earlier = self.messages.into_iter().filter(|message| message.role == "user");
+        let texts = earlier.map(|message| message.content).chain([self.query]);
+        texts.map(|text| Message::text(Role::User, text)).collect()
+    }
+}
+
+pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, params, body } = context;
+    let role = load_in_company(&app, &principal, params.get("id")?).await?.value;
+    let asked: RetrieveRequest = body.read_json(&head.headers).await?;
+    asked.check()?;
+    let limit = asked.limit.unwrap_or(DEFAULT_HITS);
+    let context = ExecutionContext {
+        user_id: principal.user_id,
+        company_id: principal.company_id,
+        agent_id: role.id.clone(),
+        caller: principal.caller,
+        ..ExecutionContext::default()
+    };
+    let request = TurnRequest::new(role.id.clone(), asked.into_messages());
+    let turn = TurnInput {
+        role: Arc::new(role),
+        context,
+        request: Arc::new(request),
+        now: SystemTime::now(),
+        max_prompt_tokens: MAX_PROMPT_TOKENS,
+    };
+    let report = app.documents.retrieve(&turn, limit).await.map_err(TurnError::from)?;
+    let shown = match report {
+        Some(report) => report.to_json(),
+        None => empty_report(),
+    };
+    answer::json(StatusCode::OK, &shown)
+}
+
+/// Returns the report on an agent without documents to search.
+fn empty_report() -> Value {
+    json!({"scope": [], "skipped": [], "terms": [], "relevance": 0.0, "fragments": [], "tokens": 0})
+}
+
+pub(super) fn describe(schemas: &mut Schemas) -> Operation {
+    let shown = json!({"type": "object", "required": ["scope", "skipped", "terms", "fragments", "tokens"]});
+    Operation::new(
+        "retrieve",
+        AGENTS_TAG,
+        "Shows the fragments that a message would retrieve, and how they were chosen.",
+    )
+    .describe("Retrieves for agents without `enableAutoRag` too. Nothing is sent.")
+    .body(schemas.schema_for::<RetrieveRequest>())
+    .json_response(200, "The documents, the terms, and each hit with its scores.", shown)
+    .problems(&[Code::NotFound])
+}

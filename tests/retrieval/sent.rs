@@ -1,0 +1,163 @@
+//! What is sent to the backends, and announced to clients.
+
+use serde_json::{Value, json};
+
+use super::workspace_with_documents;
+use crate::support::parse_run;
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Vendor, answer, json_response};
+
+const QUESTION: &str = "How long are receipts kept?";
+const QUOTED: &str = "Receipts are kept for ten years in the cellar.";
+
+fn custom<'a>(events: &'a [Value], name: &str) -> Option<&'a Value> {
+    events
+        .iter()
+        .find(|event| event["type"] == "CUSTOM" && event["name"] == name)
+        .map(|event| &event["value"])
+}
+
+async fn preview(app: &Server) -> Value {
+    let request = app.request("POST", "/api/svcchat/previewPrompt").bearer_auth(session_token("u1", "c1"));
+    let body = json!({"agentId": "a1", "message": QUESTION});
+    request.json(&body).send().await.expect("an answer").json().await.expect("JSON")
+}
+
+#[tokio::test]
+async fn fragments_end_the_system_prompt_and_are_cited() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["Ten years [", "1], ", "not five [7]."])]);
+    let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
+    let shown = preview(&app).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
+    let events = parse_run(&response.text().await.expect("a whole body"));
+
+    let sent = &vendor.received_bodies("m")[0];
+    let system = sent["messages"][0]["content"].as_str().expect("a system prompt");
+    assert_eq!(shown["payload"]["messages"][0]["content"], system, "the preview shows what was sent");
+    assert!(system.trim_end().ends_with('>') && system.contains(QUOTED), "{system}");
+    assert!(!system.contains("board") && !system.contains("burnt"), "{system}");
+    assert_eq!(shown["retrieval"]["fragments"][0]["documentId"], "handbook");
+    let parts = shown["systemPromptParts"].as_array().expect("a list");
+    let last = parts.last().expect("a part");
+    assert_eq!((&last["source"], &last["stability"]), (&json!("retrieval"), &json!("turn")));
+    assert_eq!(last["origin"]["id"], "handbook");
+
+    let sources = custom(&events, "agent.sources").expect("the sources are announced");
+    let source = &sources["fragments"][0];
+    assert_eq!(
+        (&source["id"], &source["documentId"], &source["title"]),
+        (&json!("1"), &json!("handbook"), &json!("Handbook"))
+    );
+    assert_eq!((&source["start"], &source["end"]), (&json!(0), &json!(58)));
+    let first_text = events.iter().position(|event| event["type"] == "TEXT_MESSAGE_START");
+    let announced = events.iter().position(|event| event["name"] == "agent.sources");
+    assert!(announced < first_text, "before the first text");
+    let citations = custom(&events, "agent.citations").expect("the citations are announced");
+    assert_eq!(citations["citations"][0]["fragment"], "1");
+    assert_eq!(citations["citations"][0]["at"], json!([10, 13]));
+    assert_eq!(citations["unknown"], 1, "a mark without a fragment is counted");
+}
+
+#[tokio::test]
+async fn a_ui_message_has_the_cited_documents_as_parts() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["Ten years [1]."])]);
+    let app = server::app(&workspace_with_documents(&vendor.base_url()), &[]).await;
+    let query = "?format=ui-message";
+    let response =
+        app.chat_as(&session_token("u1", "c1"), query, &json!({"agentId": "a1", "message": QUESTION})).await;
+    let body = response.text().await.expect("a whole body");
+    let chunks = body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let chunks: Vec<Value> = chunks.filter_map(|data| serde_json::from_str(data).ok()).collect();
+    let parts: Vec<&Value> = chunks.iter().filter(|chunk| chunk["type"] == "source-document").collect();
+    let place = json!({"agentd": {"documentId": "handbook", "start": 0, "end": 58}});
+    assert_eq!(
+        parts,
+        [
+            &json!({"type": "source-document", "sourceId": "1", "mediaType": "text/markdown", "title": "Handbook",
+            "providerMetadata": place})
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_latest_turn_holds_them_if_the_role_says_so() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["Ten years."])]);
+    let mut workspace = workspace_with_documents(&vendor.base_url());
+    workspace["agents"][0]["content"]["ragPlacement"] = "latestTurn".into();
+    let app = server::app(&workspace, &[]).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
+    parse_run(&response.text().await.expect("a whole body"));
+    let sent = &vendor.received_bodies("m")[0];
+    assert!(!sent["messages"][0].to_string().contains(QUOTED));
+    let latest = sent["messages"][1]["content"].as_str().expect("text");
+    assert!(latest.contains(QUOTED) && latest.ends_with(QUESTION), "{latest}");
+}
+
+#[tokio::test]
+async fn a_workflow_gets_them_in_a_field_of_their_own() {
+    let vendor = Vendor::start().await;
+    vendor.on("a1", [json_response("200 OK", "", r#"{"output":"Ten years."}"#)]);
+    let mut workspace = workspace_with_documents("http://unused.example/v1");
+    workspace["agents"][0]["children"] =
+        json!([{"name": "WorkflowConnector", "content": {"webhookUrl": vendor.webhook_url()}}]);
+    let app = server::app(&workspace, &[]).await;
+    let shown = preview(&app).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
+    parse_run(&response.text().await.expect("a whole body"));
+    let sent = vendor.received()[0].json();
+    let context = sent["ragContext"].as_str().expect("the field is there");
+    assert!(context.contains(QUOTED), "{context}");
+    assert!(!sent["roleData"]["finalSystemPrompt"].to_string().contains(QUOTED));
+    assert_eq!(shown["payload"]["ragContext"], context);
+    let placements: Vec<&Value> = shown["systemPromptParts"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|part| &part["placement"])
+        .collect();
+    assert_eq!(placements.last(), Some(&&json!("detached")));
+}
+
+#[tokio::test]
+async fn visitors_see_titles_where_the_role_shows_sources() {
+    for shows in [false, true] {
+        let vendor = Vendor::start().await;
+        vendor.on("m", [answer(&["Ten years [1]."])]);
+        let mut workspace = workspace_with_documents(&vendor.base_url());
+        workspace["agents"][0]["content"]["showSources"] = shows.into();
+        let app = server::app(&workspace, &[]).await;
+        let mint = app.request("POST", "/api/agents/a1/tokens").bearer_auth(session_token("u1", "c1"));
+        let minted: Value = mint
+            .json(&json!({"kind": "widget"}))
+            .send()
+            .await
+            .expect("an answer")
+            .json()
+            .await
+            .expect("JSON");
+        let token = minted["token"].as_str().expect("a token");
+        let response = app.chat_as(token, "", &json!({"agentId": "a1", "message": QUESTION})).await;
+        let events = parse_run(&response.text().await.expect("a whole body"));
+        let sources = custom(&events, "agent.sources");
+        let expected = json!({"fragments": [{"id": "1", "title": "Handbook"}]});
+        assert_eq!(sources, Some(&expected).filter(|_| shows));
+        assert_eq!(custom(&events, "agent.citations").is_some(), shows);
+        assert!(vendor.received_bodies("m")[0].to_string().contains(QUOTED), "the answer is the same");
+    }
+}
+
+#[tokio::test]
+async fn a_user_may_switch_retrieval_off() {
+    let vendor = Vendor::start().await;
+    vendor.on("m", [answer(&["I do not know."])]);
+    let mut workspace = workspace_with_documents(&vendor.base_url());
+    workspace["users"][0]["ragEnabled"] = false.into();
+    let app = server::app(&workspace, &[]).await;
+    let response = app.chat(&json!({"agentId": "a1", "message": QUESTION})).await;
+    let events = parse_run(&response.text().await.expect("a whole body"));
+    assert!(custom(&events, "agent.sources").is_none());
+    assert!(!vendor.received_bodies("m")[0].to_string().contains("Receipts"));
+}
