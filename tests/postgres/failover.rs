@@ -81,7 +81,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     }
 }
 
-/// What the new server does not have.
+/// Identifiers of writes that the old server acknowledged and the new server lacks.
 struct LostWrites {
     token: String,
     agent_tag: String,
