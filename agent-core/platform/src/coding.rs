@@ -42,7 +42,9 @@ use jiff::Timestamp;
 use crate::records::{Key, Precondition, Records, StoreError, Write};
 use crate::seal::{SealError, Sealer};
 
-pub use authority::{CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint};
+pub use authority::{
+    CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
+};
 pub use limits::{Credits, LimitWindow, SubscriptionLimits};
 pub use rotation::rotate_secrets;
 pub use sign_in::{BegunSignIn, SignInError, SignInStatus, SignInView, SignIns};

@@ -108,7 +108,7 @@ async fn the_other_spelling_and_the_time_of_expiry_are_read() {
     issuer.script(IssuerRoute::Device, [ok(&started(Codex, &more))]);
     let told = expect_ok(begin(&runtime).await).await;
     assert_eq!((&told["user_code"], &told["expires_in"]), (&json!("WXYZ-9999"), &json!(1800)));
-    // An address that is no address of a page is left out, since nobody needs it.
+    // An address that is no address of a page is left out.
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let more = json!({"verification_uri_complete": "javascript:alert(1)", "expires_in": "120"});

@@ -6,7 +6,7 @@ use agent_core::secret::Secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
+use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::{CodingServices, LEASE, Subscriber, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
@@ -39,7 +39,7 @@ pub(super) struct StoredTokens {
     /// The sign-in from which the tokens come, which tells a refresh of it from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
-    /// Why the sign-in has ended.
+    /// Reason for which the sign-in has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<SignInReason>,
     /// Sealed access token; absent after the end of the sign-in, like the refresh token.
@@ -116,9 +116,9 @@ impl StoredTokens {
 
     /// Returns the reason for which a refused refresh token ends the sign-in. One that was used by a call whose answer
     /// never arrived was cut off, rather than stolen.
-    pub(super) fn end_reason(&self, fault: GrantFault) -> SignInReason {
+    pub(super) fn end_reason(&self, fault: InvalidGrantReason) -> SignInReason {
         match fault {
-            GrantFault::Reused if self.is_unsure => SignInReason::CutOff,
+            InvalidGrantReason::Reused if self.is_unsure => SignInReason::CutOff,
             fault => SignInReason::Ended(fault),
         }
     }

@@ -202,7 +202,7 @@ pub(super) struct Flusher {
 
 #[derive(Default)]
 enum TaskState {
-    /// There is no task.
+    /// No task runs.
     #[default]
     Idle,
     /// The task looks for requests before its next pause.

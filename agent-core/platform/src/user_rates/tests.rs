@@ -12,7 +12,7 @@ use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, Re
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that counts commits, and fails or stalls if it is told to.
+/// A store that counts commits, and fails or stalls on request.
 #[derive(Default)]
 struct FaultyRecords {
     inner: MemoryRecords,

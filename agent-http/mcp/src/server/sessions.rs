@@ -95,7 +95,7 @@ impl Sessions {
         self.lock().has_ended(public_id)
     }
 
-    /// Ends a session of `identity` for good: it is closed, and not restored in this process.
+    /// Ends a session of `identity` permanently: it is closed, and not restored in this process.
     pub(super) fn end(self: &Arc<Self>, public_id: &str, identity: &Identity) {
         let open = self.lock().end(public_id, &identity.context.company_id);
         self.spawn_close(open);

@@ -42,7 +42,7 @@ async fn slow_down_is_kept_and_silence_doubles_the_pause() {
 #[tokio::test]
 async fn every_end_is_told_for_an_hour() {
     let status = |status: SignInStatus, code: Option<&str>| (status, code.map(str::to_owned));
-    let grant = CodingAuthorityError::InvalidGrant(GrantFault::Unknown);
+    let grant = CodingAuthorityError::InvalidGrant(InvalidGrantReason::Unknown);
     let setting = CodingAuthorityError::NotConfigured("CODING_CLIENT_ID".to_owned());
     for (error, expected) in [
         (CodingAuthorityError::Denied, status(SignInStatus::Denied, None)),

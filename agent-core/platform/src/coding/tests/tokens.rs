@@ -51,7 +51,12 @@ async fn a_refresh_outlives_the_run_that_needs_it() {
 
 #[tokio::test]
 async fn a_dead_refresh_token_ends_the_sign_in() {
-    for fault in [GrantFault::Expired, GrantFault::Reused, GrantFault::Revoked, GrantFault::Unknown] {
+    for fault in [
+        InvalidGrantReason::Expired,
+        InvalidGrantReason::Reused,
+        InvalidGrantReason::Revoked,
+        InvalidGrantReason::Unknown,
+    ] {
         let bench = Bench::signed_in().await;
         bench.clock.advance(HOUR);
         bench.issuer.script(IssuerCall::Refresh, fail(CodingAuthorityError::InvalidGrant(fault)));
@@ -121,9 +126,9 @@ async fn what_was_not_sent_is_not_cut_off() {
     bench.clock.advance(HOUR);
     let unreachable = Arc::new(AgentError::new(AgentErrorKind::Unreachable, "the runtime is away"));
     bench.issuer.script(IssuerCall::Refresh, fail(CodingAuthorityError::NotSent(unreachable)));
-    let reused = CodingAuthorityError::InvalidGrant(GrantFault::Reused);
+    let reused = CodingAuthorityError::InvalidGrant(InvalidGrantReason::Reused);
     bench.issuer.script(IssuerCall::Refresh, fail(reused));
-    assert_eq!(reason(bench.drive(bench.access()).await), SignInReason::Ended(GrantFault::Reused));
+    assert_eq!(reason(bench.drive(bench.access()).await), SignInReason::Ended(InvalidGrantReason::Reused));
 }
 
 #[tokio::test]
@@ -224,7 +229,7 @@ async fn a_token_that_cannot_be_refreshed_is_used_to_its_end() {
     bench.clock.advance(HOUR - SECOND);
     assert_eq!(bench.expect_access().await, "access-canary-2");
     bench.clock.advance(SECOND);
-    assert_eq!(reason(bench.access().await), SignInReason::Ended(GrantFault::Expired));
+    assert_eq!(reason(bench.access().await), SignInReason::Ended(InvalidGrantReason::Expired));
     assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 0);
 }
 
