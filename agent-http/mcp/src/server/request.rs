@@ -150,7 +150,10 @@ impl AuthorizedRequest<'_> {
         if let Some(session) = server.sessions.find(public_id, &who.id) {
             return Some(NamedSession::Open(session));
         }
-        let sealer = server.session_sealer.as_ref().filter(|_| !server.sessions.has_ended(public_id))?;
+        let sealer = server.session_sealer.as_ref()?;
+        if server.sessions.has_ended(public_id, who) {
+            return None;
+        }
         sealer.open(who, public_id).map(|params| NamedSession::Sealed(Box::new(params)))
     }
 
