@@ -3,7 +3,7 @@
 //! | state | step |
 //! |---|---|
 //! | no valid lease | take it by compare-and-swap, then call the issuer |
-//! | another task's lease | read again each 200 ms, until it ends or the generation changes |
+//! | another task's lease | read again each 200 ms, until it ends, was seen for 30 s, or the generation changes |
 //! | answered | store the tokens under the next generation, if the generation is still the one they were made from |
 //! | the token is dead | use a newer generation if there is one, or else require a sign-in |
 //! | no answer | the same token again after 1 s and 4 s, then give the lease back |
@@ -19,7 +19,7 @@ use std::time::Duration;
 use agent_core::error::{AgentError, AgentErrorKind};
 
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
-use super::stored::{Lease, SealedTokens, StoredTokens, may_be_processed, sealed};
+use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason};
 use super::{
     CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, Subscriber,
@@ -63,12 +63,13 @@ impl Refresh {
     pub(super) async fn run(self) -> Result<AccessToken, CodingTokenError> {
         let clock = self.services.clock.clone();
         let deadline = clock.monotonic() + HELD_TIMEOUT;
+        let mut watch = LeaseWatch::default();
         loop {
             let record = match self.find().await? {
                 FoundTokens::Other(token) => return Ok(token),
                 FoundTokens::Base(record) => *record,
             };
-            if record.value.is_leased(self.services.now()) {
+            if watch.is_held(&record.value, &self.id, self.services.now(), clock.monotonic()) {
                 if clock.monotonic() >= deadline {
                     return Err(CodingTokenError::Busy);
                 }
@@ -140,7 +141,7 @@ impl Refresh {
                 }
             }
             // A process that was stopped since then must not send a token that another one may have used meanwhile.
-            if !leased.value.is_leased(self.services.now()) {
+            if !leased.value.is_leased_by(&self.id, self.services.now()) {
                 return Ok(RefreshOutcome::Lost);
             }
             let began = self.services.clock.monotonic();

@@ -1,6 +1,6 @@
 //! Record of a user's tokens.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::secret::Secret;
 use jiff::Timestamp;
@@ -76,10 +76,47 @@ impl Lease {
         Self { by: by.to_owned(), until: after(now, LEASE) }
     }
 
-    /// Returns true while the lease is valid. One that ends later than any that begins now was written before the clock
-    /// was set back, and does not count.
-    fn is_valid(&self, now: Timestamp) -> bool {
+    /// Returns true if the task `id` holds the lease.
+    fn is_held_by(&self, id: &str) -> bool {
+        self.by == id
+    }
+
+    /// Returns true while the lease has not ended by this process's clock. If the clock was set back since the lease was
+    /// taken, its end is unknown: it counts as ended.
+    fn is_valid_by_own_clock(&self, now: Timestamp) -> bool {
         self.until > now && self.until <= after(now, LEASE)
+    }
+}
+
+/// Observation of the leases of other tasks.
+///
+/// The end of a lease is a time of its holder's clock. If that clock is ahead, the lease ends too late by this process's
+/// clock; if a clock was set back after the lease was taken, much too late. So a lease also ends once it was seen
+/// unchanged for the duration of a lease: no call of its holder lasts longer.
+#[derive(Debug, Default)]
+pub(super) struct LeaseWatch {
+    /// The lease that was seen last, and the monotonic time at which it was seen first.
+    seen: Option<(Lease, Instant)>,
+}
+
+impl LeaseWatch {
+    /// Returns true if a task other than `own_id` holds the lease of the tokens.
+    pub(super) fn is_held(
+        &mut self,
+        tokens: &StoredTokens,
+        own_id: &str,
+        now: Timestamp,
+        monotonic: Instant,
+    ) -> bool {
+        let lease = tokens.lease.as_ref().filter(|lease| lease.until > now && !lease.is_held_by(own_id));
+        let Some(lease) = lease else { return false };
+        match &self.seen {
+            Some((seen, since)) if seen == lease => monotonic.duration_since(*since) < LEASE,
+            _ => {
+                self.seen = Some((lease.clone(), monotonic));
+                true
+            }
+        }
     }
 }
 
@@ -96,9 +133,9 @@ impl StoredTokens {
         self.access_expires_at > after(now, USABLE_ABOVE)
     }
 
-    /// Returns true if another task may be refreshing the tokens.
-    pub(super) fn is_leased(&self, now: Timestamp) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_valid(now))
+    /// Returns true while the task `id` holds the lease, by this process's clock.
+    pub(super) fn is_leased_by(&self, id: &str, now: Timestamp) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_held_by(id) && lease.is_valid_by_own_clock(now))
     }
 
     /// Returns the record of a sign-in that the issuer has ended.
