@@ -306,7 +306,7 @@ async fn run(client: &Client, url: &str, user: &str) -> RunOutcome {
         assert_eq!(problem["code"], "SIGN_IN_REQUIRED", "{text}");
         return RunOutcome::SignInRequired(problem["detail"].as_str().expect("a detail").to_owned());
     }
-    if text.contains("STORE_UNAVAILABLE") || text.contains("could not be read or written") {
+    if text.contains("STORE_UNAVAILABLE") {
         return RunOutcome::StoreFailed;
     }
     assert_eq!(status, 200, "{user}: {text}");

@@ -133,6 +133,7 @@ impl From<CodingTokenError> for AgentError {
             CodingTokenError::Busy => AgentErrorKind::Timeout,
             CodingTokenError::Store(error) => match **error {
                 StoreError::NotConfigured(_) => AgentErrorKind::NotConfigured,
+                StoreError::Unavailable(_) => AgentErrorKind::StoreUnavailable,
                 _ => AgentErrorKind::Internal,
             },
         };

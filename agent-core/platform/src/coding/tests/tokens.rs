@@ -394,7 +394,7 @@ fn errors_are_told_without_secrets() {
         (CodingTokenError::SignInRequired(SignInReason::NotSignedIn), AgentErrorKind::SignInRequired),
         (CodingTokenError::SignInRequired(SignInReason::Rejected), AgentErrorKind::SignInRequired),
         (CodingTokenError::Busy, AgentErrorKind::Timeout),
-        (store, AgentErrorKind::Internal),
+        (store, AgentErrorKind::StoreUnavailable),
         (unset, AgentErrorKind::NotConfigured),
     ] {
         let told = AgentError::from(error);
