@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_platform::coding::Spawner;
+use agent_platform::roles::RecordRoleStore;
+use agent_platform::seal::Sealer;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use futures_util::future::BoxFuture;
 
@@ -48,6 +50,15 @@ async fn records_hold_their_contract_without_a_cache() {
 async fn records_hold_their_contract_with_the_least_of_everything() {
     let maker = StoreFactory::new(PostgresOptions { cache_bytes: 1, connections: 0, ..impatient() });
     agent_platform::conformance::records(async || maker.make().await as _).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn roles_hold_their_contract() {
+    for options in [impatient(), uncached()] {
+        let maker = StoreFactory::new(options);
+        let make = async || Arc::new(RecordRoleStore::new(maker.make().await, Sealer::ephemeral())) as _;
+        agent_platform::conformance::role_store(make).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

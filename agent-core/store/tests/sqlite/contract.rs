@@ -3,6 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_jobs::conformance;
 use agent_platform::coding::Spawner;
+use agent_platform::roles::RecordRoleStore;
+use agent_platform::seal::Sealer;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use futures_util::future::BoxFuture;
@@ -52,6 +54,15 @@ async fn the_inventory_holds_its_contract() {
     for options in [SqliteOptions::default(), uncached()] {
         let maker = StoreFactory::new(options);
         agent_platform::conformance::inventory(async || maker.make() as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn roles_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        let make = async || Arc::new(RecordRoleStore::new(maker.make(), Sealer::ephemeral())) as _;
+        agent_platform::conformance::role_store(make).await;
     }
 }
 
