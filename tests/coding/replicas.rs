@@ -142,12 +142,12 @@ fn check_next_run(
     if phase == RefreshPhase::Answered && !now.reuses.is_empty() {
         // The only case in which a token is presented again: its answer existed in the process alone. It does not if the
         // answer was on its way to the database.
-        assert_eq!(now.reuses, [Reuse { first, second }], "{phase:?}");
+        assert_eq!(now.reuses, [Reuse { first, second }], "{phase:?}: {outcome:?} {now:?}");
         let RunOutcome::SignInRequired(detail) = outcome else { panic!("{phase:?}: {outcome:?}") };
         assert!(detail.contains("cut off"), "{detail}");
         return false;
     }
-    assert_eq!(now.reuses, [], "{phase:?}: no token is presented twice");
+    assert_eq!(now.reuses, [], "{phase:?}: no token is presented twice: {outcome:?} {now:?}");
     assert_eq!(*outcome, RunOutcome::Finished, "{phase:?}");
     true
 }

@@ -83,6 +83,7 @@ impl Refresh {
             let Some(leased) = self.take_lease(record, is_unsure).await? else { continue };
             match self.exchange(leased).await? {
                 RefreshOutcome::Done(token) => return Ok(token),
+                RefreshOutcome::Lost if clock.monotonic() >= deadline => return Err(CodingTokenError::Busy),
                 RefreshOutcome::Lost => {}
             }
         }
@@ -140,7 +141,8 @@ impl Refresh {
                     None => return Ok(RefreshOutcome::Lost),
                 }
             }
-            // A process that was stopped since then must not send a token that another one may have used meanwhile.
+            // A process that was stopped since then must not send a token that another one may have used meanwhile, or
+            // may use during the call.
             if !leased.value.is_leased_by(&self.id, self.services.now()) {
                 return Ok(RefreshOutcome::Lost);
             }

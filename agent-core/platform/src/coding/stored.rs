@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
-use super::{CodingServices, LEASE, Subscriber, after};
+use super::{CALL_TIMEOUT, CodingServices, LEASE, Subscriber, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 
 /// Collection of the users' sign-ins, one record per user.
@@ -81,10 +81,10 @@ impl Lease {
         self.by == id
     }
 
-    /// Returns true while the lease has not ended by this process's clock. If the clock was set back since the lease was
-    /// taken, its end is unknown: it counts as ended.
-    fn is_valid_by_own_clock(&self, now: Timestamp) -> bool {
-        self.until > now && self.until <= after(now, LEASE)
+    /// Returns true if the lease lasts for a whole call, by this process's clock. If the clock was set back since the
+    /// lease was taken, its end is unknown: it counts as ended.
+    fn covers_call(&self, now: Timestamp) -> bool {
+        self.until >= after(now, CALL_TIMEOUT) && self.until <= after(now, LEASE)
     }
 }
 
@@ -133,9 +133,9 @@ impl StoredTokens {
         self.access_expires_at > after(now, USABLE_ABOVE)
     }
 
-    /// Returns true while the task `id` holds the lease, by this process's clock.
+    /// Returns true if the task `id` holds the lease for a whole call, by this process's clock.
     pub(super) fn is_leased_by(&self, id: &str, now: Timestamp) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_held_by(id) && lease.is_valid_by_own_clock(now))
+        self.lease.as_ref().is_some_and(|lease| lease.is_held_by(id) && lease.covers_call(now))
     }
 
     /// Returns the record of a sign-in that the issuer has ended.
