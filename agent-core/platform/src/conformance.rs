@@ -17,7 +17,7 @@ mod pulse;
 mod records;
 mod role_store;
 
-pub use coding::{coding, coding_refreshes};
+pub use coding::{coding, coding_polls, coding_refreshes};
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use role_store::role_store;

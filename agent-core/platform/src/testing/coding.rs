@@ -159,6 +159,11 @@ impl ScriptedIssuer {
         .await;
     }
 
+    /// Returns the number of device codes that were exchanged for tokens.
+    pub fn redeemed(&self) -> usize {
+        self.lock().sign_ins.values().filter(|sign_in| sign_in.is_redeemed).count()
+    }
+
     /// Returns the number of refresh tokens that were exchanged.
     pub fn refreshes(&self) -> usize {
         self.lock().refreshes

@@ -61,10 +61,22 @@ async fn roles_hold_their_contract() {
     }
 }
 
+/// Environment variables with the number of refreshes, and of polls, of a subscription's issuer by three processes.
+const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
+const POLLS: &str = "CODING_POLLS";
+
+fn count(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |count| count.parse().expect("a number"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sign_ins_to_subscriptions_hold_their_contract() {
     let spawner: Arc<dyn Spawner> = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::coding(async || maker.make().await as _, spawner.clone()).await;
-    agent_platform::conformance::coding_refreshes(async || maker.make().await as _, spawner, 2).await;
+    let rounds = count(REFRESH_ROUNDS, 2);
+    agent_platform::conformance::coding_refreshes(async || maker.make().await as _, spawner.clone(), rounds)
+        .await;
+    agent_platform::conformance::coding_polls(async || maker.make().await as _, spawner, count(POLLS, 100))
+        .await;
 }
