@@ -279,7 +279,8 @@ async fn sign_in(app: &server::Server, id: String) -> User {
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
-    let begun = tokio::time::timeout(TEST_TIMEOUT, beginning).await.expect("it begins in time");
+    // A sign-in whose device code could not be stored holds up the next one for half a minute.
+    let begun = tokio::time::timeout(2 * TEST_TIMEOUT, beginning).await.expect("it begins in time");
     let path = match begun["signInId"].as_str() {
         Some(id) => format!("/api/coding/sign-in/{id}"),
         None => panic!("no sign-in: {begun}"),
