@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::process::{CpuTime, Process, resident_kib};
+use benches::should_measure;
 use bytes::Bytes;
 use clap::Parser;
 use http::{Request, Response};
@@ -59,9 +60,7 @@ enum SessionMode {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, but without measuring.
-        eprintln!("not measuring without --bench");
+    if !should_measure(options.bench) {
         return Ok(ExitCode::SUCCESS);
     }
     let client = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -11,6 +11,7 @@ use benches::{
     comparison::{Comparison, any_missed, environment_line, markdown},
     measure::{Measurement, Scale},
     process::agentd,
+    should_measure,
     subjects::{Bench, CONTROLS, Programs, REFERENCE, RunningSubject, SUBJECTS, Subject},
 };
 use clap::Parser;
@@ -43,9 +44,7 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, but without measuring.
-        eprintln!("not measuring without --bench");
+    if !should_measure(options.bench) {
         return Ok(ExitCode::SUCCESS);
     }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };

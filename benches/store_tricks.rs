@@ -3,7 +3,7 @@
 //!
 //! One store per variant, each in its own file, in turns within each of seven repeats; figures are medians. Files are
 //! in `TMPDIR`, which must be on a disk for meaningful figures of commits.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
+#![allow(clippy::print_stdout, reason = "printing is what this program is for")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,6 +12,7 @@ use agent_core::message::SharedJson;
 use agent_platform::records::{Key, Precondition, Records};
 use agent_store::sqlite::{SpinOptions, SqliteOptions, SqliteStore};
 use anyhow::{Result, ensure};
+use benches::should_measure;
 use benches::table::median;
 use serde_json::value::to_raw_value;
 use tempfile::TempDir;
@@ -29,8 +30,7 @@ const COMMITS: usize = 100;
 const ALL: SpinOptions = SpinOptions { readers: true, tasks: true, writer: true };
 
 fn main() -> Result<()> {
-    if !std::env::args().any(|argument| argument == "--bench") {
-        eprintln!("not measuring without --bench");
+    if !should_measure(std::env::args().any(|argument| argument == "--bench")) {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use benches::measure::{Measurement, Scale};
+use benches::should_measure;
 use benches::subjects::{Bench, Programs, RunningSubject};
 use benches::table::median;
 use benches::tricks::{ALL, VARIANTS, Variant};
@@ -38,8 +39,7 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    if !options.bench {
-        eprintln!("not measuring without --bench");
+    if !should_measure(options.bench) {
         return Ok(());
     }
     let scale = if options.quick { Scale::QUICK } else { Scale::FULL };

@@ -17,11 +17,24 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
 use crate::support::parse_run;
+use crate::support::process::AppProcess;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 
 /// Secret that seals secrets and run tokens (`DATA_SECRET`).
 const DATA_SECRET: &str = "data-secret-canary";
+
+/// Starts an application as a child process, without the limits that a load of one user reaches; `settings` are added.
+async fn start_process(url: &str, port: u16, settings: &[(&str, &str)]) -> AppProcess {
+    let unlimited = [
+        ("DATA_SECRET", DATA_SECRET),
+        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
+        ("RUNS_PER_MINUTE", "1000000"),
+        ("CHANGES_PER_MINUTE", "1000000"),
+        ("MAX_DOCUMENTS", "100000"),
+    ];
+    AppProcess::start(url, port, &[&unlimited, settings].concat()).await
+}
 
 /// A PostgreSQL server with the application's database.
 struct PostgresFixture {

@@ -25,7 +25,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 
 use crate::support::server::{self, PULSE_SECRET, Server, session_token};
-use crate::support::{TEST_TIMEOUT, client, poll_until};
+use crate::support::{TEST_TIMEOUT, client, free_port, poll_until};
 
 const PREVIOUS_PULSE_SECRET: &str = "pulse-before-canary-0123456789";
 const CRON_SECRET: &str = "cron-canary-0123456789";
@@ -48,12 +48,6 @@ fn workspace(base_url: &str) -> Value {
         ],
         "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": []}]
     })
-}
-
-/// Returns a port without a listener.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it listens").port()
 }
 
 /// Starts an application over `stores` with a scheduler at `pulse_url`; `settings` override the defaults.

@@ -2,8 +2,7 @@
 //!
 //! A [`AgentError`] has two messages. Its `Display` is the **public** message: it reaches the user of the chat, in a
 //! `RUN_ERROR` event or a problem body, so it must not contain a secret, an address with credentials or text from an
-//! upstream server. Its `source` is the **internal** cause, which goes to the operator's log only. The
-//! [`AgentErrorKind`] classifies the error for callers.
+//! upstream server. Its `source` is the **internal** cause, for the log. [`AgentErrorKind`] classifies it for callers.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -54,8 +53,7 @@ error_kinds! {
     ToolLoopLimit = "TOOL_LOOP_LIMIT";
     /// The output of an answer or of the run exceeds its limit.
     OutputTooLarge = "OUTPUT_TOO_LARGE";
-    /// The model's server rejects the prompt because it exceeds the model's context window; see
-    /// [`AgentError::context_size`].
+    /// The prompt exceeds the model's context window; see [`AgentError::context_size`].
     ContextExceeded = "CONTEXT_LENGTH_EXCEEDED";
     /// The outbound address policy rejects the target; an operator must allow it.
     Blocked = "OUTBOUND_BLOCKED";
@@ -73,6 +71,8 @@ error_kinds! {
     UnknownProvider = "UNKNOWN_PROVIDER";
     /// The request cannot be answered as it is, such as a prompt that exceeds the budget after trimming.
     InvalidRequest = "INVALID_REQUEST";
+    /// The store cannot be read or written now. Retry later.
+    StoreUnavailable = "STORE_UNAVAILABLE";
     /// The server ends the run because it shuts down; another process can answer a retry.
     ShuttingDown = "SERVER_SHUTTING_DOWN";
     /// A bug in this software.

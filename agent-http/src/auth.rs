@@ -272,13 +272,13 @@ pub struct BearerAuth {
 }
 
 impl BearerAuth {
-    /// Creates a gate that requires `secret`. Without one every request passes: a service without a secret listens on
+    /// Creates the authentication by `secret`. Without one every request passes: a service without a secret listens on
     /// loopback only.
     pub fn new(secret: Option<Secret>) -> Self {
         Self { secrets: secret.into_iter().collect() }
     }
 
-    /// Creates a gate that accepts `secret` and, during a rotation, the previous one.
+    /// Creates the authentication by `secret` and, during a rotation, the previous one.
     pub fn with_previous(secret: Secret, previous: Option<Secret>) -> Self {
         Self { secrets: std::iter::once(secret).chain(previous).collect() }
     }

@@ -18,6 +18,7 @@ use std::time::Duration;
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::context::LayerError;
 use agent_core::error::{AgentError, ContextSize};
+use agent_core::tool::ToolError;
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
@@ -304,7 +305,9 @@ impl From<AgentError> for HttpError {
     fn from(failure: AgentError) -> Self {
         let code = Code::from_wire(failure.kind().code()).unwrap_or(Code::Internal);
         let error = Self::new(code, failure.message().to_owned());
-        let error = failure.retry_after().into_iter().fold(error, Self::with_retry_after);
+        let retry_after =
+            failure.retry_after().or((code == Code::StoreUnavailable).then_some(STORE_RETRY_AFTER));
+        let error = retry_after.into_iter().fold(error, Self::with_retry_after);
         // The application reads these sizes from the runtime's problem.
         let ContextSize { window, prompt } = failure.context_size();
         let sizes = [("contextWindow", window), ("promptTokens", prompt)];
@@ -333,6 +336,11 @@ impl From<TurnError> for HttpError {
             TurnError::Store(error) => error.into(),
             // No other error of a layer's store is the client's.
             TurnError::Layer(LayerError::Store(error @ StoreError::Unavailable(_))) => error.into(),
+            TurnError::Tools(ToolError::Unavailable(_)) => {
+                Self::new(Code::StoreUnavailable, error.to_string())
+                    .with_source(error)
+                    .with_retry_after(STORE_RETRY_AFTER)
+            }
             TurnError::Backend(failure) => failure.into(),
             error => Self::internal(error),
         }
@@ -405,6 +413,7 @@ impl fmt::Display for ErrorChain<'_> {
 
 #[cfg(test)]
 mod tests {
+    use agent_platform::coding::CodingTokenError;
     use http_body_util::BodyExt;
     use serde_json::json;
 
@@ -541,10 +550,22 @@ mod tests {
             assert!(detail.is_none_or(|detail| body["detail"] == detail), "{body}");
             assert!(!body.to_string().contains("10.0.0.7"));
         }
-        let of_layer = LayerError::from(StoreError::unavailable("db at 10.0.0.7"));
-        let (headers, body) = problem(TurnError::from(of_layer).into()).await;
-        assert_eq!(body["code"], "STORE_UNAVAILABLE", "{body}");
-        assert!(headers.contains_key(RETRY_AFTER));
+        let unavailable = || StoreError::unavailable("db at 10.0.0.7");
+        let of_turn: [TurnError; 3] = [
+            LayerError::from(unavailable()).into(),
+            TurnError::Tools(unavailable().into()),
+            AgentError::from(CodingTokenError::from(unavailable())).into(),
+        ];
+        for error in of_turn {
+            let (headers, body) = problem(error.into()).await;
+            assert_eq!(
+                (&body["status"], &body["code"]),
+                (&json!(503), &json!("STORE_UNAVAILABLE")),
+                "{body}"
+            );
+            assert_eq!(headers[RETRY_AFTER], "2");
+            assert!(!body.to_string().contains("10.0.0.7"));
+        }
     }
 
     #[test]

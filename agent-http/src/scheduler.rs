@@ -38,7 +38,7 @@ pub struct Scheduler {
     /// Kind of the job store, as `/health` reports it.
     pub store_kind: &'static str,
     /// Checks that a request bears `PULSE_SECRET`.
-    pub gate: BearerAuth,
+    pub auth: BearerAuth,
     /// State and limits of all endpoints.
     pub base: ServiceBase,
 }
@@ -58,7 +58,7 @@ impl Authenticate<Scheduler> for PulseSecret {
     type Verified = ();
 
     async fn authenticate(self, scheduler: &Scheduler, head: &request::Parts) -> Result<(), HttpError> {
-        Ok(scheduler.gate.check(&head.headers)?)
+        Ok(scheduler.auth.check(&head.headers)?)
     }
 }
 

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use benches::comparison::{Bound, Comparison, any_missed, markdown};
-use benches::process;
+use benches::{process, should_measure};
 use clap::Parser;
 
 use enqueue::{CLIENTS, Enqueue};
@@ -53,9 +53,7 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, but without measuring.
-        eprintln!("not measuring without --bench");
+    if !should_measure(options.bench) {
         return Ok(ExitCode::SUCCESS);
     }
     let check = options.check;

@@ -20,6 +20,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use benches::comparison::{Comparison, any_missed, environment_line, markdown};
+use benches::should_measure;
 use benches::subjects::{Bench, Programs};
 use clap::Parser;
 use tokio::runtime::Runtime;
@@ -52,9 +53,7 @@ struct Options {
 
 fn main() -> Result<ExitCode> {
     let options = Options::parse();
-    if !options.bench {
-        // `cargo test --all-targets` runs benchmarks too, but without measuring.
-        eprintln!("not measuring without --bench");
+    if !should_measure(options.bench) {
         return Ok(ExitCode::SUCCESS);
     }
     let repeats = if options.quick { 2 } else { 5 };

@@ -34,3 +34,13 @@ pub mod table;
 pub mod tricks;
 pub mod upstream;
 pub mod wire;
+
+/// Returns true for a run by `cargo bench`, which passes `--bench` to each benchmark. Reports otherwise that nothing is
+/// measured, since `cargo test --all-targets` runs benchmarks too.
+#[expect(clippy::print_stderr, reason = "a message to the person who runs a benchmark")]
+pub fn should_measure(has_bench_flag: bool) -> bool {
+    if !has_bench_flag {
+        eprintln!("not measuring without --bench");
+    }
+    has_bench_flag
+}

@@ -15,8 +15,8 @@ use tokio::task::JoinSet;
 use self::fixture::{Installation, Replica, RunOutcome, User, in_order};
 use self::issuer::{MAX_LATENCY, Random, Reuse, TokenFamily};
 use crate::processes::Place;
-use crate::support::TEST_TIMEOUT;
 use crate::support::cluster::Cluster;
+use crate::support::{TEST_TIMEOUT, env_number};
 
 /// Environment variables with the number of rounds of a test.
 const KILL_ROUNDS: &str = "CODING_KILL_ROUNDS";
@@ -34,10 +34,6 @@ const SPREAD: Duration = Duration::from_millis(40);
 const WRITE_LIMIT: Duration = Duration::from_millis(500);
 /// Runs of each process at the moment of expiry.
 const CROWD: usize = 64;
-
-fn rounds(variable: &str, default: usize) -> usize {
-    std::env::var(variable).map_or(default, |rounds| rounds.parse().expect("a number"))
-}
 
 fn has_real_leases() -> bool {
     std::env::var_os(REAL_LEASES).is_some()
@@ -146,12 +142,12 @@ fn check_next_run(
     if phase == RefreshPhase::Answered && !now.reuses.is_empty() {
         // The only case in which a token is presented again: its answer existed in the process alone. It does not if the
         // answer was on its way to the database.
-        assert_eq!(now.reuses, [Reuse { first, second }], "{phase:?}");
+        assert_eq!(now.reuses, [Reuse { first, second }], "{phase:?}: {outcome:?} {now:?}");
         let RunOutcome::SignInRequired(detail) = outcome else { panic!("{phase:?}: {outcome:?}") };
         assert!(detail.contains("cut off"), "{detail}");
         return false;
     }
-    assert_eq!(now.reuses, [], "{phase:?}: no token is presented twice");
+    assert_eq!(now.reuses, [], "{phase:?}: no token is presented twice: {outcome:?} {now:?}");
     assert_eq!(*outcome, RunOutcome::Finished, "{phase:?}");
     true
 }
@@ -164,12 +160,12 @@ fn retain(users: &mut Vec<User>, kept: &[bool]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_processes_lose_no_sign_in_over_sqlite() {
-    kill_processes(sqlite(), rounds(KILL_ROUNDS, 6)).await;
+    kill_processes(sqlite(), env_number(KILL_ROUNDS, 6)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_processes_lose_no_sign_in_over_postgres() {
-    kill_processes(postgres(), rounds(KILL_ROUNDS, 6)).await;
+    kill_processes(postgres(), env_number(KILL_ROUNDS, 6)).await;
 }
 
 /// Kills a process in each round at a random moment of its users' refreshes. Only users whose answer was on its way to
@@ -219,12 +215,12 @@ async fn kill_processes(place: Place, rounds: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_processes_overwrite_nothing_over_sqlite() {
-    stop_processes(sqlite(), rounds(STOP_ROUNDS, 4)).await;
+    stop_processes(sqlite(), env_number(STOP_ROUNDS, 4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_processes_overwrite_nothing_over_postgres() {
-    stop_processes(postgres(), rounds(STOP_ROUNDS, 2)).await;
+    stop_processes(postgres(), env_number(STOP_ROUNDS, 2)).await;
 }
 
 /// Stops a process in each round at a random moment of its users' refreshes, lets another process refresh the tokens
@@ -342,12 +338,12 @@ async fn overtaken_users(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_refresh_once_at_expiry_over_sqlite() {
-    refresh_at_expiry(sqlite(), rounds(REFRESH_ROUNDS, 2)).await;
+    refresh_at_expiry(sqlite(), env_number(REFRESH_ROUNDS, 2)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_processes_refresh_once_at_expiry_over_postgres() {
-    refresh_at_expiry(postgres(), rounds(REFRESH_ROUNDS, 2)).await;
+    refresh_at_expiry(postgres(), env_number(REFRESH_ROUNDS, 2)).await;
 }
 
 /// Lets the tokens of one user expire in each round, and runs that user many times at each of three processes.

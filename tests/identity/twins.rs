@@ -1,7 +1,6 @@
 //! Two companies with agents, users, documents and todo lists of the same ids: each reaches its own only, on every
 //! route and with every kind of credential, and learns nothing of the other's.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, INTERNAL_SECRET, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
-use crate::support::{expect_problem, parse_run, text_of};
+use crate::support::{expect_problem, free_port, parse_run, text_of};
 
 const COMPANIES: [&str; 2] = ["c1", "c2"];
 
@@ -66,9 +65,7 @@ impl Twins {
     async fn open() -> Self {
         let vendor = Vendor::start().await;
         let stores = server::stores(&workspace(&vendor.base_url())).await;
-        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = free.local_addr().expect("it listens").port().to_string();
-        drop(free);
+        let port = free_port().to_string();
         let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
         let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
         let scheduler = server::scheduler(jobs, &callback, &[]).await;

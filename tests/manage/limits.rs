@@ -35,7 +35,7 @@ async fn a_company_has_so_many_agents_and_documents() {
         // Another company has a quota of its own.
         let created = bench.send(("eve", "c3"), "PUT", path, &[], Some(&body)).await;
         expect_json(created, 201).await;
-        // What is there can be replaced.
+        // An existing item can be replaced at the limit.
         let replaced = bench.send(("eve", "c3"), "PUT", path, &[], Some(&body)).await;
         expect_json(replaced, 200).await;
         expect_problem(

@@ -30,7 +30,7 @@ async fn start_server() -> String {
     let limits = McpServerLimits {
         json_depth: 64,
         timeout: Duration::from_secs(30),
-        gate: AgentLimits {
+        per_agent: AgentLimits {
             concurrency: 16,
             per_minute: std::num::NonZeroU32::MAX,
             wait: Duration::from_secs(30),

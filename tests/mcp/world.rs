@@ -214,7 +214,7 @@ impl McpTestServer {
         let limits = McpServerLimits {
             json_depth: 64,
             timeout: setup.timeout,
-            gate: AgentLimits {
+            per_agent: AgentLimits {
                 concurrency: setup.concurrency,
                 per_minute: NonZeroU32::new(setup.per_minute).expect("not zero"),
                 wait: setup.timeout,

@@ -47,7 +47,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
             async || process.request("GET", "/readyz").send().await.expect("it answers").status().as_u16();
         poll_until(ready, |status| *status == 200).await;
     }
-    // Whether it is cached at first or not: repeated reads are of the new server, too.
+    // Repeated reads, which the cache answers, are of the new server, too.
     for process in processes.iter().cycle().take(20) {
         assert_eq!(document_text(process, "kept").await.as_deref(), Some("before"));
         assert_eq!(document_text(process, "lost").await, None);
@@ -81,7 +81,7 @@ async fn a_standby_replaces_the_server(mut fixture: PostgresFixture, vendor: &Ve
     }
 }
 
-/// What the new server does not have.
+/// Identifiers of writes that the old server acknowledged and the new server lacks.
 struct LostWrites {
     token: String,
     agent_tag: String,

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{PostgresFixture, document_text, finish_chat, put_document, send};
 use crate::support::vendor::Vendor;
-use crate::support::{expect_problem, poll_until, workspace};
+use crate::support::{env_number, expect_problem, poll_until, workspace};
 
 /// Environment variable that overrides the number of writes while a transaction is open.
 const WRITES_ENV: &str = "HELD_WRITES";
@@ -22,7 +22,7 @@ const DEFAULT_WRITES: usize = 60;
 /// locked one record.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_that_another_program_holds_open_delays_nobody() {
-    let writes = std::env::var(WRITES_ENV).map_or(DEFAULT_WRITES, |writes| writes.parse().expect("a number"));
+    let writes = env_number(WRITES_ENV, DEFAULT_WRITES);
     let vendor = Vendor::start().await;
     let fixture = PostgresFixture::start(&workspace(&vendor.base_url(), "m")).await;
     let processes = [fixture.start_app().await, fixture.start_app().await];

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,12 +12,12 @@ use agent_platform::workspace::get_document;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{DATA_SECRET, PostgresFixture, note_todos, todo_titles};
+use super::{PostgresFixture, note_todos, start_process, todo_titles};
 use crate::support::command::CommandProcess;
 use crate::support::process::AppProcess;
 use crate::support::server::session_token;
 use crate::support::vendor::Vendor;
-use crate::support::{TEST_TIMEOUT, client, parse_events, poll_until, workspace};
+use crate::support::{TEST_TIMEOUT, client, env_number, free_port, parse_events, poll_until, workspace};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "REPLICA_KILL_ROUNDS";
@@ -194,22 +193,6 @@ async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
     log
 }
 
-fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    socket.expect("a port").port()
-}
-
-async fn start(url: &str, port: u16) -> AppProcess {
-    let settings = [
-        ("DATA_SECRET", DATA_SECRET),
-        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
-        ("RUNS_PER_MINUTE", "1000000"),
-        ("CHANGES_PER_MINUTE", "1000000"),
-        ("MAX_DOCUMENTS", "100000"),
-    ];
-    AppProcess::start(url, port, &settings).await
-}
-
 /// Three processes over one database, and clients that use them in turn.
 struct ReplicaFixture {
     fixture: PostgresFixture,
@@ -232,7 +215,7 @@ impl ReplicaFixture {
         let ports: [u16; PROCESSES] = std::array::from_fn(|_| free_port());
         let mut processes = Vec::new();
         for port in ports {
-            processes.push(start(&fixture.url, port).await);
+            processes.push(start_process(&fixture.url, port, &[]).await);
         }
         let (next, actions, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
         let shared = Arc::new(Shared { ports, next, actions, is_over });
@@ -268,14 +251,14 @@ impl ReplicaFixture {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let mut replicas = ReplicaFixture::start().await;
     replicas.start_imports();
     for round in 0..rounds {
         replicas.wait_for(ACTIONS_PER_ROUND).await;
         replicas.processes.remove(0).kill().await;
         let port = replicas.shared.ports[round % PROCESSES];
-        replicas.processes.push(start(&replicas.fixture.url, port).await);
+        replicas.processes.push(start_process(&replicas.fixture.url, port, &[]).await);
     }
     replicas.finish().await;
 }

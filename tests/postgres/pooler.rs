@@ -14,7 +14,7 @@ use crate::support::process::SchedulerProcess;
 use crate::support::server::Server;
 use crate::support::sink::WebhookReceiver;
 use crate::support::vendor::Vendor;
-use crate::support::{expect_problem, poll_until, workspace};
+use crate::support::{env_number, expect_problem, poll_until, workspace};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "POOLER_ROUNDS";
@@ -26,7 +26,7 @@ const RUNS_PER_MINUTE: u32 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_share_a_database_through_a_pooler_of_transactions() {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let vendor = Vendor::start().await;
     note_todos(&vendor);
     let cluster = Cluster::start();

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{DATA_SECRET, PostgresFixture, note_todos, todo_titles};
+use super::{PostgresFixture, note_todos, start_process, todo_titles};
 use crate::support::process::AppProcess;
 use crate::support::proxy::Proxy;
 use crate::support::server::session_token;
 use crate::support::vendor::{Step, Vendor, delta, finish, stream_head};
-use crate::support::{client, parse_run, poll_until, text_of, workspace};
+use crate::support::{client, env_number, parse_run, poll_until, text_of, workspace};
 
 /// Environment variable that overrides the number of rounds, in each of which all processes are replaced.
 const ROUNDS_ENV: &str = "UPGRADE_ROUNDS";
@@ -25,6 +25,9 @@ const PROCESSES: usize = 3;
 const CLIENTS: usize = 4;
 /// Number of acknowledged actions between two replacements.
 const ACTIONS_PER_REPLACEMENT: usize = 24;
+
+/// Setting of all processes: ten intervals of the proxy's checks.
+const SETTINGS: [(&str, &str); 1] = [("LAME_DUCK_MS", "500")];
 
 /// A migration of the next version that is compatible with this one: it adds what only that version uses.
 const NEXT_SCHEMA: &str = "
@@ -44,7 +47,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// What a client was told is stored.
+/// Writes that were acknowledged to a client.
 #[derive(Default)]
 struct ClientLog {
     number: usize,
@@ -101,28 +104,15 @@ fn workspace_of(vendor: &Vendor) -> Value {
     all
 }
 
-async fn start(url: &str, port: u16) -> AppProcess {
-    let settings = [
-        ("DATA_SECRET", DATA_SECRET),
-        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
-        ("RUNS_PER_MINUTE", "1000000"),
-        ("CHANGES_PER_MINUTE", "1000000"),
-        ("MAX_DOCUMENTS", "100000"),
-        // Ten intervals of the proxy's checks.
-        ("LAME_DUCK_MS", "500"),
-    ];
-    AppProcess::start(url, port, &settings).await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn processes_are_replaced_under_load_without_an_error() {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let vendor = Vendor::start().await;
     note_todos(&vendor);
     let fixture = PostgresFixture::start(&workspace_of(&vendor)).await;
     let mut processes = Vec::new();
     for _ in 0..PROCESSES {
-        processes.push(start(&fixture.url, 0).await);
+        processes.push(start_process(&fixture.url, 0, &SETTINGS).await);
     }
     let proxy = Proxy::start(processes.iter().map(|process| process.address)).await;
     for position in 0..PROCESSES {
@@ -144,7 +134,7 @@ async fn processes_are_replaced_under_load_without_an_error() {
         let position = replacement % PROCESSES;
         let address = process.address;
         drain(process, &proxy, position, &vendor, held_chats).await;
-        processes.push(start(&fixture.url, address.port()).await);
+        processes.push(start_process(&fixture.url, address.port(), &SETTINGS).await);
         poll_until(async || proxy.is_ready(position), |ready| *ready).await;
     }
     wait_for_actions(&shared, &mut clients).await;

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::support::env_number;
 use crate::support::process::{AppProcess, SchedulerProcess};
 
 /// Environment variables that override the number of rounds and the seed of their order.
@@ -28,10 +29,8 @@ struct Random(u64);
 
 impl Random {
     fn new() -> Self {
-        let seed = std::env::var(SEED_ENV).map_or_else(
-            |_| SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_nanos() as u64,
-            |seed| seed.parse().expect("a number"),
-        );
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time");
+        let seed = env_number(SEED_ENV, time.as_nanos() as u64);
         // Shown with the output of a test that fails.
         writeln!(std::io::stderr(), "{SEED_ENV}={seed}").expect("written");
         Self(seed)
@@ -120,7 +119,7 @@ impl Clients {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_effect_is_lost_or_doubled_by_kills_of_application_and_scheduler() {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let mut random = Random::new();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);

@@ -33,6 +33,23 @@ async fn answered(response: reqwest::Response) -> Vec<Value> {
 }
 
 #[tokio::test]
+async fn the_request_limits_the_answer() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[("MAX_OUTPUT_TOKENS", "200")]).await;
+    for (parameters, expected) in [
+        (json!(null), 200),
+        (json!({}), 200),
+        (json!({"maxOutputTokens": 300, "later": 1}), 300),
+        (json!({"maxOutputTokens": null}), 200),
+    ] {
+        let body = request(&vendor.base_url(), &json!({"parameters": parameters}));
+        answered(post(&runtime, &body).await).await;
+        let sent = vendor.received_bodies("m").pop().expect("a request");
+        assert_eq!(sent["max_tokens"], expected, "{parameters}");
+    }
+}
+
+#[tokio::test]
 async fn the_ten_fields_reach_the_vendor() {
     let vendor = Vendor::start().await;
     let runtime = server::runtime(&[]).await;
@@ -182,6 +199,11 @@ async fn a_field_that_is_wrong_is_named() {
         (json!({"context": 5}), "context must be an object"),
         (json!({"context": "not JSON"}), "context must be an object, or a string with the JSON of one"),
         (json!({"context": {"runId": 5}}), "context.runId must be a string"),
+        (json!({"parameters": 5}), "parameters must be an object"),
+        (
+            json!({"parameters": {"maxOutputTokens": 0}}),
+            "parameters.maxOutputTokens must be a positive integer below 4294967296",
+        ),
         (json!({"baseUrl": 5}), "baseUrl must be a string"),
         (json!({"apiKey": 5}), "apiKey must be a string"),
         (json!({"apiKey": "a\nb"}), "apiKey contains control characters"),

@@ -121,6 +121,24 @@ async fn the_ten_fields_and_no_other_are_sent() {
 }
 
 #[tokio::test]
+async fn the_limit_on_an_answer_is_sent_if_the_role_has_one() {
+    let fake = Vendor::start().await;
+    for (limit, expected) in [(json!(700), json!({"maxOutputTokens": 700})), (json!(null), json!(null))] {
+        fake.on("m", [runtime_response()]);
+        let mut workspace = workspace_with_runtime(&json!({
+            "agentServerUrl": format!("http://{}", fake.address), "agentServerModel": "m"
+        }));
+        workspace["agents"][0]["content"]["maxOutputTokens"] = limit;
+        let app = server::app(&workspace, &[]).await;
+        parse_run(
+            &app.chat(&json!({"agentId": "a1", "message": "Hello"})).await.text().await.expect("a body"),
+        );
+        let sent = fake.received_bodies("m").pop().expect("a request");
+        assert_eq!(sent["parameters"], expected);
+    }
+}
+
+#[tokio::test]
 async fn what_a_role_leaves_out_is_not_sent() {
     let fake = Vendor::start().await;
     fake.on("/chat", [runtime_response()]);

@@ -53,7 +53,7 @@ enum Decision {
     Approved,
     Denied,
     Expired,
-    /// Its tokens were issued.
+    /// The tokens of the sign-in were issued.
     Done,
 }
 
@@ -78,7 +78,7 @@ struct IssuerState {
     requests: Vec<IssuerRequest>,
     complaints: Vec<String>,
     scripts: HashMap<IssuerRoute, VecDeque<Vec<Step>>>,
-    /// By device code.
+    /// Sign-ins by device code.
     sign_ins: HashMap<String, SignIn>,
     /// Authorization codes that have not been exchanged.
     codes: Vec<String>,

@@ -1,6 +1,8 @@
 //! Test doubles for external systems, and helpers that start the services.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 use agent_client::events::EventDecoder;
@@ -63,8 +65,19 @@ pub async fn poll_until_within<T>(
 }
 
 /// Polls as [`poll_until_within`] does for [`TEST_TIMEOUT`]; panics with the last result if the condition never holds.
-pub async fn poll_until<T: std::fmt::Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
+pub async fn poll_until<T: Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(&T) -> bool) -> T {
     poll_until_within(TEST_TIMEOUT, look, wanted).await.unwrap_or_else(|found| panic!("it stays {found:?}"))
+}
+
+/// Returns the number in an environment variable, or `default` if it is not set.
+pub fn env_number<T: FromStr<Err: Debug>>(variable: &str, default: T) -> T {
+    std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
+}
+
+/// Returns a port without a listener.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it listens").port()
 }
 
 /// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends.

@@ -18,9 +18,9 @@ const CHECKS: &str = "status_code_conformance,content_type_conformance,response_
 /// Operations of a run.
 #[derive(Clone, Copy)]
 pub enum Operations<'a> {
-    /// Those with these tags.
+    /// Operations with these tags.
     Tags(&'a [&'a str]),
-    /// Those with these tags, which may answer with the errors of an upstream server.
+    /// Operations with these tags, which may answer with the errors of an upstream server.
     Relaying(&'a [&'a str]),
     /// The one with this id.
     Id(&'a str),

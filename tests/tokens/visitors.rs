@@ -136,7 +136,7 @@ async fn a_visitor_sees_the_answer_alone_in_every_framing() {
         let own = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
         let session = crate::support::server::session_token("u1", "c1");
         let owner = bench.app.chat_as(&session, &query, &own).await.text().await.expect("a whole body");
-        // The lines of n8n's widget have no tool calls, whoever asks.
+        // The lines of n8n's widget have no tool calls, for any caller.
         assert_eq!(owner.contains("todo-canary"), format != "n8n", "{format}: {owner}");
     }
 }

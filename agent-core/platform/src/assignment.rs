@@ -39,8 +39,8 @@ pub fn sync_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
 #[serde(rename_all = "camelCase")]
 pub struct AssignmentSync {
     /// State last sent to the scheduler; absent before the first synchronization.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub told: Option<SyncedState>,
+    #[serde(rename = "told", default, skip_serializing_if = "Option::is_none")]
+    pub last_sent: Option<SyncedState>,
     /// Expiry of the lease of a synchronization in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_until: Option<Timestamp>,
@@ -141,23 +141,27 @@ pub(crate) fn pending_calls(
 ) -> Vec<SchedulerCall> {
     // A job elsewhere is unknown to this scheduler. The application cancels those that it has stored itself.
     let here = |job: &&AssignedJob| target.holds(job);
-    let known = before.and_then(|told| Some((told, told.job.as_ref().filter(here)?)));
-    let suspensions = before.map_or(0, |told| told.suspensions);
+    let known = before.and_then(|last_sent| Some((last_sent, last_sent.job.as_ref().filter(here)?)));
+    let suspensions = before.map_or(0, |last_sent| last_sent.suspensions);
     // A one-off job that has run elsewhere is not run again here.
-    let is_over = before.zip(after).is_some_and(|(told, (new, version))| {
+    let is_over = before.zip(after).is_some_and(|(last_sent, (new, version))| {
         let has_run = |job: &AssignedJob| !target.holds(job) && job.occurrence.is_none();
-        told.version == version && new.schedule.execute_at.is_some() && told.job.as_ref().is_some_and(has_run)
+        last_sent.version == version
+            && new.schedule.execute_at.is_some()
+            && last_sent.job.as_ref().is_some_and(has_run)
     });
     let wanted = after.filter(|(assignment, _)| assignment.schedule.enabled);
     match (known, wanted) {
         (None, None) => Vec::new(),
         (None, Some(_)) if is_over => Vec::new(),
-        (Some((told, _)), None) => vec![SchedulerCall::CancelAll { scope: told.assignment.scope() }],
+        (Some((last_sent, _)), None) => {
+            vec![SchedulerCall::CancelAll { scope: last_sent.assignment.scope() }]
+        }
         (None, Some((new, version))) => {
             vec![SchedulerCall::Schedule(Box::new(new.request(version, suspensions)))]
         }
-        (Some((told, job)), Some((new, version))) => {
-            let (old, request) = (&told.assignment, Box::new(new.request(version, suspensions)));
+        (Some((last_sent, job)), Some((new, version))) => {
+            let (old, request) = (&last_sent.assignment, Box::new(new.request(version, suspensions)));
             let job_id = job.job_id.clone();
             let same_work = without_zone(old.payload()) == without_zone(new.payload());
             if old.payload() == new.payload() && old.schedule == new.schedule {
@@ -209,14 +213,15 @@ pub async fn sync_assignment(
         let saved = found.next().flatten().map(|record| record.parse::<Assignment>(keys[0].collection()));
         let link = found.next().flatten().map(|record| record.parse::<AssignmentSync>(keys[1].collection()));
         let (saved, link) = (saved.transpose()?, link.transpose()?);
-        let told = link.as_ref().and_then(|link| link.value.told.clone());
+        let last_sent = link.as_ref().and_then(|link| link.value.last_sent.clone());
         if is_in_sync(saved.as_ref(), link.as_ref(), target) {
             return Ok(());
         }
         if link.as_ref().and_then(|link| link.value.busy_until).is_some_and(|until| until > now) {
             return Err(SyncError::Busy);
         }
-        let lease = AssignmentSync { told: told.clone(), busy_until: now.saturating_add(SYNC_LEASE).ok() };
+        let lease =
+            AssignmentSync { last_sent: last_sent.clone(), busy_until: now.saturating_add(SYNC_LEASE).ok() };
         let precondition = Precondition::unchanged_since(link.map(|link| link.version));
         let version = match records.put_as(&keys[1], &lease, precondition).await {
             Err(StoreError::Conflict { .. }) => continue,
@@ -225,14 +230,15 @@ pub async fn sync_assignment(
         let held = Precondition::Version(version);
         let wanted = saved.as_ref().map(|saved| (target.effective(&saved.value), saved.version));
         let calls =
-            pending_calls(told.as_ref(), wanted.as_ref().map(|(new, version)| (new, *version)), target);
-        let known = told.as_ref().and_then(|told| told.job.clone()).filter(|job| target.holds(job));
+            pending_calls(last_sent.as_ref(), wanted.as_ref().map(|(new, version)| (new, *version)), target);
+        let known =
+            last_sent.as_ref().and_then(|last_sent| last_sent.job.clone()).filter(|job| target.holds(job));
         let job = match execute_calls(pulse, id, known, calls).await {
             Ok(job) => job,
             Err(error) => {
                 // Releases the lease, so that the next caller need not wait. If this write fails too, the lease
                 // expires.
-                let _ = records.put_as(&keys[1], &AssignmentSync { told, busy_until: None }, held).await;
+                let _ = records.put_as(&keys[1], &AssignmentSync { last_sent, busy_until: None }, held).await;
                 return Err(error.into());
             }
         };
@@ -241,9 +247,10 @@ pub async fn sync_assignment(
             Some((assignment, version)) => {
                 let was_suspended =
                     saved.is_some_and(|saved| saved.value.schedule.enabled) && !target.can_run;
-                let suspensions = told.map_or(0, |told| told.suspensions) + u64::from(was_suspended);
-                let told = Some(SyncedState { assignment, version, suspensions, job });
-                let value = to_json(&AssignmentSync { told, busy_until: None })?;
+                let suspensions =
+                    last_sent.map_or(0, |last_sent| last_sent.suspensions) + u64::from(was_suspended);
+                let last_sent = Some(SyncedState { assignment, version, suspensions, job });
+                let value = to_json(&AssignmentSync { last_sent, busy_until: None })?;
                 Write::Put { key: keys[1].clone(), value, precondition: held }
             }
         };
@@ -261,12 +268,12 @@ pub fn is_in_sync(
     link: Option<&Record<AssignmentSync>>,
     target: SyncTarget,
 ) -> bool {
-    let told = link.and_then(|link| link.value.told.as_ref());
-    match (saved, told) {
-        (Some(saved), Some(told)) => {
-            saved.version == told.version
-                && told.assignment.schedule.enabled == (saved.value.schedule.enabled && target.can_run)
-                && told.job.as_ref().is_none_or(|job| target.holds(job))
+    let last_sent = link.and_then(|link| link.value.last_sent.as_ref());
+    match (saved, last_sent) {
+        (Some(saved), Some(last_sent)) => {
+            saved.version == last_sent.version
+                && last_sent.assignment.schedule.enabled == (saved.value.schedule.enabled && target.can_run)
+                && last_sent.job.as_ref().is_none_or(|job| target.holds(job))
         }
         (None, _) => link.is_none(),
         (Some(_), None) => false,
@@ -327,13 +334,13 @@ pub async fn record_run(
     let key = sync_key(company_id, id)?;
     let Some(found) = records.get_as::<AssignmentSync>(&key).await? else { return Ok(()) };
     let mut link = found.value;
-    let Some(told) = &mut link.told else { return Ok(()) };
-    let Some(job) = told.job.as_mut().filter(|job| job.job_id == *job_id) else { return Ok(()) };
+    let Some(last_sent) = &mut link.last_sent else { return Ok(()) };
+    let Some(job) = last_sent.job.as_mut().filter(|job| job.job_id == *job_id) else { return Ok(()) };
     if job.occurrence.is_some_and(|known| known > occurrence) {
         return Ok(());
     }
-    let schedule = told.assignment.schedule.spec().resolve(now).ok();
-    let next = schedule.filter(|_| told.assignment.schedule.execute_at.is_none());
+    let schedule = last_sent.assignment.schedule.spec().resolve(now).ok();
+    let next = schedule.filter(|_| last_sent.assignment.schedule.execute_at.is_none());
     match next.and_then(|schedule| schedule.next_after(now)) {
         // The scheduler alone knows the next occurrence after one that it did not run itself.
         Some(next) if by_scheduler => {

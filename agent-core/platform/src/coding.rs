@@ -42,7 +42,9 @@ use jiff::Timestamp;
 use crate::records::{Key, Precondition, Records, StoreError, Write};
 use crate::seal::{SealError, Sealer};
 
-pub use authority::{CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint};
+pub use authority::{
+    CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
+};
 pub use limits::{Credits, LimitWindow, SubscriptionLimits};
 pub use rotation::rotate_secrets;
 pub use sign_in::{BegunSignIn, SignInError, SignInStatus, SignInView, SignIns};
@@ -56,6 +58,10 @@ pub use tokens::{
 /// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
 /// that runs holds its lease for the whole call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+/// Delay of a timer from which on the process counts as one that was stopped.
+const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
+/// Time for reading an answer that has arrived while the process was stopped.
+const LATE_ANSWER_TIME: Duration = Duration::from_millis(100);
 /// Maximum duration of a revocation.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Validity of a lease: the time after which another process may take over from one that was killed.
@@ -97,14 +103,20 @@ impl CodingServices {
         limit: Duration,
         call: impl Future<Output = Result<T, CodingAuthorityError>> + Send,
     ) -> Result<T, CodingAuthorityError> {
-        match future::select(std::pin::pin!(call), self.clock.sleep(limit)).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(_) => {
-                let message = "the agent runtime did not answer in time";
-                let error = AgentError::new(AgentErrorKind::Timeout, message);
-                Err(CodingAuthorityError::Unanswered(Arc::new(error)))
-            }
+        let mut call = std::pin::pin!(call);
+        let deadline = self.clock.monotonic() + limit;
+        if let Either::Left((answer, _)) = future::select(call.as_mut(), self.clock.sleep(limit)).await {
+            return answer;
         }
+        // The timers of a process that was stopped end before its sockets are read.
+        if self.clock.monotonic() > deadline + MAX_TIMER_DELAY
+            && let Either::Left((answer, _)) = future::select(call, self.clock.sleep(LATE_ANSWER_TIME)).await
+        {
+            return answer;
+        }
+        let message = "the agent runtime did not answer in time";
+        let error = AgentError::new(AgentErrorKind::Timeout, message);
+        Err(CodingAuthorityError::Unanswered(Arc::new(error)))
     }
 
     /// Revokes tokens that are not stored, or no longer. A failure is logged and changes nothing.

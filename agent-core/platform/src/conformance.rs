@@ -18,7 +18,7 @@ mod records;
 mod retrieval;
 mod role_store;
 
-pub use coding::{coding, coding_refreshes};
+pub use coding::{coding, coding_polls, coding_refreshes};
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use retrieval::retrieval;

@@ -7,6 +7,7 @@ pub mod assignment;
 #[cfg(feature = "bpe")]
 pub mod bpe;
 pub mod coding;
+pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod history;

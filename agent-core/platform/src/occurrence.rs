@@ -86,7 +86,7 @@ pub(crate) enum OccurrenceDecision {
 pub(crate) enum OwnerState {
     /// The record names no process; the claim's expiry decides.
     Unknown,
-    /// Another process, whose lease is valid.
+    /// Another process with a valid lease.
     Alive,
     /// A process that has ended, or this one, which does not run the occurrence.
     Gone,

@@ -22,7 +22,7 @@ pub(crate) use rotation::{SealedRecords, reseal_fields, rotate};
 pub use secrets::merge_secrets;
 pub(crate) use secrets::secret_fields;
 
-/// Where roles come from and are kept.
+/// Storage of roles and their secrets.
 ///
 /// The contract, held by `conformance::role_store`:
 ///

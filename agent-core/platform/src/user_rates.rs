@@ -38,10 +38,11 @@ use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 
 use crate::coding::Spawner;
+use crate::company_table::CompanyTableLimits;
 use crate::records::{Collection, Key, Records, StoreError};
 
 use flush::FlushTask;
-use table::{CountedRequest, LocalDecision, MeterLimits, MeterTable};
+use table::{CountedRequest, LocalDecision, Meter, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub use expired::ExpiredRates;
@@ -55,7 +56,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for which a request waits for the store; then this process decides by itself.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// Maximum numbers of meters in memory: two for each user that was active last.
-const METER_LIMITS: MeterLimits = MeterLimits { process: 20_000, company: 5_000 };
+const METER_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
 
 /// Limits on the requests of a signed-in user, over all of the user's sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl UserRates {
         limits: SessionLimits,
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
-        meters: MeterLimits,
+        meters: CompanyTableLimits,
     ) -> Self {
         let table = Mutex::new(MeterTable::new(meters));
         Self { metering: Arc::new(Metering { records, limits, clock, spawner, table }) }
@@ -182,13 +183,15 @@ impl Metering {
         let Principal { company_id, user_id, .. } = user;
         let (now, instant) = (self.now(), self.clock.monotonic());
         let mut table = self.lock();
-        let record = || record_key(company_id, user_id, rate).ok();
-        let id = (user_id.clone(), rate);
-        let (meter, flusher) = table.use_meter(company_id, id, record, self.limits.per_minute(rate));
+        let is_unavailable =
+            table.flushers.get(company_id).is_some_and(|flusher| flusher.is_unavailable(instant));
+        let meter = table.meters.use_or_insert_with(company_id, (user_id.clone(), rate), || {
+            Meter::new(record_key(company_id, user_id, rate).ok(), self.limits.per_minute(rate))
+        });
         let is_local = match meter.decide(now)? {
             LocalDecision::BelowHalf => true,
             LocalDecision::AskStore => {
-                place == DecisionPlace::Process || meter.record.is_none() || flusher.is_unavailable(instant)
+                place == DecisionPlace::Process || meter.record.is_none() || is_unavailable
             }
         };
         let waiting = if is_local {
@@ -199,7 +202,8 @@ impl Metering {
             meter.waiting.push(answer);
             Some(waiting)
         };
-        let must_start = meter.record.is_some() && flusher.notify(waiting.is_some(), instant);
+        let is_counted = meter.record.is_some();
+        let must_start = is_counted && table.notify(company_id, waiting.is_some(), instant);
         drop(table);
         if must_start {
             // Created here, since a runtime that shuts down drops the task before its first poll.

@@ -39,11 +39,11 @@ pub struct ManifestPart {
     pub source: &'static str,
     /// Lifetime of its text.
     pub stability: Stability,
-    /// Its placement in the prompt.
+    /// Placement in the prompt.
     pub placement: Placement,
-    /// Its number of tokens.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: usize,
     /// SHA-256 of its text, in lower-case hexadecimal.
     pub sha256: Arc<str>,

@@ -8,7 +8,7 @@
 //! | `schema` | tables and migrations |
 //! | `rows` | statements that read and write records |
 //! | `jobs` | statements that read, write and claim jobs |
-//! | `act` | write operations, each applied as a whole or not at all |
+//! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
 //! | `spin` | brief polling of queues before a thread or task sleeps |
@@ -69,7 +69,6 @@ use crate::activity::ActivityCounters;
 use crate::job_row::UnreadableJobs;
 use crate::read_cache::{PageKey, ReadCache};
 
-mod act;
 mod backup;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
@@ -81,6 +80,7 @@ mod readers;
 mod rows;
 mod schema;
 mod spin;
+mod write_op;
 mod writer;
 
 pub use backup::BackupError;

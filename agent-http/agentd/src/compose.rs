@@ -231,7 +231,7 @@ fn agent_tools(
     let limits = McpServerLimits {
         json_depth: server.json_depth,
         timeout,
-        gate: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        per_agent: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
         token_recheck_interval: TOKEN_RECHECK_INTERVAL,
     };
     let (roles, records) = (stores.roles.clone(), stores.records.clone());
@@ -378,7 +378,7 @@ pub(crate) fn scheduler(
         worker: Arc::new(Worker::new(jobs.clone(), callback, clock.clone(), config.worker.clone(), meters)),
         counts: JobCountCache::new(jobs, clock),
         store_kind,
-        gate: BearerAuth::with_previous(config.secret.clone(), config.secret_previous.clone()),
+        auth: BearerAuth::with_previous(config.secret.clone(), config.secret_previous.clone()),
         base: ServiceBase {
             body: config.body.clone(),
             json_depth: config.json_depth,

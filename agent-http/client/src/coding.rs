@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::coding::{
-    CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint,
+    CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -202,7 +202,7 @@ impl CodingProblem {
             Some("expired_token") => CodingAuthorityError::Expired,
             Some("invalid_grant") => {
                 let reason = self.reason.as_deref().unwrap_or_default();
-                CodingAuthorityError::InvalidGrant(GrantFault::from_wire(reason))
+                CodingAuthorityError::InvalidGrant(InvalidGrantReason::from_wire(reason))
             }
             _ => refused(AgentError::new(
                 AgentErrorKind::Failed,

@@ -29,6 +29,7 @@ mod request;
 mod resolve;
 mod response;
 mod target;
+mod timeout;
 mod url_text;
 
 use std::sync::Arc;

@@ -4,11 +4,11 @@
 //! `rmcp` implements the protocol: messages, sessions, lifecycles. The parts that it leaves to a server are here, each
 //! in a file of its own, in the order of processing:
 //!
-//! 1. `door`: validation of `Host` and `Origin`;
+//! 1. `host_guard`: validation of `Host` and `Origin`;
 //! 2. `identity`: authentication, at every request;
 //! 3. `sessions`: session ownership, limits and ends, and the requests in flight per session;
 //! 4. `message`: pre-validation of the JSON-RPC envelope;
-//! 5. `gate`: rate and concurrency limits;
+//! 5. `agent_limits`: rate and concurrency limits;
 //! 6. `handler`: timeouts and cancellation; `audit`, the log of tool calls; and `report`, which reports a call to the
 //!    event stream of its run; `direct`, a short way to it for the most frequent request;
 //! 7. `features`: the trait for what is served, implemented for agents in `agent`, with `changes` for change
@@ -23,14 +23,14 @@
 
 mod admission;
 mod agent;
+mod agent_limits;
 mod audit;
 mod changes;
 mod direct;
-mod door;
 mod features;
 mod framing;
-mod gate;
 mod handler;
+mod host_guard;
 mod identity;
 mod message;
 mod progress;
@@ -54,18 +54,18 @@ use tokio_util::sync::CancellationToken;
 
 pub use admission::AdmissionError;
 pub use agent::AgentFeatures;
+pub use agent_limits::AgentLimits;
 pub use audit::{AuditError, AuditLog, AuditOutcome, CallPage, CallRecord};
 pub use changes::Change;
-pub use door::HostGuard;
 pub use features::{CallContext, Features};
-pub use gate::AgentLimits;
+pub use host_guard::HostGuard;
 pub use identity::{Identity, LegacyQuery, McpAuthenticator, TokenResolver};
 pub use request::AuthorizedRequest;
 
 use agent::ObservedTools;
+use agent_limits::AgentLimiter;
 use changes::ChangeNotifier;
 use framing::Framing;
-use gate::AgentLimiter;
 use handler::HandlerState;
 use identity::AuthenticatedIdentity;
 use query::QueryParams;
@@ -81,16 +81,16 @@ pub struct McpServerLimits {
     /// Timeout of one request; a tool call that takes longer is a tool error.
     pub timeout: Duration,
     /// Rate and concurrency limits per agent.
-    pub gate: AgentLimits,
+    pub per_agent: AgentLimits,
     /// Interval at which the token of an open stream or session is re-validated. Every request validates its own token.
     pub token_recheck_interval: Duration,
 }
 
 /// An MCP server.
 pub struct McpServer {
-    door: HostGuard,
+    host_guard: HostGuard,
     authority: McpAuthenticator,
-    gate: AgentLimiter,
+    limiter: AgentLimiter,
     sessions: Arc<Sessions>,
     /// `None` if sessions stay in this process.
     session_sealer: Option<SessionSealer>,
@@ -130,7 +130,7 @@ impl McpServer {
     ///
     /// Outside of a Tokio runtime, because the audit log spawns a writer task.
     pub fn for_agents(
-        door: HostGuard,
+        host_guard: HostGuard,
         authority: McpAuthenticator,
         roles: Arc<dyn RoleStore>,
         records: Arc<dyn Records>,
@@ -139,29 +139,29 @@ impl McpServer {
     ) -> Self {
         let changes = Arc::<ChangeNotifier>::default();
         let features = AgentFeatures::new(roles, records.clone(), tools, changes.clone());
-        Self::with_changes(door, authority, Arc::new(features), changes, AuditLog::new(records), limits)
+        Self::with_changes(host_guard, authority, Arc::new(features), changes, AuditLog::new(records), limits)
     }
 
     /// Creates a server of other features.
     pub fn new(
-        door: HostGuard,
+        host_guard: HostGuard,
         authority: McpAuthenticator,
         features: Arc<dyn Features>,
         audit: AuditLog,
         limits: McpServerLimits,
     ) -> Self {
-        Self::with_changes(door, authority, features, Arc::default(), audit, limits)
+        Self::with_changes(host_guard, authority, features, Arc::default(), audit, limits)
     }
 
     fn with_changes(
-        door: HostGuard,
+        host_guard: HostGuard,
         authority: McpAuthenticator,
         features: Arc<dyn Features>,
         changes: Arc<ChangeNotifier>,
         audit: AuditLog,
         limits: McpServerLimits,
     ) -> Self {
-        let McpServerLimits { json_depth, timeout, gate, token_recheck_interval: recheck } = limits;
+        let McpServerLimits { json_depth, timeout, per_agent, token_recheck_interval: recheck } = limits;
         let sessions = Sessions::new(recheck);
         let closing = Arc::downgrade(&sessions);
         authority.subscribe_ended(Arc::new(move |id| {
@@ -170,9 +170,9 @@ impl McpServer {
             }
         }));
         Self {
-            door,
+            host_guard,
             authority,
-            gate: AgentLimiter::new(gate),
+            limiter: AgentLimiter::new(per_agent),
             sessions,
             session_sealer: None,
             shared: Arc::new(HandlerState { features, changes, audit, timeout }),
@@ -196,7 +196,7 @@ impl McpServer {
     ///
     /// The request must not be answered by the server, and its body should not be read.
     pub async fn authorize(&self, head: &Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
-        self.door.check(&head.headers)?;
+        self.host_guard.check(&head.headers)?;
         let identified = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
         let AuthenticatedIdentity { identity, standing } = identified;
         let framing = Framing::negotiate(&head.method, &head.headers)?;

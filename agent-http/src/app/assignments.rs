@@ -219,7 +219,7 @@ async fn view(
     let is_suspended = saved.value.schedule.enabled && !target.can_run;
     let in_step = !is_suspended && is_in_sync(Some(&saved), link.as_ref(), target);
     let problem = is_suspended.then_some("the agent may not use the tool");
-    let job = link.and_then(|link| link.value.told).and_then(|SyncedState { job, .. }| job);
+    let job = link.and_then(|link| link.value.last_sent).and_then(|SyncedState { job, .. }| job);
     let (job_id, execute_at) = job.map(|job| (job.job_id, utc_time(job.execute_at))).unzip();
     let sync = SyncView { in_step, job_id, execute_at, problem };
     Ok(Versioned { version: saved.version, value: AssignmentView { assignment: saved.value, sync } })

@@ -27,7 +27,7 @@ pub(super) async fn post(context: RequestContext<App>, chat_head: ChatHead) -> H
     post_as(context, chat_head, Caller::Session).await
 }
 
-/// Handles the path of older clients, of which the model is told.
+/// Handles the path of older clients. The prompt names it as the caller.
 pub(super) async fn post_legacy(context: RequestContext<App>, chat_head: ChatHead) -> HandlerResult {
     post_as(context, chat_head, Caller::Legacy).await
 }

@@ -27,7 +27,8 @@ use crate::service::HandlerResult;
 /// Tag of the operations.
 pub(super) const TAG: &str = "coding";
 
-/// Text for the page that shows the code: a code that somebody else has sent would sign in somebody else.
+/// Warning for the page that shows the code. A user who enters a code that another person has sent signs that person
+/// in to the user's subscription.
 const NOTICE: &str = "Enter this code only if you asked for it yourself, here, a moment ago. It lets this service use \
                       your subscription until you sign out.";
 

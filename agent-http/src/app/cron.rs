@@ -180,10 +180,10 @@ async fn due_from_links(app: &App, until: Instant) -> Result<DueOccurrences, Sto
 }
 
 fn delivery_of_link(link: AssignmentSync, now: Timestamp) -> Option<Delivery> {
-    let told = link.told?;
-    let job = told.job.filter(|job| job.execute_at <= now && !is_local_job(&job.job_id))?;
+    let last_sent = link.last_sent?;
+    let job = last_sent.job.filter(|job| job.execute_at <= now && !is_local_job(&job.job_id))?;
     Some(Delivery {
-        payload: told.assignment.payload().into(),
+        payload: last_sent.assignment.payload().into(),
         job_id: job.job_id,
         occurrence: job.occurrence?,
         scheduled_for: job.execute_at,

@@ -10,7 +10,7 @@ use crate::error::HttpError;
 /// Credential that an endpoint requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CredentialClass {
-    /// None.
+    /// No credential is required.
     Public,
     /// Session of a signed-in user.
     Session,

@@ -9,6 +9,7 @@ use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use agent_core::role::TokenLimits;
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use serde_json::json;
@@ -45,6 +46,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
         model: Some(&request.model),
         base_url: request.base_url.as_deref(),
         api_key: request.api_key.as_ref(),
+        token_limits: TokenLimits { max_output_tokens: request.max_output_tokens, ..TokenLimits::default() },
         ..HostedSettings::default()
     };
     match request.provider.as_str() {
@@ -112,6 +114,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
             "tools": {"type": "array"}, "mcpServerUrl": text(), "enableThinking": {"type": "boolean"},
             "apiKey": text(), "baseUrl": text(), "toolChoice": {},
+            "parameters": {"type": "object", "properties": {"maxOutputTokens": {"type": "integer", "minimum": 1}}},
         },
     });
     Operation::new("runtimeChat", TAG, "Runs a turn with a model and the request's tools.")

@@ -1,19 +1,19 @@
 //! The delivery worker: claims jobs shortly before they are due, delivers each at its due time and stores the
 //! outcome.
 //!
-//! Four loops share the claimed jobs ([`held`]). [`claims`] claims jobs from the store while there is capacity, some
+//! Four loops share the claimed jobs ([`claimed`]). [`claims`] claims jobs from the store while there is capacity, some
 //! of them ahead of their due time, so that the write of the claim is off the delivery path. [`starts`] starts each
-//! delivery at its due time and never before. [`settle`] stores outcomes in batches. [`heartbeat`] extends leases. A
+//! delivery at its due time and never before. [`outcomes`] stores outcomes in batches. [`heartbeat`] extends leases. A
 //! fifth loop removes jobs whose retention has expired ([`retention`]).
 //!
 //! The routes change jobs through the worker: a claimed job whose delivery has not started is released before it is
 //! cancelled or rescheduled, so that it is not delivered regardless.
 
+mod claimed;
 mod claims;
 mod heartbeat;
-mod held;
+mod outcomes;
 mod retention;
-mod settle;
 mod starts;
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use super::delivery::CallbackClient;
 use super::meters::SchedulerMetrics;
 use crate::shutdown::{Shutdown, ShutdownStage};
-use held::{ClaimKey, ClaimedJobs};
+use claimed::{ClaimKey, ClaimedJobs};
 
 /// Maximum time between two polls of a loop, since a store may not notify of another process's changes.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -131,7 +131,7 @@ impl Worker {
         limits: WorkerLimits,
         meters: SchedulerMetrics,
     ) -> Self {
-        let held = ClaimedJobs::new(
+        let claimed_jobs = ClaimedJobs::new(
             limits.max_deliveries,
             limits.max_deliveries_per_company,
             limits.max_claimed_ahead,
@@ -143,7 +143,7 @@ impl Worker {
             callback,
             clock,
             limits,
-            claimed_jobs: held,
+            claimed_jobs,
             metrics: meters,
             claim_lock: claiming,
             inserted,
@@ -159,7 +159,7 @@ impl Worker {
         // Dropping this future aborts the deliveries, which run in tasks of their own.
         let _end = self.aborting.clone().drop_guard();
         // The capacity is one outcome per delivery slot, so a send never waits.
-        let (outcomes, settled) = mpsc::channel(self.limits.max_deliveries.max(1));
+        let (outcomes, ended) = mpsc::channel(self.limits.max_deliveries.max(1));
         let supply = async {
             tokio::join!(
                 self.run_claim_loop(),
@@ -177,7 +177,7 @@ impl Worker {
         };
         tokio::select! {
             () = main => {}
-            () = async { tokio::join!(self.run_outcome_loop(settled), self.run_heartbeat_loop()); } => {}
+            () = async { tokio::join!(self.run_outcome_loop(ended), self.run_heartbeat_loop()); } => {}
         }
     }
 

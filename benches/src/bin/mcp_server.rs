@@ -108,7 +108,11 @@ async fn product(
     let limits = McpServerLimits {
         json_depth: 64,
         timeout: Duration::from_secs(60),
-        gate: AgentLimits { concurrency: 16, per_minute: NonZeroU32::MAX, wait: Duration::from_secs(60) },
+        per_agent: AgentLimits {
+            concurrency: 16,
+            per_minute: NonZeroU32::MAX,
+            wait: Duration::from_secs(60),
+        },
         token_recheck_interval: Duration::from_secs(60),
     };
     let authority = McpAuthenticator::new(tokens, None);

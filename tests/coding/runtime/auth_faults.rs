@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{DIALECTS, begin, expect_ok, outcome, poll, refresh, runtime, runtime_for};
-use crate::support::expect_problem;
 use crate::support::issuer::{
     CLIENT_ID, CODE_CHALLENGE, CODE_VERIFIER, FakeIssuer, IssuerRoute, id_token, json_answer, unsigned_jwt,
 };
 use crate::support::vendor::{Step, json_response};
+use crate::support::{expect_problem, free_port};
 
 const BACKEND_FAILED: &str = "502 BACKEND_FAILED";
 
@@ -108,7 +108,7 @@ async fn the_other_spelling_and_the_time_of_expiry_are_read() {
     issuer.script(IssuerRoute::Device, [ok(&started(Codex, &more))]);
     let told = expect_ok(begin(&runtime).await).await;
     assert_eq!((&told["user_code"], &told["expires_in"]), (&json!("WXYZ-9999"), &json!(1800)));
-    // An address that is no address of a page is left out, since nobody needs it.
+    // An address that is no address of a page is left out.
     let issuer = FakeIssuer::start(Rfc8628).await;
     let runtime = runtime_for(&issuer).await;
     let more = json!({"verification_uri_complete": "javascript:alert(1)", "expires_in": "120"});
@@ -416,9 +416,7 @@ async fn an_issuer_that_does_not_answer_is_a_timeout() {
 
 #[tokio::test]
 async fn an_issuer_that_is_not_there_is_unreachable() {
-    let gone = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = format!("http://{}", gone.local_addr().expect("it listens"));
-    drop(gone);
+    let address = format!("http://127.0.0.1:{}", free_port());
     for dialect in ["rfc8628", "codex"] {
         let settings = [
             ("CODING_AUTH_URL", address.as_str()),

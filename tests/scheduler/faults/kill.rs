@@ -6,6 +6,7 @@ use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use super::TestDatabase;
 use super::load::JobLoad;
+use crate::support::env_number;
 use crate::support::process::SchedulerProcess;
 use crate::support::sink::WebhookReceiver;
 
@@ -31,7 +32,7 @@ async fn no_job_is_lost_and_no_effect_doubled_by_kills_on_postgres() {
 }
 
 async fn run_kill_rounds(place: &TestDatabase) {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let sink = WebhookReceiver::start().await;
     let (url, callback) = (place.url(), sink.url());
     let start = || SchedulerProcess::start(&url, &callback, &[]);

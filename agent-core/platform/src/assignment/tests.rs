@@ -293,7 +293,7 @@ fn a_job_that_is_gone_is_made_anew() {
 fn one_tells_at_a_time_and_a_lease_ends() {
     let (records, pulse) = (MemoryRecords::default(), RecordingPulse::default());
     save(&records, &assignment(json!({})));
-    let link = AssignmentSync { told: None, busy_until: Timestamp::from_second(100).ok() };
+    let link = AssignmentSync { last_sent: None, busy_until: Timestamp::from_second(100).ok() };
     ready(records.put_as(&sync_key(&"c".into(), "s").expect("a key"), &link, Precondition::Any))
         .expect("put");
     assert!(synced(&records, &pulse, 99).is_err());
@@ -314,7 +314,7 @@ fn the_next_occurrence_is_remembered_as_long_as_its_number_is_known() {
         ready(ran).expect("remembered");
         let link = ready(records.get_as::<AssignmentSync>(&sync_key(&"c".into(), "s").expect("a key")))
             .expect("read");
-        let job = link.expect("a link").value.told.expect("told").job.expect("a job");
+        let job = link.expect("a link").value.last_sent.expect("a state").job.expect("a job");
         (job.occurrence, job.execute_at.as_second())
     };
     assert_eq!(run(1, true, 10), (Some(2), 15));

@@ -100,9 +100,9 @@ impl Vocabulary {
 /// The memory of a count, which the next one uses again.
 #[derive(Default)]
 pub(super) struct MergeBuffers {
-    /// Where the token that begins at an index ends.
+    /// End of the token that begins at each index.
     ends: Vec<usize>,
-    /// Where the token before the one that begins at an index begins.
+    /// Start of the token before the one that begins at each index.
     previous: Vec<Option<usize>>,
     /// The merges that may be next, the lowest rank first and the leftmost of these.
     merges: BinaryHeap<Reverse<Merge>>,

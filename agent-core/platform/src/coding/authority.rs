@@ -92,21 +92,21 @@ impl TokenHint {
     }
 }
 
-/// Reason for which an issuer refuses a refresh token for good.
+/// Reason for which an issuer rejects a refresh token permanently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum GrantFault {
-    /// It has expired.
+pub enum InvalidGrantReason {
+    /// The token has expired.
     Expired,
-    /// It was used before.
+    /// The token was used before.
     Reused,
-    /// It was revoked.
+    /// The token was revoked.
     Revoked,
     /// The issuer gives no reason.
     Unknown,
 }
 
-impl GrantFault {
+impl InvalidGrantReason {
     /// Returns the `reason` on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,14 +117,14 @@ impl GrantFault {
         }
     }
 
-    /// Returns the fault of a `reason` on the wire; unknown words are [`Self::Unknown`].
+    /// Parses the `reason` on the wire; unknown words are [`Self::Unknown`].
     pub fn from_wire(reason: &str) -> Self {
         let known = [Self::Expired, Self::Reused, Self::Revoked];
         known.into_iter().find(|fault| fault.as_str() == reason).unwrap_or(Self::Unknown)
     }
 }
 
-impl fmt::Display for GrantFault {
+impl fmt::Display for InvalidGrantReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -146,9 +146,9 @@ pub enum CodingAuthorityError {
     /// The sign-in has expired.
     #[error("expired_token")]
     Expired,
-    /// The refresh token is dead.
+    /// The refresh token is not valid any longer.
     #[error("invalid_grant ({0})")]
-    InvalidGrant(GrantFault),
+    InvalidGrant(InvalidGrantReason),
     /// A setting of the agent runtime is missing or refused by the issuer; the text is its name.
     #[error("{0} is not configured")]
     NotConfigured(String),

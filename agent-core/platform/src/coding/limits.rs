@@ -1,20 +1,18 @@
 //! Usage limits of subscriptions, as the vendor reports them with its answers. They are kept in memory.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, UserId};
+use agent_core::ids::UserId;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Subscriber;
+use crate::company_table::{CompanyTable, CompanyTableLimits};
 
-/// Maximum number of users whose limits are kept.
-const MAX_USERS: usize = 10_000;
-/// Maximum number of them from one company.
-const MAX_USERS_PER_COMPANY: usize = 2_500;
+/// Maximum numbers of users whose limits are kept.
+const TABLE_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 2_500 };
 /// Members of an event that name the limit, of which the first counts, and the name of the subscription's own.
 const LIMIT_NAMES: [&str; 3] = ["limit_id", "metered_limit_name", "limit_name"];
 const OWN_LIMIT: &str = "codex";
@@ -144,110 +142,43 @@ fn balance(text: &str) -> Option<String> {
     (is_plain && (1..=MAX_BALANCE_BYTES).contains(&text.len())).then(|| text.to_owned())
 }
 
-/// The limits of the users that were reported last. At its bound, the oldest report of the same company, or of the
-/// company that has the most, is forgotten.
-#[derive(Default)]
-pub(super) struct LimitTable(Mutex<LimitReports>);
+/// The limits of the users that were reported last.
+pub(super) struct LimitTable(Mutex<CompanyTable<UserId, SubscriptionLimits>>);
 
-#[derive(Default)]
-struct LimitReports {
-    companies: HashMap<CompanyId, CompanyReports>,
-    count: usize,
-    /// Number of reports so far, by which they are ordered.
-    last_report: u64,
-}
-
-#[derive(Default)]
-struct CompanyReports {
-    users: HashMap<UserId, (u64, SubscriptionLimits)>,
-    /// Users by their report, the oldest first.
-    order: BTreeMap<u64, UserId>,
-}
-
-impl CompanyReports {
-    fn remove(&mut self, user_id: &UserId) -> bool {
-        let removed = self.users.remove(user_id);
-        removed.is_some_and(|(report, _)| self.order.remove(&report).is_some())
-    }
-
-    fn remove_oldest(&mut self) -> bool {
-        let oldest = self.order.pop_first();
-        oldest.is_some_and(|(_, user_id)| self.users.remove(&user_id).is_some())
+impl Default for LimitTable {
+    fn default() -> Self {
+        Self(Mutex::new(CompanyTable::new(TABLE_LIMITS)))
     }
 }
 
 impl LimitTable {
     pub(super) fn get(&self, who: &Subscriber) -> Option<SubscriptionLimits> {
-        self.lock().get(who).cloned()
+        self.lock().get(&who.company_id, &who.user_id).cloned()
     }
 
     /// Replaces the limits of a user.
     pub(super) fn insert(&self, who: Subscriber, limits: SubscriptionLimits) {
-        self.lock().insert(who, limits);
+        self.lock().insert(&who.company_id, who.user_id, limits);
     }
 
     /// Replaces the limits of a user that are in `limits`; others stay.
     pub(super) fn update(&self, who: Subscriber, limits: SubscriptionLimits) {
         let mut reports = self.lock();
-        let earlier = reports.get(&who).cloned().unwrap_or_default();
-        reports.insert(who, limits.or(earlier));
+        let stored = reports.use_or_insert_with(&who.company_id, who.user_id, SubscriptionLimits::default);
+        *stored = limits.or(std::mem::take(stored));
     }
 
     pub(super) fn remove(&self, who: &Subscriber) {
-        self.lock().remove(who);
+        self.lock().remove(&who.company_id, &who.user_id);
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.lock().count
+        self.lock().len()
     }
 
     /// Locks the reports. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, LimitReports> {
+    fn lock(&self) -> MutexGuard<'_, CompanyTable<UserId, SubscriptionLimits>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl LimitReports {
-    fn get(&self, who: &Subscriber) -> Option<&SubscriptionLimits> {
-        let (_, limits) = self.companies.get(&who.company_id)?.users.get(&who.user_id)?;
-        Some(limits)
-    }
-
-    fn insert(&mut self, who: Subscriber, limits: SubscriptionLimits) {
-        self.remove(&who);
-        if self.companies.get(&who.company_id).is_some_and(|own| own.users.len() >= MAX_USERS_PER_COMPANY) {
-            self.remove_oldest_of(&who.company_id);
-        }
-        if self.count >= MAX_USERS {
-            let largest = self.companies.iter().max_by_key(|(_, company)| company.users.len());
-            if let Some(company_id) = largest.map(|(company_id, _)| company_id.clone()) {
-                self.remove_oldest_of(&company_id);
-            }
-        }
-        self.count += 1;
-        self.last_report += 1;
-        let report = self.last_report;
-        let company = self.companies.entry(who.company_id).or_default();
-        company.order.insert(report, who.user_id.clone());
-        company.users.insert(who.user_id, (report, limits));
-    }
-
-    fn remove(&mut self, who: &Subscriber) {
-        self.change(&who.company_id, |company| company.remove(&who.user_id));
-    }
-
-    fn remove_oldest_of(&mut self, company_id: &CompanyId) {
-        self.change(company_id, CompanyReports::remove_oldest);
-    }
-
-    fn change(&mut self, company_id: &CompanyId, remove: impl FnOnce(&mut CompanyReports) -> bool) {
-        let Some(company) = self.companies.get_mut(company_id) else { return };
-        if remove(company) {
-            self.count -= 1;
-        }
-        if company.users.is_empty() {
-            self.companies.remove(company_id);
-        }
     }
 }

@@ -47,7 +47,7 @@ async fn next_pause(inner: &Weak<Inner>, (who, id): &SignInKey) -> Option<Durati
 }
 
 impl Inner {
-    /// Polls the issuer for a sign-in if a poll is due, and stores what comes of it.
+    /// Polls the issuer for a sign-in if a poll is due, and stores the outcome.
     pub(super) async fn poll(self: Arc<Self>, (who, id): SignInKey) -> Result<(), SignInError> {
         let claimed = self.update(&who, |stored, now| {
             let Some(pending) = stored.pending_mut(&id).filter(|pending| pending.is_due(now)) else {
@@ -61,24 +61,24 @@ impl Inner {
             Ok(device_code) => device_code,
             Err(error) => {
                 tracing::warn!(sign_in = id, %error, "a sign-in cannot be read");
-                return self.settle(&who, &id, SignInOutcome::Failed, Some("INTERNAL")).await;
+                return self.end(&who, &id, SignInOutcome::Failed, Some("INTERNAL")).await;
             }
         };
         let answer = self.services.authority.request_tokens(&device_code);
         match self.services.call(CALL_TIMEOUT, answer).await {
             Ok(issued) => self.complete(&who, &id, &issued).await,
-            Err(CodingAuthorityError::Denied) => self.settle(&who, &id, SignInOutcome::Denied, None).await,
-            Err(CodingAuthorityError::Expired) => self.settle(&who, &id, SignInOutcome::Expired, None).await,
+            Err(CodingAuthorityError::Denied) => self.end(&who, &id, SignInOutcome::Denied, None).await,
+            Err(CodingAuthorityError::Expired) => self.end(&who, &id, SignInOutcome::Expired, None).await,
             Err(CodingAuthorityError::NotConfigured(setting)) => {
                 tracing::warn!(
                     sign_in = id,
                     setting,
                     "a sign-in has failed: a setting is missing or refused"
                 );
-                self.settle(&who, &id, SignInOutcome::Failed, Some("NOT_CONFIGURED")).await
+                self.end(&who, &id, SignInOutcome::Failed, Some("NOT_CONFIGURED")).await
             }
             Err(CodingAuthorityError::InvalidGrant(_)) => {
-                self.settle(&who, &id, SignInOutcome::Failed, Some("OAUTH_ERROR")).await
+                self.end(&who, &id, SignInOutcome::Failed, Some("OAUTH_ERROR")).await
             }
             Err(error) => {
                 if !matches!(error, CodingAuthorityError::Pending | CodingAuthorityError::SlowDown) {
@@ -94,7 +94,7 @@ impl Inner {
     }
 
     /// Ends a sign-in that is still pending.
-    async fn settle(
+    async fn end(
         &self,
         who: &Subscriber,
         id: &str,

@@ -3,7 +3,7 @@
 //! | state | step |
 //! |---|---|
 //! | no valid lease | take it by compare-and-swap, then call the issuer |
-//! | another task's lease | read again each 200 ms, until it ends or the generation changes |
+//! | another task's lease | read again each 200 ms, until it ends, was seen for 30 s, or the generation changes |
 //! | answered | store the tokens under the next generation, if the generation is still the one they were made from |
 //! | the token is dead | use a newer generation if there is one, or else require a sign-in |
 //! | no answer | the same token again after 1 s and 4 s, then give the lease back |
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
-use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
-use super::stored::{Lease, SealedTokens, StoredTokens, may_be_processed, sealed};
+use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
+use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason};
 use super::{
     CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, Subscriber,
@@ -27,7 +27,7 @@ use super::{
 use crate::records::{Record, StoreError};
 
 /// Pauses before the calls of the issuer: after one without an answer, the same token is sent again.
-const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
+const CALL_DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4)];
 
 /// Refresh of the tokens of one generation.
 pub(super) struct Refresh {
@@ -40,15 +40,15 @@ pub(super) struct Refresh {
 }
 
 /// State of the record as a refresh finds it.
-enum Found {
+enum FoundTokens {
     /// The tokens to be replaced.
     Base(Box<Record<StoredTokens>>),
     /// Tokens of another generation, which can be used.
     Other(AccessToken),
 }
 
-/// Outcome of one turn of a refresh.
-enum Turn {
+/// Outcome of one attempt to refresh.
+enum RefreshOutcome {
     Done(AccessToken),
     /// Another task has changed the record: read it again.
     Lost,
@@ -63,12 +63,13 @@ impl Refresh {
     pub(super) async fn run(self) -> Result<AccessToken, CodingTokenError> {
         let clock = self.services.clock.clone();
         let deadline = clock.monotonic() + HELD_TIMEOUT;
+        let mut watch = LeaseWatch::default();
         loop {
             let record = match self.find().await? {
-                Found::Other(token) => return Ok(token),
-                Found::Base(record) => *record,
+                FoundTokens::Other(token) => return Ok(token),
+                FoundTokens::Base(record) => *record,
             };
-            if record.value.is_leased(self.services.now()) {
+            if watch.is_held(&record.value, &self.id, self.services.now(), clock.monotonic()) {
                 if clock.monotonic() >= deadline {
                     return Err(CodingTokenError::Busy);
                 }
@@ -81,21 +82,22 @@ impl Refresh {
             let is_unsure = record.value.is_unsure || record.value.lease.is_some();
             let Some(leased) = self.take_lease(record, is_unsure).await? else { continue };
             match self.exchange(leased).await? {
-                Turn::Done(token) => return Ok(token),
-                Turn::Lost => {}
+                RefreshOutcome::Done(token) => return Ok(token),
+                RefreshOutcome::Lost if clock.monotonic() >= deadline => return Err(CodingTokenError::Busy),
+                RefreshOutcome::Lost => {}
             }
         }
     }
 
     /// Reads the tokens.
-    async fn find(&self) -> Result<Found, CodingTokenError> {
+    async fn find(&self) -> Result<FoundTokens, CodingTokenError> {
         let Some(record) = self.services.read_tokens(&self.who).await? else {
             return Err(CodingTokenError::SignInRequired(SignInReason::NotSignedIn));
         };
         if record.value.generation == self.base && record.value.access.is_some() {
-            return Ok(Found::Base(Box::new(record)));
+            return Ok(FoundTokens::Base(Box::new(record)));
         }
-        Ok(Found::Other(self.services.access_token(&self.who, &record.value)?))
+        Ok(FoundTokens::Other(self.services.access_token(&self.who, &record.value)?))
     }
 
     /// Takes or renews the lease; `None` if another task has changed the record.
@@ -128,20 +130,21 @@ impl Refresh {
     }
 
     /// Exchanges the refresh token under the lease.
-    async fn exchange(&self, mut leased: Record<StoredTokens>) -> Result<Turn, CodingTokenError> {
+    async fn exchange(&self, mut leased: Record<StoredTokens>) -> Result<RefreshOutcome, CodingTokenError> {
         let mut failure = None;
-        for pause in PAUSES {
+        for pause in CALL_DELAYS {
             if let Some(error) = &failure {
                 self.services.clock.sleep(pause).await;
                 let is_unsure = leased.value.is_unsure || may_be_processed(error);
                 match self.take_lease(leased, is_unsure).await? {
                     Some(renewed) => leased = renewed,
-                    None => return Ok(Turn::Lost),
+                    None => return Ok(RefreshOutcome::Lost),
                 }
             }
-            // A process that was stopped since then must not send a token that another one may have used meanwhile.
-            if !leased.value.is_leased(self.services.now()) {
-                return Ok(Turn::Lost);
+            // A process that was stopped since then must not send a token that another one may have used meanwhile, or
+            // may use during the call.
+            if !leased.value.is_leased_by(&self.id, self.services.now()) {
+                return Ok(RefreshOutcome::Lost);
             }
             let began = self.services.clock.monotonic();
             let answer = self.call(&leased.value).await;
@@ -169,7 +172,7 @@ impl Refresh {
 
     /// Calls the issuer. Without a refresh token, there is nothing that it could renew.
     async fn call(&self, stored: &StoredTokens) -> Result<IssuedTokens, CodingAuthorityError> {
-        let dead = Err(CodingAuthorityError::InvalidGrant(GrantFault::Expired));
+        let dead = Err(CodingAuthorityError::InvalidGrant(InvalidGrantReason::Expired));
         let Some(refresh) = &stored.refresh else { return dead };
         match self.services.open(&self.who, sealed::REFRESH, refresh) {
             Ok(token) => self.services.call(CALL_TIMEOUT, self.services.authority.refresh(&token)).await,
@@ -200,12 +203,16 @@ impl Refresh {
 
     /// Stores the issued tokens in place of those from which they were made. They exist nowhere else, so it is tried
     /// again while the store is unavailable.
-    async fn store(&self, issued: IssuedTokens, base: &StoredTokens) -> Result<Turn, CodingTokenError> {
+    async fn store(
+        &self,
+        issued: IssuedTokens,
+        base: &StoredTokens,
+    ) -> Result<RefreshOutcome, CodingTokenError> {
         let sealed = self.services.seal_tokens(&self.who, &issued)?;
         let mut attempt = 1;
         loop {
             match self.try_store(&issued, &sealed, base).await {
-                Ok(Some(token)) => return Ok(Turn::Done(token)),
+                Ok(Some(token)) => return Ok(RefreshOutcome::Done(token)),
                 Ok(None) => {}
                 Err(CodingTokenError::Store(error))
                     if matches!(*error, StoreError::Unavailable(_)) && attempt < STORE_ATTEMPTS =>
@@ -246,11 +253,11 @@ impl Refresh {
     }
 
     /// Ends the sign-in, unless another task has stored newer tokens.
-    async fn end(&self, reason: SignInReason) -> Result<Turn, CodingTokenError> {
+    async fn end(&self, reason: SignInReason) -> Result<RefreshOutcome, CodingTokenError> {
         loop {
             let record = match self.find().await? {
-                Found::Other(token) => return Ok(Turn::Done(token)),
-                Found::Base(record) => *record,
+                FoundTokens::Other(token) => return Ok(RefreshOutcome::Done(token)),
+                FoundTokens::Base(record) => *record,
             };
             if self.replace(record, |stored| stored.end(reason)).await?.is_some() {
                 let Subscriber { company_id, user_id } = &self.who;

@@ -22,7 +22,8 @@ use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
 /// Users' sign-ins. Clones share the running tasks.
 ///
 /// The process that begins a sign-in polls the issuer in the background, and so does each look at the status when a
-/// poll is due. Whoever moves the record's `nextPollAt` on polls, so that no interval is cut short by a second poll.
+/// poll is due. The task that moves the record's `nextPollAt` on polls, so that no interval is cut short by a second
+/// poll.
 #[derive(Clone)]
 pub struct SignIns(Arc<Inner>);
 
@@ -67,7 +68,7 @@ pub enum SignInStatus {
     Denied,
     /// The user has not confirmed it in time.
     Expired,
-    /// It has failed; the code says why.
+    /// The sign-in has failed, for the reason in the code.
     Failed,
 }
 

@@ -1,14 +1,14 @@
 //! Record of a user's tokens.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::secret::Secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
+use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
-use super::{CodingServices, LEASE, Subscriber, after};
+use super::{CALL_TIMEOUT, CodingServices, LEASE, Subscriber, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 
 /// Collection of the users' sign-ins, one record per user.
@@ -39,7 +39,7 @@ pub(super) struct StoredTokens {
     /// The sign-in from which the tokens come, which tells a refresh of it from a new sign-in.
     pub(super) sign_in_id: String,
     pub(super) state: SubscriptionState,
-    /// Why the sign-in has ended.
+    /// Reason for which the sign-in has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended: Option<SignInReason>,
     /// Sealed access token; absent after the end of the sign-in, like the refresh token.
@@ -76,10 +76,47 @@ impl Lease {
         Self { by: by.to_owned(), until: after(now, LEASE) }
     }
 
-    /// Returns true while the lease is valid. One that ends later than any that begins now was written before the clock
-    /// was set back, and does not count.
-    fn is_valid(&self, now: Timestamp) -> bool {
-        self.until > now && self.until <= after(now, LEASE)
+    /// Returns true if the task `id` holds the lease.
+    fn is_held_by(&self, id: &str) -> bool {
+        self.by == id
+    }
+
+    /// Returns true if the lease lasts for a whole call, by this process's clock. If the clock was set back since the
+    /// lease was taken, its end is unknown: it counts as ended.
+    fn covers_call(&self, now: Timestamp) -> bool {
+        self.until >= after(now, CALL_TIMEOUT) && self.until <= after(now, LEASE)
+    }
+}
+
+/// Observation of the leases of other tasks.
+///
+/// The end of a lease is a time of its holder's clock. If that clock is ahead, the lease ends too late by this process's
+/// clock; if a clock was set back after the lease was taken, much too late. So a lease also ends once it was seen
+/// unchanged for the duration of a lease: no call of its holder lasts longer.
+#[derive(Debug, Default)]
+pub(super) struct LeaseWatch {
+    /// The lease that was seen last, and the monotonic time at which it was seen first.
+    seen: Option<(Lease, Instant)>,
+}
+
+impl LeaseWatch {
+    /// Returns true if a task other than `own_id` holds the lease of the tokens.
+    pub(super) fn is_held(
+        &mut self,
+        tokens: &StoredTokens,
+        own_id: &str,
+        now: Timestamp,
+        monotonic: Instant,
+    ) -> bool {
+        let lease = tokens.lease.as_ref().filter(|lease| lease.until > now && !lease.is_held_by(own_id));
+        let Some(lease) = lease else { return false };
+        match &self.seen {
+            Some((seen, since)) if seen == lease => monotonic.duration_since(*since) < LEASE,
+            _ => {
+                self.seen = Some((lease.clone(), monotonic));
+                true
+            }
+        }
     }
 }
 
@@ -96,9 +133,9 @@ impl StoredTokens {
         self.access_expires_at > after(now, USABLE_ABOVE)
     }
 
-    /// Returns true if another task may be refreshing the tokens.
-    pub(super) fn is_leased(&self, now: Timestamp) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_valid(now))
+    /// Returns true if the task `id` holds the lease for a whole call, by this process's clock.
+    pub(super) fn is_leased_by(&self, id: &str, now: Timestamp) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_held_by(id) && lease.covers_call(now))
     }
 
     /// Returns the record of a sign-in that the issuer has ended.
@@ -116,9 +153,9 @@ impl StoredTokens {
 
     /// Returns the reason for which a refused refresh token ends the sign-in. One that was used by a call whose answer
     /// never arrived was cut off, rather than stolen.
-    pub(super) fn end_reason(&self, fault: GrantFault) -> SignInReason {
+    pub(super) fn end_reason(&self, fault: InvalidGrantReason) -> SignInReason {
         match fault {
-            GrantFault::Reused if self.is_unsure => SignInReason::CutOff,
+            InvalidGrantReason::Reused if self.is_unsure => SignInReason::CutOff,
             fault => SignInReason::Ended(fault),
         }
     }

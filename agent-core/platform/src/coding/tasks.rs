@@ -25,7 +25,7 @@ type TaskOutcome<T> = Arc<AsyncMutex<Option<T>>>;
 /// Error of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TaskError {
-    /// As many tasks run as allowed.
+    /// The maximum number of tasks runs.
     #[error("too many tasks are running")]
     Full,
     /// The task was dropped before its end: the process stops, or the task panicked.

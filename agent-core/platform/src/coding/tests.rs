@@ -38,6 +38,11 @@ async fn a_crowd_refreshes_once() {
     conformance::coding_refreshes(async || Arc::new(MemoryRecords::default()) as _, spawner(), 2).await;
 }
 
+#[tokio::test]
+async fn polls_are_never_too_soon_or_too_late() {
+    conformance::coding_polls(async || Arc::new(MemoryRecords::default()) as _, spawner(), 1_000).await;
+}
+
 /// Records in memory whose next commits can fail, or can be followed by a stop of the process.
 struct FailingRecords {
     inner: MemoryRecords,

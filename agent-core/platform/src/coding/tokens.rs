@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::authority::{CodingAuthorityError, GrantFault, IssuedTokens};
+use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::limits::{LimitTable, SubscriptionLimits};
 use super::refresh::Refresh;
 use super::stored::{StoredTokens, sealed};
@@ -65,7 +65,7 @@ pub enum SignInReason {
     /// The user is not signed in.
     NotSignedIn,
     /// The issuer has ended the sign-in.
-    Ended(GrantFault),
+    Ended(InvalidGrantReason),
     /// A refresh was interrupted between the issuer's answer and its storage.
     CutOff,
     /// The stored tokens cannot be decrypted.
@@ -133,6 +133,7 @@ impl From<CodingTokenError> for AgentError {
             CodingTokenError::Busy => AgentErrorKind::Timeout,
             CodingTokenError::Store(error) => match **error {
                 StoreError::NotConfigured(_) => AgentErrorKind::NotConfigured,
+                StoreError::Unavailable(_) => AgentErrorKind::StoreUnavailable,
                 _ => AgentErrorKind::Internal,
             },
         };

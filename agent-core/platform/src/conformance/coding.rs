@@ -45,3 +45,15 @@ pub async fn coding_refreshes(
 ) {
     refresh::a_crowd_refreshes_once(make().await, spawner, rounds).await;
 }
+
+/// Polls for sign-ins at three processes of a store at once, until the issuer was called this many times.
+///
+/// # Panics
+/// If the issuer is polled too soon or too late, or a sign-in is exchanged for tokens twice.
+pub async fn coding_polls(
+    make: impl AsyncFn() -> Arc<dyn Inventory>,
+    spawner: Arc<dyn Spawner>,
+    polls: usize,
+) {
+    sign_in::polls_are_claimed_once(&Bench::new(make().await, spawner), polls).await;
+}

@@ -1,6 +1,7 @@
 //! Parsing of the agent runtime's `POST /chat` body: ten fields that carry a whole turn.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::json::{ObjectFields, Value};
@@ -29,6 +30,8 @@ pub struct RuntimeRequest {
     pub model: String,
     /// Enables or disables the model's reasoning output, where supported.
     pub enable_thinking: Option<bool>,
+    /// Limit on an answer of the model in tokens, to override the operator's: `parameters.maxOutputTokens`.
+    pub max_output_tokens: Option<NonZeroU32>,
     /// The tools offered to the model, in the order of the request. Names are unique.
     pub tools: Vec<ToolSpec>,
     /// Address of the MCP server for the tools. It contains the run token and is therefore secret.
@@ -72,6 +75,7 @@ impl RuntimeRequest {
             provider: required_name(body, "provider")?,
             model: required_name(body, "model")?,
             enable_thinking: body.boolean("enableThinking")?,
+            max_output_tokens: read_max_output_tokens(body)?,
             tools: read_tools(body)?,
             mcp_server_url: body.bounded_text("mcpServerUrl", MAX_URL_BYTES)?.map(Secret::new),
             context: read_context(body)?,
@@ -83,6 +87,11 @@ impl RuntimeRequest {
 
 fn required_name(body: ObjectFields<'_>, field: &'static str) -> Result<String, FieldError> {
     body.bounded_text(field, MAX_NAME_BYTES)?.ok_or_else(|| FieldError::new(field, "is missing"))
+}
+
+fn read_max_output_tokens(body: ObjectFields<'_>) -> Result<Option<NonZeroU32>, FieldError> {
+    let Some(parameters) = body.object("parameters")? else { return Ok(None) };
+    parameters.positive_integer("maxOutputTokens").map_err(|fault| fault.with_parent_path("parameters"))
 }
 
 fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {

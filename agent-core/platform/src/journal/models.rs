@@ -141,7 +141,7 @@ impl Recording {
 #[derive(Default)]
 struct RecordedAnswer {
     text: String,
-    /// By the index in the answer.
+    /// Recorded calls by their index in the answer.
     calls: BTreeMap<usize, RecordedCall>,
     calls_bytes: usize,
     provider_items: Vec<ProviderItem>,

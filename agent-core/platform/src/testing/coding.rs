@@ -10,7 +10,9 @@ use agent_core::secret::Secret;
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, poll_fn};
 
-use crate::coding::{CodingAuthority, CodingAuthorityError, DeviceCode, GrantFault, IssuedTokens, TokenHint};
+use crate::coding::{
+    CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
+};
 
 /// Account of all tokens.
 const ACCOUNT: &str = "account-canary-1234";
@@ -47,11 +49,11 @@ pub enum IssuerStep {
 /// Decision of a user about a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignInDecision {
-    /// None yet.
+    /// The user has not decided.
     Pending,
-    /// Confirmed.
+    /// The user has confirmed the sign-in.
     Approved,
-    /// Refused.
+    /// The user has refused the sign-in.
     Denied,
 }
 
@@ -157,6 +159,11 @@ impl ScriptedIssuer {
         .await;
     }
 
+    /// Returns the number of device codes that were exchanged for tokens.
+    pub fn redeemed(&self) -> usize {
+        self.lock().sign_ins.values().filter(|sign_in| sign_in.is_redeemed).count()
+    }
+
     /// Returns the number of refresh tokens that were exchanged.
     pub fn refreshes(&self) -> usize {
         self.lock().refreshes
@@ -235,7 +242,7 @@ impl IssuerState {
         }
     }
 
-    /// Checks the time of a poll. After `slow_down` the interval is longer for good.
+    /// Checks the time of a poll. After `slow_down` the interval stays longer.
     fn check_poll(&mut self, device_code: &str, now: Instant) {
         let next = self.scripts.get(&IssuerCall::Token).and_then(VecDeque::front);
         let is_slowed = matches!(next, Some(IssuerStep::Fail(CodingAuthorityError::SlowDown)));
@@ -266,7 +273,7 @@ impl IssuerState {
             SignInDecision::Pending => Err(CodingAuthorityError::Pending),
             SignInDecision::Denied => Err(CodingAuthorityError::Denied),
             SignInDecision::Approved if sign_in.is_redeemed => {
-                Err(CodingAuthorityError::InvalidGrant(GrantFault::Reused))
+                Err(CodingAuthorityError::InvalidGrant(InvalidGrantReason::Reused))
             }
             SignInDecision::Approved => {
                 sign_in.is_redeemed = true;
@@ -300,9 +307,9 @@ impl IssuerState {
                 self.refreshes += 1;
                 return Ok(self.issue());
             }
-            Some(RefreshTokenState::Used) => GrantFault::Reused,
-            Some(RefreshTokenState::Revoked) => GrantFault::Revoked,
-            None => GrantFault::Unknown,
+            Some(RefreshTokenState::Used) => InvalidGrantReason::Reused,
+            Some(RefreshTokenState::Revoked) => InvalidGrantReason::Revoked,
+            None => InvalidGrantReason::Unknown,
         };
         Err(CodingAuthorityError::InvalidGrant(fault))
     }

@@ -59,10 +59,8 @@ impl Drop for FlushTask {
             return;
         }
         let mut table = self.metering.lock();
-        if let Some(company) = table.companies.get_mut(&self.company_id) {
-            company.flusher.set_idle();
-            company.release_waiting();
-        }
+        table.flushers.remove(&self.company_id);
+        table.release_waiting(&self.company_id);
     }
 }
 
@@ -129,12 +127,11 @@ impl Metering {
     async fn pause(&self, company_id: &CompanyId) {
         let (woken, duration) = {
             let mut table = self.lock();
-            let Some(company) = table.companies.get_mut(company_id) else { return };
-            if company.is_waited_for() {
+            if table.has_waiting(company_id) {
                 return;
             }
-            let due = company.flusher.due.unwrap_or_else(|| self.clock.monotonic());
-            (company.flusher.pause(), due.saturating_duration_since(self.clock.monotonic()))
+            let Some(flusher) = table.flushers.get_mut(company_id) else { return };
+            (flusher.begin_pause(), flusher.due.saturating_duration_since(self.clock.monotonic()))
         };
         select(woken, self.clock.sleep(duration)).await;
     }
@@ -143,12 +140,15 @@ impl Metering {
     /// due. Returns `None` and ends the task if there is nothing to count.
     fn take_unsettled(&self, company_id: &CompanyId) -> Option<Vec<UnsettledRequests>> {
         let mut table = self.lock();
-        let company = table.companies.get_mut(company_id)?;
-        company.flusher.set_busy();
         let now = self.clock.monotonic();
-        let is_due = company.flusher.due.is_none_or(|due| due <= now);
+        let flusher = table.flushers.get_mut(company_id)?;
+        flusher.end_pause();
+        let is_due = flusher.due <= now;
+        if is_due {
+            flusher.due = now + FLUSH_INTERVAL;
+        }
         let (mut taken, mut is_pending) = (Vec::new(), false);
-        for (id, meter) in &mut company.meters {
+        for (id, meter) in table.meters.company_mut(company_id) {
             meter.waiting.retain(|request| !request.is_canceled());
             let is_uncounted = !meter.uncounted.is_empty() || meter.is_outdated;
             if !meter.waiting.is_empty() || (is_due && is_uncounted) {
@@ -156,12 +156,8 @@ impl Metering {
             }
             is_pending |= is_uncounted;
         }
-        if is_due {
-            company.flusher.due = Some(now + FLUSH_INTERVAL);
-        }
         if taken.is_empty() && !is_pending {
-            company.flusher.set_idle();
-            table.remove_if_empty(company_id);
+            table.flushers.remove(company_id);
             return None;
         }
         taken.sort_by_key(|requests| requests.waiting.is_empty());
@@ -207,14 +203,13 @@ impl Metering {
     ) {
         let now = self.now();
         let mut table = self.lock();
-        let mut company = table.companies.get_mut(company_id);
-        if let Some(company) = &mut company {
-            company.flusher.set_available();
+        if let Some(flusher) = table.flushers.get_mut(company_id) {
+            flusher.set_available();
         }
         for (requests, settled) in requests.into_iter().zip(settled) {
             let is_outdated = !requests.is_empty();
             let UnsettledRequests { id, waiting, .. } = requests;
-            if let Some(meter) = company.as_mut().and_then(|company| company.meters.get_mut(&id)) {
+            if let Some(meter) = table.meters.get_mut(company_id, &id) {
                 meter.settling = 0;
                 meter.is_outdated = is_outdated;
                 meter.learn(settled.state, now);
@@ -230,14 +225,14 @@ impl Metering {
     /// Gives back the requests that could not be counted. Those that wait are decided by what this process knows.
     fn give_back(&self, company_id: &CompanyId, requests: Vec<UnsettledRequests>, error: &StoreError) {
         let mut table = self.lock();
-        let Some(company) = table.companies.get_mut(company_id) else { return };
         for UnsettledRequests { id, per_minute, admitted, .. } in requests {
-            if let Some(meter) = company.meters.get_mut(&id) {
+            if let Some(meter) = table.meters.get_mut(company_id, &id) {
                 meter.uncounted = admitted.followed_by(meter.uncounted, per_minute);
             }
         }
-        company.release_waiting();
-        if company.flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
+        table.release_waiting(company_id);
+        let Some(flusher) = table.flushers.get_mut(company_id) else { return };
+        if flusher.set_unavailable(self.clock.monotonic() + RETRY_INTERVAL) {
             tracing::warn!(%error, company_id = %company_id, "requests of users are counted by this process alone");
         }
     }

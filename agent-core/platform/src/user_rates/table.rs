@@ -1,6 +1,7 @@
-//! The meters of the users that were active last, with a share for each company.
+//! The meters of the users that were active last, and the tasks that count their requests in the store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,9 @@ use agent_core::ids::{CompanyId, UserId};
 use futures_channel::oneshot;
 
 use super::{FLUSH_INTERVAL, UserRate};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{AdmittedBatch, MinuteState, MinuteUse, RateLimitError};
 use crate::records::Key;
-
-/// Maximum numbers of meters: of a process, and of one company in it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MeterLimits {
-    pub(super) process: usize,
-    pub(super) company: usize,
-}
 
 /// A user's meter within the company.
 pub(super) type MeterId = (UserId, UserRate);
@@ -39,7 +34,6 @@ pub(super) struct Meter {
     pub(super) settling: usize,
     /// True after a commit: other processes may have counted requests of the same moment since.
     pub(super) is_outdated: bool,
-    last_use: u64,
 }
 
 /// Decision about a request by what a meter knows.
@@ -51,7 +45,7 @@ pub(super) enum LocalDecision {
 }
 
 impl Meter {
-    fn new(record: Option<Key>, per_minute: NonZeroU32) -> Self {
+    pub(super) fn new(record: Option<Key>, per_minute: NonZeroU32) -> Self {
         Self {
             record,
             per_minute,
@@ -60,7 +54,6 @@ impl Meter {
             waiting: Vec::new(),
             settling: 0,
             is_outdated: false,
-            last_use: 0,
         }
     }
 
@@ -95,125 +88,61 @@ impl Meter {
     }
 }
 
-/// The meters of a company, and the state of their task.
-#[derive(Default)]
-pub(super) struct CompanyMeters {
-    pub(super) meters: HashMap<MeterId, Meter>,
-    /// Meters by their last use, the oldest first.
-    order: BTreeMap<u64, MeterId>,
-    pub(super) flusher: Flusher,
+/// The meters of the users that were active last, and the tasks of companies that have requests to count. What an
+/// evicted meter has not counted in the store is forgotten.
+pub(super) struct MeterTable {
+    pub(super) meters: CompanyTable<MeterId, Meter>,
+    /// Companies whose task runs.
+    pub(super) flushers: HashMap<CompanyId, Flusher>,
 }
 
-impl CompanyMeters {
-    pub(super) fn is_waited_for(&self) -> bool {
-        self.meters.values().any(|meter| !meter.waiting.is_empty())
+impl MeterTable {
+    pub(super) fn new(limits: CompanyTableLimits) -> Self {
+        Self { meters: CompanyTable::new(limits), flushers: HashMap::new() }
     }
 
-    /// Lets the requests that wait be decided by what this process knows.
-    pub(super) fn release_waiting(&mut self) {
-        for meter in self.meters.values_mut() {
+    /// Returns true if requests of the company wait to be admitted by a commit.
+    pub(super) fn has_waiting(&mut self, company_id: &CompanyId) -> bool {
+        self.meters.company_mut(company_id).any(|(_, meter)| !meter.waiting.is_empty())
+    }
+
+    /// Lets the requests of the company that wait be decided by what this process knows.
+    pub(super) fn release_waiting(&mut self, company_id: &CompanyId) {
+        for (_, meter) in self.meters.company_mut(company_id) {
             meter.waiting.clear();
             meter.settling = 0;
         }
     }
 
-    fn remove_oldest(&mut self) -> bool {
-        self.order.pop_first().is_some_and(|(_, id)| self.meters.remove(&id).is_some())
-    }
-}
-
-/// Meters by company. At its bound, the least recently used one of the same company, or of the company that has the
-/// most, is removed; what it has not counted in the store is forgotten.
-pub(super) struct MeterTable {
-    pub(super) companies: HashMap<CompanyId, CompanyMeters>,
-    limits: MeterLimits,
-    count: usize,
-    last_use: u64,
-}
-
-impl MeterTable {
-    pub(super) fn new(limits: MeterLimits) -> Self {
-        Self { companies: HashMap::new(), limits, count: 0, last_use: 0 }
-    }
-
-    /// Returns a meter, which is created if it does not exist, and the state of its company's task.
-    pub(super) fn use_meter(
-        &mut self,
-        company_id: &CompanyId,
-        id: MeterId,
-        record: impl FnOnce() -> Option<Key>,
-        per_minute: NonZeroU32,
-    ) -> (&mut Meter, &mut Flusher) {
-        let is_present = self.companies.get(company_id).is_some_and(|own| own.meters.contains_key(&id));
-        if !is_present {
-            self.make_room(company_id);
-            self.count += 1;
+    /// Notes that the company has a request to count. Returns true if the caller must start the task.
+    pub(super) fn notify(&mut self, company_id: &CompanyId, is_waiting: bool, now: Instant) -> bool {
+        match self.flushers.entry(company_id.clone()) {
+            Entry::Vacant(absent) => {
+                absent.insert(Flusher::new(now + FLUSH_INTERVAL));
+                true
+            }
+            Entry::Occupied(mut running) => {
+                if is_waiting {
+                    running.get_mut().wake();
+                }
+                false
+            }
         }
-        self.last_use += 1;
-        let CompanyMeters { meters, order, flusher } = self.companies.entry(company_id.clone()).or_default();
-        let meter = meters.entry(id.clone()).or_insert_with(|| Meter::new(record(), per_minute));
-        order.remove(&meter.last_use);
-        meter.last_use = self.last_use;
-        order.insert(self.last_use, id);
-        (meter, flusher)
-    }
-
-    /// Removes a company that has no meters, unless its task runs.
-    pub(super) fn remove_if_empty(&mut self, company_id: &CompanyId) {
-        let is_empty = |own: &CompanyMeters| own.meters.is_empty() && own.flusher.is_idle();
-        if self.companies.get(company_id).is_some_and(is_empty) {
-            self.companies.remove(company_id);
-        }
-    }
-
-    fn make_room(&mut self, company_id: &CompanyId) {
-        let own = self.companies.get(company_id).map_or(0, |own| own.meters.len());
-        let full = if own >= self.limits.company {
-            Some(company_id.clone())
-        } else if self.count >= self.limits.process {
-            let largest = self.companies.iter().max_by_key(|(_, company)| company.meters.len());
-            largest.map(|(largest, _)| largest.clone())
-        } else {
-            None
-        };
-        let Some(full) = full else { return };
-        if self.companies.get_mut(&full).is_some_and(CompanyMeters::remove_oldest) {
-            self.count -= 1;
-        }
-        self.remove_if_empty(&full);
-    }
-
-    #[cfg(test)]
-    pub(super) fn sizes(&self) -> (usize, Vec<usize>) {
-        let mut sizes: Vec<usize> = self.companies.values().map(|company| company.meters.len()).collect();
-        sizes.sort_unstable();
-        (self.count, sizes)
     }
 }
 
 /// State of the task that counts a company's requests in the store.
-#[derive(Default)]
 pub(super) struct Flusher {
-    task: TaskState,
-    /// Time of the next commit of what was admitted already.
-    pub(super) due: Option<Instant>,
+    /// Ends the task's pause, which lasts until its next commit is due.
+    pause: Option<oneshot::Sender<()>>,
+    /// Time of the next commit of requests that were admitted already.
+    pub(super) due: Instant,
     unavailable_until: Option<Instant>,
 }
 
-#[derive(Default)]
-enum TaskState {
-    /// There is no task.
-    #[default]
-    Idle,
-    /// The task looks for requests before its next pause.
-    Busy,
-    /// The task pauses until its next commit is due, or until it is woken.
-    Pausing(oneshot::Sender<()>),
-}
-
 impl Flusher {
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self.task, TaskState::Idle)
+    fn new(due: Instant) -> Self {
+        Self { pause: None, due, unavailable_until: None }
     }
 
     /// Returns true if the store has failed just now.
@@ -223,7 +152,7 @@ impl Flusher {
 
     /// Notes that the store has failed, and is tried again at `until`. Returns true if it had not failed before.
     pub(super) fn set_unavailable(&mut self, until: Instant) -> bool {
-        self.due = Some(until);
+        self.due = until;
         self.unavailable_until.replace(until).is_none()
     }
 
@@ -231,34 +160,22 @@ impl Flusher {
         self.unavailable_until = None;
     }
 
-    /// Notes that there is a request to count. Returns true if the caller must start the task.
-    pub(super) fn notify(&mut self, is_waiting: bool, now: Instant) -> bool {
-        match std::mem::replace(&mut self.task, TaskState::Busy) {
-            TaskState::Idle => {
-                self.due = Some(now + FLUSH_INTERVAL);
-                return true;
-            }
-            TaskState::Pausing(wake) if is_waiting => {
-                // The task has just been dropped if this fails.
-                let _ = wake.send(());
-            }
-            unchanged => self.task = unchanged,
-        }
-        false
-    }
-
-    pub(super) fn set_idle(&mut self) {
-        self.task = TaskState::Idle;
-    }
-
-    pub(super) fn set_busy(&mut self) {
-        self.task = TaskState::Busy;
-    }
-
     /// Begins a pause, which the returned receiver ends early.
-    pub(super) fn pause(&mut self) -> oneshot::Receiver<()> {
+    pub(super) fn begin_pause(&mut self) -> oneshot::Receiver<()> {
         let (wake, woken) = oneshot::channel();
-        self.task = TaskState::Pausing(wake);
+        self.pause = Some(wake);
         woken
+    }
+
+    pub(super) fn end_pause(&mut self) {
+        self.pause = None;
+    }
+
+    /// Ends the task's pause, if it pauses.
+    fn wake(&mut self) {
+        if let Some(wake) = self.pause.take() {
+            // The task has just been dropped if this fails.
+            let _ = wake.send(());
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, Re
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A store that counts commits, and fails or stalls if it is told to.
+/// A store that counts commits, and fails or stalls on request.
 #[derive(Default)]
 struct FaultyRecords {
     inner: MemoryRecords,
@@ -70,7 +70,7 @@ impl RatesFixture {
         Self::bounded(processes, per_minute, METER_LIMITS)
     }
 
-    fn bounded(processes: usize, per_minute: u32, meters: MeterLimits) -> Self {
+    fn bounded(processes: usize, per_minute: u32, meters: CompanyTableLimits) -> Self {
         let (store, clock) = (Arc::new(FaultyRecords::default()), ManualClock::new());
         let per_minute = NonZeroU32::new(per_minute).expect("a limit");
         let limits = SessionLimits { runs_per_minute: per_minute, changes_per_minute: per_minute };
@@ -96,9 +96,7 @@ impl RatesFixture {
 
     /// Advances the time until all tasks have ended: three intervals, if none has begun yet.
     async fn settle(&self) {
-        let is_idle = |rates: &UserRates| {
-            rates.metering.lock().companies.values().all(|company| company.flusher.is_idle())
-        };
+        let is_idle = |rates: &UserRates| rates.metering.lock().flushers.is_empty();
         while !self.processes.iter().all(is_idle) {
             tokio::task::yield_now().await;
             self.clock.advance_to_next();
@@ -338,9 +336,15 @@ async fn ids_that_cannot_be_keys_are_counted_by_the_process() {
 
 #[tokio::test]
 async fn a_company_has_a_share_of_the_meters() {
-    let test = RatesFixture::bounded(1, 20, MeterLimits { process: 6, company: 4 });
+    let test = RatesFixture::bounded(1, 20, CompanyTableLimits { total: 6, per_company: 4 });
     let rates = &test.processes[0];
-    let sizes = || rates.metering.lock().sizes();
+    let sizes = || {
+        let mut table = rates.metering.lock();
+        let mut size = |company: &str| table.meters.company_mut(&company.into()).count();
+        let sizes = ["small", "third", "large"].map(&mut size);
+        assert_eq!(table.meters.len(), sizes.iter().sum::<usize>());
+        sizes
+    };
     let count = async |company: &str, user: String| {
         rates.count(&principal(company, &user), UserRate::Runs).await.expect("within the limit");
     };
@@ -348,18 +352,18 @@ async fn a_company_has_a_share_of_the_meters() {
     for number in 0..10 {
         count("large", number.to_string()).await;
     }
-    assert_eq!(sizes(), (5, vec![1, 4]));
+    assert_eq!(sizes(), [1, 0, 4]);
     for number in 0..3 {
         count("third", number.to_string()).await;
     }
-    assert_eq!(sizes(), (6, vec![1, 2, 3]), "the company with the most has made room");
+    assert_eq!(sizes(), [1, 3, 2], "the company with the most has made room");
     let is_kept = |user: &str| {
         let table = rates.metering.lock();
-        table.companies["large"].meters.contains_key(&(user.into(), UserRate::Runs))
+        table.meters.get(&"large".into(), &(user.into(), UserRate::Runs)).is_some()
     };
     assert!(is_kept("9") && is_kept("8") && !is_kept("7"), "the latest ones");
     test.settle().await;
-    assert_eq!(sizes(), (6, vec![1, 2, 3]));
+    assert_eq!(sizes(), [1, 3, 2]);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Memory entries of agents, by folder and person.
 //!
-//! An entry belongs to a company, an agent, a folder and, unless it is shared by the company, a user. Nobody but this
-//! user gets it into a prompt, a preview, a tool's result or a list.
+//! An entry belongs to a company, an agent, a folder and, unless it is shared by the company, a user. Only this user
+//! gets it into a prompt, a preview, a tool's result or a list.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -197,7 +197,7 @@ pub async fn forget_memory(
 /// Entries to delete with [`delete_memories`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemorySelection<'a> {
-    /// All entries of an agent, whoever they belong to.
+    /// All entries of an agent, of all its users.
     Agent(&'a AgentId),
     /// The entries of an agent that belong to a user.
     AgentUser(&'a AgentId, &'a UserId),

@@ -40,7 +40,7 @@ pub enum CompanyRole {
     /// Creates agents and documents, and changes those that the user owns.
     #[default]
     Editor,
-    /// Changes all agents and documents of the company and hands them over.
+    /// Changes all agents and documents of the company, and their owners.
     Admin,
 }
 

@@ -13,20 +13,20 @@ use rusqlite::Connection;
 
 use self::filter::JobQuery;
 use self::rows::JobTable;
-use super::act::{WriteBatch, WriteOp};
 use super::fault::WriteError;
+use super::write_op::{WriteBatch, WriteOp};
 use super::{SqliteStore, schema};
 use crate::job_row::{JobRow, ceil_millis, ends_delivery, floor_millis, from_millis, job_page};
 
 mod claim;
+mod claimed;
 mod counts;
 mod filter;
-mod held;
 #[cfg(test)]
 mod plans;
 mod rows;
 
-pub(super) use held::ClaimedJobs;
+pub(super) use claimed::ClaimedJobs;
 
 /// A write operation on jobs that stores about `bytes` bytes.
 struct JobWrite<F> {
@@ -45,7 +45,7 @@ where
     }
 
     fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<T, WriteError> {
-        let rows = JobTable::writable(stage.connection, stage.held);
+        let rows = JobTable::writable(stage.connection, stage.claimed);
         let done = (self.work)(&rows)?;
         stage.changes.has_changes |= rows.has_written();
         Ok(done)

@@ -13,11 +13,11 @@ use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
-use super::act::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
 use super::jobs::ClaimedJobs;
 use super::rows::to_millis;
+use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
 
@@ -43,8 +43,8 @@ impl WriterHandle {
     ) -> io::Result<Self> {
         let (queue, commits) = async_channel::bounded(options.queue.max(1));
         let clock = Arc::clone(&options.clock);
-        let (held, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
-        let mut writer = Writer { connection, clock, freshness, held, counts, signal };
+        let (claimed, spin_iterations) = (ClaimedJobs::default(), options.spin.writer_iterations());
+        let mut writer = Writer { connection, clock, freshness, claimed, counts, signal };
         let thread = thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             let mut usual = 1;
             while let Ok(first) = commits.recv_blocking() {
@@ -57,8 +57,8 @@ impl WriterHandle {
     }
 
     /// Queues an operation and returns its result once it is on disk.
-    pub(super) async fn commit<A: WriteOp>(&self, act: A) -> Result<A::Output, StoreError> {
-        let (asking, answered) = PendingWrite::new(act);
+    pub(super) async fn commit<A: WriteOp>(&self, op: A) -> Result<A::Output, StoreError> {
+        let (asking, answered) = PendingWrite::new(op);
         let closed = || StoreError::unavailable(SqliteError::closed());
         self.queue.send(asking).await.map_err(|_| closed())?;
         answered.await.unwrap_or_else(|oneshot::Canceled| Err(closed()))
@@ -104,7 +104,7 @@ struct Writer {
     connection: Connection,
     clock: Arc<dyn Clock>,
     freshness: Arc<ChangeTracker>,
-    held: ClaimedJobs,
+    claimed: ClaimedJobs,
     counts: Arc<ActivityCounters>,
     signal: WakeSignal,
 }
@@ -204,7 +204,7 @@ impl Writer {
         let alone = group.len() == 1;
         for (place, commit) in group.iter_mut().enumerate() {
             let before = transaction.total_changes();
-            let mut stage = WriteBatch::new(&transaction, &self.held, now_ms, all.version);
+            let mut stage = WriteBatch::new(&transaction, &self.claimed, now_ms, all.version);
             match commit.apply(&mut stage) {
                 Ok(()) => {
                     let changes = stage.changes;
@@ -272,8 +272,8 @@ mod tests {
 
     use super::*;
     use crate::slots::Freshness;
-    use crate::sqlite::act::{WriteResult, WrittenVersions};
     use crate::sqlite::file;
+    use crate::sqlite::write_op::{WriteResult, WrittenVersions};
 
     fn put(id: &str) -> (Box<PendingWrite<Vec<Write>>>, oneshot::Receiver<WriteResult<WrittenVersions>>) {
         let key = Key::new("company", "things", id).expect("a key");
@@ -286,8 +286,8 @@ mod tests {
         let (connection, version) = file::open(&folder.path().join("app.db"), &options).expect("open");
         let clock = Arc::new(SystemClock);
         let freshness = Arc::new(ChangeTracker::new(clock.clone(), version));
-        let (held, counts, signal) = Default::default();
-        Writer { connection, clock, freshness, held, counts, signal }
+        let (claimed, counts, signal) = Default::default();
+        Writer { connection, clock, freshness, claimed, counts, signal }
     }
 
     /// A write that panics after it has changed something.

@@ -86,7 +86,7 @@ async fn a_running_process_notices_a_newer_version(cluster: &Cluster) {
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);
-    // What it has begun it ends.
+    // It completes the job that it has begun.
     let release = Step::Release { fence: held.fence };
     let ended = store.apply_steps(vec![(held.id.clone(), release)], now).await.expect("steps");
     assert!(ended[0].is_applied(), "{ended:?}");

@@ -2,6 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_platform::coding::Spawner;
+use agent_platform::roles::RecordRoleStore;
+use agent_platform::seal::Sealer;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use futures_util::future::BoxFuture;
 
@@ -57,9 +59,30 @@ async fn records_hold_their_contract_with_the_least_of_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn roles_hold_their_contract() {
+    for options in [impatient(), uncached()] {
+        let maker = StoreFactory::new(options);
+        let make = async || Arc::new(RecordRoleStore::new(maker.make().await, Sealer::ephemeral())) as _;
+        agent_platform::conformance::role_store(make).await;
+    }
+}
+
+/// Environment variables with the number of refreshes, and of polls, of a subscription's issuer by three processes.
+const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
+const POLLS: &str = "CODING_POLLS";
+
+fn count(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |count| count.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sign_ins_to_subscriptions_hold_their_contract() {
     let spawner: Arc<dyn Spawner> = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::coding(async || maker.make().await as _, spawner.clone()).await;
-    agent_platform::conformance::coding_refreshes(async || maker.make().await as _, spawner, 2).await;
+    let rounds = count(REFRESH_ROUNDS, 2);
+    agent_platform::conformance::coding_refreshes(async || maker.make().await as _, spawner.clone(), rounds)
+        .await;
+    agent_platform::conformance::coding_polls(async || maker.make().await as _, spawner, count(POLLS, 100))
+        .await;
 }

@@ -3,6 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_jobs::conformance;
 use agent_platform::coding::Spawner;
+use agent_platform::roles::RecordRoleStore;
+use agent_platform::seal::Sealer;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use futures_util::future::BoxFuture;
@@ -62,6 +64,15 @@ async fn the_inventory_holds_its_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn roles_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        let make = async || Arc::new(RecordRoleStore::new(maker.make(), Sealer::ephemeral())) as _;
+        agent_platform::conformance::role_store(make).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_hold_their_contract() {
     let least = SqliteOptions { readers: 0, queue: 0, ..uncached() };
     for options in [SqliteOptions::default(), least] {
@@ -81,6 +92,13 @@ async fn jobs_are_as_the_model_says() {
 /// Rounds of refreshes in three processes; 1,000 of them take minutes.
 const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
 
+/// Polls of an issuer by three processes.
+const POLLS: &str = "CODING_POLLS";
+
+fn count(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |count| count.parse().expect("a number"))
+}
+
 fn spawner() -> Arc<dyn Spawner> {
     Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)))
 }
@@ -95,7 +113,13 @@ async fn sign_ins_to_subscriptions_hold_their_contract() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn processes_refresh_tokens_once() {
-    let rounds = std::env::var(REFRESH_ROUNDS).map_or(5, |rounds| rounds.parse().expect("a number"));
     let maker = StoreFactory::new(SqliteOptions::default());
+    let rounds = count(REFRESH_ROUNDS, 5);
     agent_platform::conformance::coding_refreshes(async || maker.make() as _, spawner(), rounds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn processes_poll_an_issuer_once() {
+    let maker = StoreFactory::new(SqliteOptions::default());
+    agent_platform::conformance::coding_polls(async || maker.make() as _, spawner(), count(POLLS, 200)).await;
 }

@@ -1,5 +1,5 @@
 //! Backend for remote agent runtimes: sends a turn as a ten-field request, and decodes this platform's own event
-//! stream.
+//! stream. A role's limit on an answer is an eleventh field, which is absent without one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct AgentServerBackend {
     pub public_url: Url,
     /// Maximum duration of a run, and so lifetime of its run token for the tool server.
     pub run_token_ttl: Duration,
-    /// Limits on the models' tokens. A runtime applies its own limit on an answer.
+    /// Limits on the models' tokens. Without a limit of the role, a runtime applies its own limit on an answer.
     pub limits: ModelLimits,
 }
 
@@ -127,6 +127,9 @@ impl AgentServerBackend {
         push_optional_member(&mut body, "provider", settings.agent_server_provider.as_ref());
         push_optional_member(&mut body, "model", settings.agent_server_model.as_ref());
         push_optional_member(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
+        if let Some(limit) = settings.token_limits.max_output_tokens {
+            body.raw(r#","parameters":{"maxOutputTokens":"#).json(&limit).raw("}");
+        }
         push_optional_member(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
             body.raw(r#","apiKey":"#).secret(key.expose());

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_platform::coding::GrantFault;
+use agent_platform::coding::InvalidGrantReason;
 use http::StatusCode;
 
 use super::DeviceAuthDialect;
@@ -40,7 +40,7 @@ pub enum OauthErrorCode {
     /// The device code has expired, or is unknown.
     ExpiredToken,
     /// The refresh token is useless.
-    InvalidGrant(GrantFault),
+    InvalidGrant(InvalidGrantReason),
 }
 
 impl OauthErrorCode {
@@ -61,7 +61,7 @@ impl OauthErrorCode {
     }
 
     /// Returns the reason of `invalid_grant`.
-    pub fn reason(self) -> Option<GrantFault> {
+    pub fn reason(self) -> Option<InvalidGrantReason> {
         match self {
             Self::InvalidGrant(reason) => Some(reason),
             _ => None,
@@ -76,7 +76,7 @@ enum KnownCode {
     SlowDown,
     Denied,
     ExpiredCode,
-    DeadGrant(GrantFault),
+    DeadGrant(InvalidGrantReason),
     BadClient,
 }
 
@@ -88,11 +88,11 @@ const KNOWN_CODES: [(&str, KnownCode); 14] = [
     ("access_denied", KnownCode::Denied),
     ("authorization_declined", KnownCode::Denied),
     ("expired_token", KnownCode::ExpiredCode),
-    ("invalid_grant", KnownCode::DeadGrant(GrantFault::Unknown)),
-    ("token_expired", KnownCode::DeadGrant(GrantFault::Expired)),
-    ("refresh_token_expired", KnownCode::DeadGrant(GrantFault::Expired)),
-    ("refresh_token_reused", KnownCode::DeadGrant(GrantFault::Reused)),
-    ("refresh_token_invalidated", KnownCode::DeadGrant(GrantFault::Revoked)),
+    ("invalid_grant", KnownCode::DeadGrant(InvalidGrantReason::Unknown)),
+    ("token_expired", KnownCode::DeadGrant(InvalidGrantReason::Expired)),
+    ("refresh_token_expired", KnownCode::DeadGrant(InvalidGrantReason::Expired)),
+    ("refresh_token_reused", KnownCode::DeadGrant(InvalidGrantReason::Reused)),
+    ("refresh_token_invalidated", KnownCode::DeadGrant(InvalidGrantReason::Revoked)),
     ("invalid_client", KnownCode::BadClient),
     ("unauthorized_client", KnownCode::BadClient),
     ("invalid_scope", KnownCode::BadClient),
@@ -115,7 +115,7 @@ impl KnownCode {
             // A code that has been used or has expired is an invalid grant in RFC 6749.
             (IssuerCall::Poll | IssuerCall::Exchange, Self::ExpiredCode | Self::DeadGrant(_)) => ExpiredToken,
             (IssuerCall::Refresh, Self::DeadGrant(reason)) => InvalidGrant(reason),
-            (IssuerCall::Refresh, Self::ExpiredCode) => InvalidGrant(GrantFault::Expired),
+            (IssuerCall::Refresh, Self::ExpiredCode) => InvalidGrant(InvalidGrantReason::Expired),
             _ => return None,
         };
         Some(DeviceAuthError::Oauth(code))
@@ -180,7 +180,7 @@ fn codex_status_error(
         }
         IssuerCall::Poll => DeviceAuthError::Oauth(OauthErrorCode::AccessDenied),
         _ if status == StatusCode::UNAUTHORIZED => {
-            DeviceAuthError::Oauth(OauthErrorCode::InvalidGrant(GrantFault::Unknown))
+            DeviceAuthError::Oauth(OauthErrorCode::InvalidGrant(InvalidGrantReason::Unknown))
         }
         _ => failed(format!("the issuer rejected the request (HTTP {})", status.as_u16())).into(),
     }

@@ -58,7 +58,7 @@ pub struct ResponsesProtocol {
 
 impl ResponsesProtocol {
     /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
-    /// learnt. Usage names `provider`; `account` decides how a refusal is told.
+    /// learnt. Usage names `provider`; `account` selects the error of a refusal.
     pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
         Self {
             provider,
@@ -172,7 +172,7 @@ impl ResponsesProtocol {
 pub struct AnswerContext {
     /// Names of the tools that were sent under an alias, by their alias.
     aliases: Vec<(String, String)>,
-    /// True if the request switches reasoning off, so that what comes of it is not told.
+    /// True if the request switches reasoning off, so that reasoning in the answer is not emitted.
     hides_reasoning: bool,
     /// Tokens of the prompt by the platform's count.
     prompt_tokens: Option<usize>,

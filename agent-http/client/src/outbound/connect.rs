@@ -1,6 +1,7 @@
 //! Acquires a connection for a request: an idle one from the pool, or a new one.
 
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use hyper::rt::{Read, Write};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::connection::Connection;
@@ -60,14 +62,17 @@ impl Connector {
     /// Sends a request to the origin of `address`, and returns the connection and the response head.
     ///
     /// Idle connections are tried as long as they return the request unsent, which is how a connection that the remote
-    /// side has closed meanwhile shows itself. A request that was sent is never sent again.
+    /// side has closed meanwhile shows itself. A request that was sent is never sent again, and none is sent after
+    /// `deadline`, such as by a process that was stopped meanwhile.
     pub(super) async fn send(
         &self,
         address: &TargetParts,
         mut request: Request<Segments>,
+        deadline: Option<Instant>,
     ) -> Result<(Connection, Response<Incoming>), AgentError> {
         let origin = PoolKey::for_current_runtime(&address.origin);
         while let Some(mut connection) = self.pool.take(&origin) {
+            check_deadline(deadline)?;
             match connection.send(request).await {
                 Ok(response) => return Ok((connection, response)),
                 Err(mut unsent) => match unsent.take_message() {
@@ -80,6 +85,7 @@ impl Connector {
         let mut connection = Connection::open(io, origin, Arc::downgrade(&self.pool), self.relay)
             .await
             .map_err(failure::from_send_error)?;
+        check_deadline(deadline)?;
         match connection.send(request).await {
             Ok(response) => Ok((connection, response)),
             Err(unsent) => Err(failure::from_send_error(unsent.into_error())),
@@ -93,6 +99,15 @@ impl Connector {
             Ok(Err(error)) => Err(ConnectError(error)),
             Err(elapsed) => Err(ConnectError(elapsed.into())),
         }
+    }
+}
+
+fn check_deadline(deadline: Option<Instant>) -> Result<(), AgentError> {
+    match deadline {
+        Some(deadline) if Instant::now() >= deadline => {
+            Err(failure::from_connect_error(ConnectError(io::Error::from(io::ErrorKind::TimedOut).into())))
+        }
+        _ => Ok(()),
     }
 }
 

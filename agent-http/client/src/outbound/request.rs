@@ -13,10 +13,12 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request};
 use http_body::{Body, Frame, SizeHint};
+use tokio::time::Instant;
 
 use super::failure;
 use super::response::OutboundResponse;
 use super::target::Target;
+use super::timeout::timeout;
 
 /// A request that has passed the address policy, to be completed and sent.
 ///
@@ -92,11 +94,10 @@ impl OutboundRequest {
     pub async fn send(self) -> Result<OutboundResponse, AgentError> {
         // Boxed, because the connect state is large and not needed once the head has arrived.
         let address = self.target.parts();
-        let sent = Box::pin(address.connector.send(address, self.request));
-        let Ok(sent) = tokio::time::timeout(self.header_timeout, sent).await else {
-            return Err(failure::head_timeout());
-        };
-        let (connection, response) = sent?;
+        let deadline = Instant::now().checked_add(self.header_timeout);
+        let sent = Box::pin(address.connector.send(address, self.request, deadline));
+        let sent = timeout(self.header_timeout, sent).await;
+        let (connection, response) = sent.unwrap_or_else(|| Err(failure::head_timeout()))?;
         let status = response.status();
         if status.is_informational() || status.is_redirection() {
             return Err(failure::status_failure(status, response.headers()));

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 
 use super::connection::Connection;
 use super::failure;
+use super::timeout::timeout;
 use crate::relay::RelayOptions;
 
 /// A response head and its unread body.
@@ -114,15 +115,13 @@ impl BodyStream {
         }
     }
 
-    /// Reads the whole body, at most `max_bytes`, within `timeout`.
+    /// Reads the whole body, at most `max_bytes`, within `limit`.
     ///
     /// Fails with `Timeout`, with `OutputTooLarge` if the body is larger (at once if `Content-Length` says so), and with the
     /// stream's own failures.
-    pub async fn read_limited(self, max_bytes: usize, timeout: Duration) -> Result<Bytes, AgentError> {
-        match tokio::time::timeout(timeout, self.collect_limited(max_bytes)).await {
-            Ok(read) => read,
-            Err(_) => Err(AgentError::new(AgentErrorKind::Timeout, "the response did not arrive in time")),
-        }
+    pub async fn read_limited(self, max_bytes: usize, limit: Duration) -> Result<Bytes, AgentError> {
+        let late = || Err(AgentError::new(AgentErrorKind::Timeout, "the response did not arrive in time"));
+        timeout(limit, self.collect_limited(max_bytes)).await.unwrap_or_else(late)
     }
 
     async fn collect_limited(mut self, max_bytes: usize) -> Result<Bytes, AgentError> {

@@ -245,7 +245,7 @@ impl StatelessClient {
             }
             Answer::Events(mut events) => loop {
                 let event = events.next().await?;
-                // What is no message is skipped: the answer may still follow.
+                // Data that is not a message is skipped: the answer may still follow.
                 let data = event.data.unwrap_or_default();
                 let Ok(message) = serde_json::from_str::<ServerMessage<'_>>(&data) else { continue };
                 match message.method.as_deref() {

@@ -10,9 +10,9 @@ use rmcp::model::{InitializeRequestParams, RequestId};
 use rmcp::transport::streamable_http_server::StreamableHttpService;
 
 use super::McpServer;
+use super::agent_limits;
 use super::direct::DirectCall;
 use super::framing::{self, Framing};
-use super::gate;
 use super::handler::McpHandler;
 use super::identity::{Identity, RevocableToken};
 use super::message::MessageKind;
@@ -38,15 +38,15 @@ pub struct AuthorizedRequest<'s> {
 /// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
 /// released when the handler is done, even if the client has disconnected.
 pub(super) struct RequestPermits {
-    _place: Option<gate::Permit>,
+    _place: Option<agent_limits::Permit>,
     session: Option<SessionUse>,
 }
 
 /// The session that a request names, if it is the caller's.
 enum NamedSession {
-    /// It is in this process.
+    /// A session in this process.
     Open(SessionUse),
-    /// It can be restored from its id.
+    /// A session that can be restored from its id.
     Sealed(Box<InitializeRequestParams>),
 }
 
@@ -150,7 +150,10 @@ impl AuthorizedRequest<'_> {
         if let Some(session) = server.sessions.find(public_id, &who.id) {
             return Some(NamedSession::Open(session));
         }
-        let sealer = server.session_sealer.as_ref().filter(|_| !server.sessions.has_ended(public_id))?;
+        let sealer = server.session_sealer.as_ref()?;
+        if server.sessions.has_ended(public_id, who) {
+            return None;
+        }
         sealer.open(who, public_id).map(|params| NamedSession::Sealed(Box::new(params)))
     }
 
@@ -183,7 +186,7 @@ impl AuthorizedRequest<'_> {
     }
 
     fn check_rate(&self, id: Option<&RequestId>) -> Result<(), RpcErrorResponse> {
-        self.server.gate.check_rate(&self.who).map_err(|busy| busy_response(id, busy))
+        self.server.limiter.check_rate(&self.who).map_err(|busy| busy_response(id, busy))
     }
 
     async fn admit(
@@ -219,11 +222,11 @@ impl AuthorizedRequest<'_> {
         let busy = |busy| busy_response(id, busy);
         let place = match outline {
             MessageKind::Request { method, .. } if method == SUBSCRIPTIONS_LISTEN => {
-                Some(server.gate.acquire_subscription(who).map_err(busy)?)
+                Some(server.limiter.acquire_subscription(who).map_err(busy)?)
             }
             // A ping does no work, so it is answered even at full load.
             MessageKind::Request { method, .. } if method == "ping" => None,
-            MessageKind::Request { .. } => Some(server.gate.acquire(who).await.map_err(busy)?),
+            MessageKind::Request { .. } => Some(server.limiter.acquire(who).await.map_err(busy)?),
             MessageKind::Notification | MessageKind::Response => None,
         };
         Ok(RequestPermits { _place: place, session })
@@ -284,6 +287,6 @@ impl AuthorizedRequest<'_> {
     }
 }
 
-fn busy_response(id: Option<&RequestId>, busy: gate::LimitExceededError) -> RpcErrorResponse {
+fn busy_response(id: Option<&RequestId>, busy: agent_limits::LimitExceededError) -> RpcErrorResponse {
     RpcErrorResponse::limit_exceeded(id.cloned(), busy.why, busy.retry_after)
 }

@@ -20,7 +20,6 @@ use rmcp::transport::streamable_http_server::session::local::{
 };
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId, SessionManager};
 
-mod ended;
 mod registry;
 mod restore;
 mod sealed_id;
@@ -90,12 +89,12 @@ impl Sessions {
         self.lock().find(public_id, owner)
     }
 
-    /// Returns true if the client has ended the session by a request to this process.
-    pub(super) fn has_ended(&self, public_id: &str) -> bool {
-        self.lock().has_ended(public_id)
+    /// Returns true if the client has ended a session of `identity` by a request to this process.
+    pub(super) fn has_ended(&self, public_id: &str, identity: &Identity) -> bool {
+        self.lock().has_ended(public_id, &identity.context.company_id)
     }
 
-    /// Ends a session of `identity` for good: it is closed, and not restored in this process.
+    /// Ends a session of `identity` permanently: it is closed, and not restored in this process.
     pub(super) fn end(self: &Arc<Self>, public_id: &str, identity: &Identity) {
         let open = self.lock().end(public_id, &identity.context.company_id);
         self.spawn_close(open);

@@ -7,7 +7,7 @@ use agent_platform::records::StoreError;
 
 use super::Worker;
 use super::add_saturating;
-use super::held::ClaimKey;
+use super::claimed::ClaimKey;
 
 /// Maximum number of leases that are extended in one call.
 const MAX_LEASES_PER_CALL: usize = 500;

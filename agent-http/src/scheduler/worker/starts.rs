@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent_jobs::job::{AttemptOutcome, Job};
 use tokio::sync::mpsc;
 
-use super::held::{ClaimKey, DeliveryStart};
+use super::claimed::{ClaimKey, DeliveryStart};
 use super::{DeliveryOutcome, MAX_POLL_INTERVAL, Worker, duration_until};
 use crate::scheduler::delivery::DeliveryResult;
 
@@ -60,9 +60,9 @@ impl Worker {
         let took = self.clock.monotonic().saturating_duration_since(began);
         self.record_delivery(&job, &delivered, took);
         let DeliveryResult { outcome, status } = delivered;
-        let settlement = DeliveryOutcome { key: ClaimKey::of(&job), outcome, took, status };
-        if outcomes.send(settlement).await.is_ok() {
-            slot.settled();
+        let ended = DeliveryOutcome { key: ClaimKey::of(&job), outcome, took, status };
+        if outcomes.send(ended).await.is_ok() {
+            slot.hand_over();
         }
     }
 
@@ -103,7 +103,7 @@ struct SlotGuard {
 }
 
 impl SlotGuard {
-    fn settled(mut self) {
+    fn hand_over(mut self) {
         self.key = None;
     }
 }

@@ -42,7 +42,7 @@ async fn slow_down_is_kept_and_silence_doubles_the_pause() {
 #[tokio::test]
 async fn every_end_is_told_for_an_hour() {
     let status = |status: SignInStatus, code: Option<&str>| (status, code.map(str::to_owned));
-    let grant = CodingAuthorityError::InvalidGrant(GrantFault::Unknown);
+    let grant = CodingAuthorityError::InvalidGrant(InvalidGrantReason::Unknown);
     let setting = CodingAuthorityError::NotConfigured("CODING_CLIENT_ID".to_owned());
     for (error, expected) in [
         (CodingAuthorityError::Denied, status(SignInStatus::Denied, None)),
@@ -216,38 +216,4 @@ async fn a_code_under_a_lost_key_fails_and_another_sign_in_begins() {
     bench.clock.advance(5 * SECOND);
     let view = other.status(&bench.company, &bench.user, &id).await.expect("a status");
     assert_eq!((view.status, view.code.as_deref()), (SignInStatus::Failed, Some("INTERNAL")));
-}
-
-/// Polls many sign-ins of several users, with answers of all kinds, in two processes and in the background.
-#[tokio::test]
-async fn an_issuer_is_never_polled_too_soon_or_too_late() {
-    let bench = Bench::new();
-    let other = SignIns::new(bench.services.clone());
-    let mut seed = 7_u32;
-    let mut random = move |below: u32| {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 16) % below
-    };
-    while bench.issuer.calls(IssuerCall::Token) < 1_000 {
-        bench.issuer.set_sign_ins(Duration::from_secs(1 + u64::from(random(9))), 120 * SECOND);
-        let user = UserId::from(format!("user-{}", random(1_000)));
-        let Ok(begun) = bench.sign_ins.begin(&bench.company, &user).await else { continue };
-        for _ in 0..60 {
-            match random(8) {
-                0 => bench.issuer.script(IssuerCall::Token, fail(CodingAuthorityError::SlowDown)),
-                1 => bench.issuer.script(IssuerCall::Token, fail(unanswered())),
-                _ => {}
-            }
-            bench.clock.advance(Duration::from_millis(u64::from(random(4_000))));
-            let (one, two) = future::join(
-                bench.sign_ins.status(&bench.company, &user, &begun.id),
-                other.status(&bench.company, &user, &begun.id),
-            )
-            .await;
-            one.and(two).expect("a status");
-            tokio::task::yield_now().await;
-        }
-        bench.drive(bench.sign_ins.drain()).await;
-    }
-    assert_eq!(bench.issuer.violations(), Vec::<String>::new());
 }

@@ -51,7 +51,12 @@ async fn a_refresh_outlives_the_run_that_needs_it() {
 
 #[tokio::test]
 async fn a_dead_refresh_token_ends_the_sign_in() {
-    for fault in [GrantFault::Expired, GrantFault::Reused, GrantFault::Revoked, GrantFault::Unknown] {
+    for fault in [
+        InvalidGrantReason::Expired,
+        InvalidGrantReason::Reused,
+        InvalidGrantReason::Revoked,
+        InvalidGrantReason::Unknown,
+    ] {
         let bench = Bench::signed_in().await;
         bench.clock.advance(HOUR);
         bench.issuer.script(IssuerCall::Refresh, fail(CodingAuthorityError::InvalidGrant(fault)));
@@ -121,9 +126,9 @@ async fn what_was_not_sent_is_not_cut_off() {
     bench.clock.advance(HOUR);
     let unreachable = Arc::new(AgentError::new(AgentErrorKind::Unreachable, "the runtime is away"));
     bench.issuer.script(IssuerCall::Refresh, fail(CodingAuthorityError::NotSent(unreachable)));
-    let reused = CodingAuthorityError::InvalidGrant(GrantFault::Reused);
+    let reused = CodingAuthorityError::InvalidGrant(InvalidGrantReason::Reused);
     bench.issuer.script(IssuerCall::Refresh, fail(reused));
-    assert_eq!(reason(bench.drive(bench.access()).await), SignInReason::Ended(GrantFault::Reused));
+    assert_eq!(reason(bench.drive(bench.access()).await), SignInReason::Ended(InvalidGrantReason::Reused));
 }
 
 #[tokio::test]
@@ -224,7 +229,7 @@ async fn a_token_that_cannot_be_refreshed_is_used_to_its_end() {
     bench.clock.advance(HOUR - SECOND);
     assert_eq!(bench.expect_access().await, "access-canary-2");
     bench.clock.advance(SECOND);
-    assert_eq!(reason(bench.access().await), SignInReason::Ended(GrantFault::Expired));
+    assert_eq!(reason(bench.access().await), SignInReason::Ended(InvalidGrantReason::Expired));
     assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 0);
 }
 
@@ -264,30 +269,54 @@ async fn a_process_that_was_stopped_before_its_call_does_not_send_the_token() {
     assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1, "the used token is not sent");
 }
 
+/// The other process never gives its lease back.
 #[tokio::test]
-async fn a_clock_that_is_set_does_not_block_a_refresh() {
-    for (forward, back) in [(HOUR, Duration::ZERO), (Duration::ZERO, HOUR)] {
+async fn a_lease_of_another_clock_is_honoured_for_its_duration() {
+    let (ahead, behind) = (|skew: Duration| (skew, Duration::ZERO), |skew: Duration| (Duration::ZERO, skew));
+    let cases = [
+        (ahead(Duration::ZERO), LEASE),
+        (ahead(5 * SECOND), LEASE),
+        (behind(4 * SECOND), LEASE - 4 * SECOND),
+        // A clock was set back after the lease was taken, or forward.
+        (ahead(HOUR), LEASE),
+        (behind(HOUR), Duration::ZERO),
+    ];
+    for ((ahead, behind), expected) in cases {
         let bench = Bench::signed_in().await;
         bench.clock.advance(2 * HOUR);
-        // A lease that was taken by the other time.
-        let began = bench.clock.now();
-        bench.clock.set(began + forward);
-        let held = stored::Lease::new("another", bench.services.now());
+        let time = bench.clock.now() + ahead - behind;
+        let lease = stored::Lease::new("another", Timestamp::try_from(time).expect("a time"));
         let who = Subscriber::new(&bench.company, &bench.user);
         let record = bench.services.read_tokens(&who).await.expect("read").expect("there");
-        let leased = stored::StoredTokens { lease: Some(held), ..record.value };
-        bench
-            .services
-            .replace_tokens(&who, record.version, &leased)
-            .await
-            .expect("written")
-            .expect("unchanged");
-        bench.clock.set(began - back);
-        let waited = bench.clock.monotonic();
+        let leased = stored::StoredTokens { lease: Some(lease), ..record.value };
+        let written = bench.services.replace_tokens(&who, record.version, &leased).await;
+        written.expect("written").expect("unchanged");
+        let began = bench.clock.monotonic();
         bench.drive(bench.access()).await.expect("a token");
-        let waited = bench.clock.monotonic().duration_since(waited);
-        assert!(waited <= HELD_TIMEOUT, "{waited:?}");
+        let waited = bench.clock.monotonic().duration_since(began);
+        assert!(waited >= expected && waited <= expected + HELD_RECHECK, "{ahead:?} {behind:?}: {waited:?}");
+        assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1);
     }
+}
+
+#[tokio::test]
+async fn a_process_does_not_wait_for_its_own_lease_after_its_clock_was_set_back() {
+    let bench = Bench::signed_in().await;
+    bench.clock.advance(2 * HOUR);
+    let (going_on, stopped) = oneshot::channel::<()>();
+    let stop = Box::pin(async move { drop(stopped.await) });
+    *bench.records.stop.lock().expect("unpoisoned") = Some(stop);
+    let mut access = Box::pin(bench.access());
+    while bench.records.stop.lock().expect("unpoisoned").is_some() {
+        assert!((&mut access).now_or_never().is_none(), "it is stopped with the lease");
+        tokio::task::yield_now().await;
+    }
+    bench.clock.set(bench.clock.now() - HOUR);
+    going_on.send(()).expect("it is stopped");
+    let began = bench.clock.monotonic();
+    access.await.expect("a token");
+    assert_eq!(bench.clock.monotonic(), began);
+    assert_eq!(bench.issuer.calls(IssuerCall::Refresh), 1);
 }
 
 #[tokio::test]
@@ -365,7 +394,7 @@ fn errors_are_told_without_secrets() {
         (CodingTokenError::SignInRequired(SignInReason::NotSignedIn), AgentErrorKind::SignInRequired),
         (CodingTokenError::SignInRequired(SignInReason::Rejected), AgentErrorKind::SignInRequired),
         (CodingTokenError::Busy, AgentErrorKind::Timeout),
-        (store, AgentErrorKind::Internal),
+        (store, AgentErrorKind::StoreUnavailable),
         (unset, AgentErrorKind::NotConfigured),
     ] {
         let told = AgentError::from(error);

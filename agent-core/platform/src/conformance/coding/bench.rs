@@ -199,7 +199,7 @@ pub(super) enum CommitPoint {
     After,
 }
 
-/// Records whose commits can be held for good.
+/// Records whose commits can be held until the end of the test.
 pub(super) struct HoldingRecords {
     inner: Arc<dyn Inventory>,
     /// Points of the next commits at which they are held.

@@ -1,14 +1,17 @@
 //! Sign-ins.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::UserId;
 use futures_util::future::{join, join_all};
 use jiff::Timestamp;
 
 use super::bench::{Bench, Gate, Process, company, never, user};
 use crate::coding::{
-    CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus, SignInView, erase,
-    expire_sign_ins,
+    CodingAuthorityError, CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus,
+    SignInView, erase, expire_sign_ins,
 };
 use crate::testing::{IssuerCall, IssuerStep, SignInDecision};
 
@@ -180,4 +183,64 @@ pub(super) async fn old_sign_ins_are_deleted(bench: &Bench) {
         !left.contains("complete") && left.contains("generation"),
         "then it goes, and the tokens stay: {left}"
     );
+}
+
+/// Polls for many sign-ins at three processes at once and in the background, with answers of all kinds.
+pub(super) async fn polls_are_claimed_once(bench: &Bench, polls: usize) {
+    let processes = [bench.process(), bench.process(), bench.process()];
+    let mut seed = 7_u32;
+    let mut random = move |below: u32| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (seed >> 16) % below
+    };
+    let mut signed_in = 0;
+    for number in 0.. {
+        if bench.issuer.calls(IssuerCall::Token) >= polls {
+            break;
+        }
+        bench.issuer.decide(SignInDecision::Pending);
+        bench.issuer.set_sign_ins(SECOND * (1 + random(9)), 120 * SECOND);
+        let user = UserId::from(format!("user-{number}"));
+        let begun = processes[random(3) as usize].sign_ins.begin(&company(), &user).await;
+        let id = begun.expect("a sign-in is begun").id;
+        let decided_at = random(90);
+        for step in 0..60 {
+            match random(60) {
+                0 => bench.issuer.script(IssuerCall::Token, IssuerStep::Fail(CodingAuthorityError::SlowDown)),
+                1 => bench.issuer.script(IssuerCall::Token, IssuerStep::Fail(unanswered())),
+                _ => {}
+            }
+            if step == decided_at {
+                let decisions = [SignInDecision::Approved, SignInDecision::Denied];
+                bench.issuer.decide(decisions[random(2) as usize]);
+            }
+            bench.clock.advance(Duration::from_millis(u64::from(random(4_000))));
+            join_all(processes.each_ref().map(|process| status_of(process, &user, &id))).await;
+            // The clock must not run ahead of a poll in the background whose outcome the store is about to write.
+            join_all(processes.each_ref().map(|process| process.sign_ins.drain())).await;
+        }
+        if status_of(&processes[0], &user, &id).await == SignInStatus::Pending {
+            processes[1].sign_ins.cancel(&company(), &user, &id).await.expect("cancelled");
+        }
+        bench.drive(join_all(processes.each_ref().map(|process| process.sign_ins.drain()))).await;
+        let tokens = processes[2].tokens.status(&company(), &user).await.expect("a status");
+        signed_in += usize::from(tokens.is_signed_in);
+    }
+    assert!(signed_in > 0, "sign-ins are completed");
+    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+    let kept = signed_in + bench.issuer.revoked().len();
+    assert_eq!(
+        bench.issuer.redeemed(),
+        kept,
+        "each sign-in is exchanged once, and its tokens are stored or revoked"
+    );
+}
+
+async fn status_of(process: &Process, user: &UserId, id: &str) -> SignInStatus {
+    process.sign_ins.status(&company(), user, id).await.expect("a status").status
+}
+
+/// Returns the error of a call whose answer has not arrived.
+fn unanswered() -> CodingAuthorityError {
+    CodingAuthorityError::Unanswered(Arc::new(AgentError::new(AgentErrorKind::Failed, "the issuer failed")))
 }

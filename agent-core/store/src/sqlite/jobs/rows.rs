@@ -11,7 +11,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use serde::de::Error as _;
 
-use super::held::{ClaimedJob, ClaimedJobs};
+use super::claimed::{ClaimedJob, ClaimedJobs};
 use crate::job_row::{self, JobRow, MutableColumns, malformed, parse_job};
 use crate::sqlite::fault::WriteError;
 

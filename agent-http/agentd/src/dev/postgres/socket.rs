@@ -7,12 +7,16 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
 use crate::StartError;
 
 /// Name of the socket in its folder, for the default port.
 pub(super) const SOCKET_NAME: &str = ".s.PGSQL.5432";
 /// Maximum length of a Unix socket's path in bytes (`sun_path` without its final zero).
 pub(super) const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
+/// Characters that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Folder of the server's Unix socket, of mode 0700.
 #[derive(Debug)]
@@ -72,13 +76,7 @@ impl SocketFolder {
 
     /// Returns the folder as the host of a PostgreSQL URL: percent-encoded.
     pub(super) fn url_host(&self) -> String {
-        let encode = |byte: &u8| match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                char::from(*byte).to_string()
-            }
-            _ => format!("%{byte:02X}"),
-        };
-        self.path.as_os_str().as_bytes().iter().map(encode).collect()
+        percent_encode(self.path.as_os_str().as_bytes(), ESCAPED).to_string()
     }
 
     /// Returns the folder as an entry of the server's list of socket folders: in quotes, since a path may contain a

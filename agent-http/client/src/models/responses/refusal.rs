@@ -38,7 +38,7 @@ const CREDENTIAL_WORDS: [&str; 5] =
 /// Codes of content that the vendor's policy forbids.
 const POLICY_WORDS: [&str; 3] = ["invalid_prompt", "cyber_policy", "bio_policy"];
 
-/// Payer of the calls, which decides how a refusal is told.
+/// Payer of the calls, which selects the error of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Account {
     /// An API key of the operator or the role.

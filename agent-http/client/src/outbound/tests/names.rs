@@ -83,6 +83,40 @@ async fn server(keep: bool) -> SocketAddr {
     address
 }
 
+/// A network whose connections are established while the process is stopped.
+#[derive(Debug)]
+struct StoppedNetwork {
+    server: SocketAddr,
+    stop: Duration,
+}
+
+#[async_trait]
+impl Network for StoppedNetwork {
+    fn lookup_host(&self, _: &str) -> io::Result<Vec<SocketAddr>> {
+        Ok(vec![self.server])
+    }
+
+    async fn connect(&self, _: Vec<SocketAddr>, _: Duration) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(self.server).await;
+        // Blocks the runtime, as a stop does.
+        std::thread::sleep(self.stop);
+        stream
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_not_sent_after_its_time() {
+    let network = Arc::new(StoppedNetwork { server: server(true).await, stop: Duration::from_millis(200) });
+    let outbound = OutboundClient::new(OutboundConfig { network, ..OutboundConfig::default() }).unwrap();
+    let url = Url::parse("http://server.example/").unwrap();
+    for (limit, expected) in [(100, Err(AgentErrorKind::Timeout)), (10_000, Ok(200))] {
+        let request = outbound.get(&url, UrlTrust::Operator).unwrap();
+        let sent = request.header_timeout(Duration::from_millis(limit)).send().await;
+        assert!(sent.as_ref().err().is_none_or(|failure| !was_sent(failure)), "{sent:?}");
+        assert_eq!(sent.map(|response| response.status.as_u16()).map_err(|failure| failure.kind()), expected);
+    }
+}
+
 /// Sends a request and returns the body, or the kind of the failure.
 async fn sent(outbound: &OutboundClient, url: &str, trust: UrlTrust) -> Result<String, AgentErrorKind> {
     let url = Url::parse(url).unwrap();

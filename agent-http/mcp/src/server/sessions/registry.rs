@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::CompanyId;
+use agent_platform::company_table::{CompanyTable, CompanyTableLimits};
 use http::{HeaderMap, HeaderValue};
 use rmcp::model::RequestId;
 use rmcp::transport::streamable_http_server::session::SessionId;
@@ -11,8 +12,10 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::ended::EndedSessions;
 use crate::headers::{LAST_EVENT_ID, SESSION_ID};
+
+/// Maximum numbers of remembered ids of ended sessions.
+const ENDED_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 4096, per_company: 1024 };
 
 /// Maximum numbers of sessions.
 #[derive(Debug, Clone, Copy)]
@@ -164,7 +167,8 @@ pub(super) struct Registry {
     open: HashMap<SessionId, Session>,
     /// The open sessions' ids by public id.
     by_public_id: HashMap<Arc<str>, SessionId>,
-    ended: EndedSessions,
+    /// Public ids of sessions that their clients have ended, which are not restored in this process.
+    ended: CompanyTable<Arc<str>, ()>,
     owners: HashMap<Arc<str>, OwnerState>,
     companies: HashMap<CompanyId, usize>,
 }
@@ -175,7 +179,7 @@ impl Registry {
             limits,
             open: HashMap::new(),
             by_public_id: HashMap::new(),
-            ended: EndedSessions::default(),
+            ended: CompanyTable::new(ENDED_LIMITS),
             owners: HashMap::new(),
             companies: HashMap::new(),
         }
@@ -190,14 +194,14 @@ impl Registry {
         Some(SessionUse::new(id, session))
     }
 
-    /// Returns true if the client has ended the session.
-    pub(super) fn has_ended(&self, public_id: &str) -> bool {
-        self.ended.contains(public_id)
+    /// Returns true if a client of `company` has ended the session, and its id is still remembered.
+    pub(super) fn has_ended(&self, public_id: &str, company: &CompanyId) -> bool {
+        self.ended.get(company, public_id).is_some()
     }
 
     /// Records that the client of `company` has ended the session, and removes it. Returns the removed session.
     pub(super) fn end(&mut self, public_id: &str, company: &CompanyId) -> Option<SessionId> {
-        self.ended.insert(company, public_id);
+        self.ended.insert(company, public_id.into(), ());
         let id = self.by_public_id.get(public_id).cloned()?;
         self.remove(&id);
         Some(id)

@@ -165,7 +165,7 @@ impl Sessions {
     ) -> Result<SessionUse, RestoreError> {
         let (opened, evicted) = {
             let mut registry = self.lock();
-            if registry.has_ended(&public_id) {
+            if registry.has_ended(&public_id, &identity.context.company_id) {
                 return Err(RestoreError::Ended);
             }
             let new = NewSession { id: id.clone(), public_id: public_id.clone(), is_restored: true };

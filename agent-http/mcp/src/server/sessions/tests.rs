@@ -203,7 +203,7 @@ async fn a_session_ends_when_its_token_is_found_invalid() {
     tokio::time::sleep(HOUR * 3 / 2).await;
     assert_eq!(sessions.lock().sizes(), [3, 2, 1]);
     tokens.0.lock().expect("whole").remove("ada");
-    // Nothing but the re-validation tells of the end.
+    // The re-validation alone finds the end.
     assert!(is_found(&sessions, &open[0], "ada"));
     tokio::time::sleep(HOUR).await;
     yield_until(|| sessions.lock().sizes() == [1, 1, 1]).await;

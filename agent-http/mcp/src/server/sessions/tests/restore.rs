@@ -90,7 +90,7 @@ async fn an_ended_session_is_not_restored() {
     let ada = identity("c", "ada");
     let id = restore(&sessions, "sealed", "ada").await.local_id().clone();
     sessions.end("sealed", &ada);
-    assert!(sessions.find("sealed", "ada").is_none() && sessions.has_ended("sealed"));
+    assert!(sessions.find("sealed", "ada").is_none() && sessions.has_ended("sealed", &ada));
     yield_until(|| sessions.local.sessions.try_read().is_ok_and(|open| !open.contains_key(&id))).await;
     // One that is not in this process ends as well.
     sessions.end("elsewhere", &ada);

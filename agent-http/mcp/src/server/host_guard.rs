@@ -92,16 +92,16 @@ fn name(host: &HeaderValue) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn door(public_url: &str, bound: &str) -> HostGuard {
+    fn host_guard(public_url: &str, bound: &str) -> HostGuard {
         let origins = ["https://app.example".to_owned()];
         HostGuard::new(&public_url.parse().expect("an address"), bound.parse().expect("an address"), origins)
     }
 
     #[test]
     fn names_and_pages_are_the_operators() {
-        let public = door("https://Agents.example:8443/x", "0.0.0.0:3000");
-        let local = door("http://127.0.0.1:3000/", "127.0.0.1:3000");
-        let inside = door("https://agents.example/", "10.0.0.7:3000");
+        let public = host_guard("https://Agents.example:8443/x", "0.0.0.0:3000");
+        let local = host_guard("http://127.0.0.1:3000/", "127.0.0.1:3000");
+        let inside = host_guard("https://agents.example/", "10.0.0.7:3000");
         let cases: &[(&HostGuard, &[&str], &[&str], bool)] = &[
             (&public, &["agents.example:8443"], &[], true),
             (&public, &["AGENTS.example"], &["https://app.example"], true),
@@ -126,12 +126,12 @@ mod tests {
             (&inside, &["10.0.0.7:3000"], &[], true),
             (&inside, &["10.0.0.8:3000"], &[], false),
         ];
-        for (door, hosts, origins, taken) in cases {
+        for (host_guard, hosts, origins, taken) in cases {
             let header = |name: http::HeaderName, values: &[&str]| {
                 values.iter().map(|value| (name.clone(), value.parse().expect("a value"))).collect::<Vec<_>>()
             };
             let headers: HeaderMap = header(HOST, hosts).into_iter().chain(header(ORIGIN, origins)).collect();
-            assert_eq!(door.check(&headers).is_ok(), *taken, "{hosts:?} {origins:?}");
+            assert_eq!(host_guard.check(&headers).is_ok(), *taken, "{hosts:?} {origins:?}");
         }
     }
 }

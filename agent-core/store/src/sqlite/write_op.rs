@@ -25,7 +25,7 @@ pub(super) trait WriteOp: Send + 'static {
 /// Context of an operation within a transaction.
 pub(super) struct WriteBatch<'t> {
     pub(super) connection: &'t Connection,
-    pub(super) held: &'t ClaimedJobs,
+    pub(super) claimed: &'t ClaimedJobs,
     pub(super) now_ms: u64,
     pub(super) changes: Changes,
 }
@@ -44,9 +44,14 @@ pub(super) struct Changes {
 }
 
 impl<'t> WriteBatch<'t> {
-    pub(super) fn new(connection: &'t Connection, held: &'t ClaimedJobs, now_ms: u64, version: u64) -> Self {
+    pub(super) fn new(
+        connection: &'t Connection,
+        claimed: &'t ClaimedJobs,
+        now_ms: u64,
+        version: u64,
+    ) -> Self {
         let changes = Changes { version, ..Changes::default() };
-        Self { connection, held, now_ms, changes }
+        Self { connection, claimed, now_ms, changes }
     }
 
     /// Records the change of a record.
@@ -107,9 +112,9 @@ pub(super) struct PendingWrite<A: WriteOp> {
 }
 
 impl<A: WriteOp> PendingWrite<A> {
-    pub(super) fn new(act: A) -> (Box<Self>, oneshot::Receiver<WriteResult<A::Output>>) {
+    pub(super) fn new(op: A) -> (Box<Self>, oneshot::Receiver<WriteResult<A::Output>>) {
         let (answer, answered) = oneshot::channel();
-        (Box::new(Self { op: act, done: None, answer }), answered)
+        (Box::new(Self { op, done: None, answer }), answered)
     }
 }
 

@@ -142,34 +142,37 @@ mod tests {
         Identity { id: "t".into(), context, calls: None }
     }
 
-    fn gate(concurrency: usize, per_minute: u32) -> AgentLimiter {
+    fn limiter(concurrency: usize, per_minute: u32) -> AgentLimiter {
         let per_minute = NonZeroU32::new(per_minute).expect("not zero");
         AgentLimiter::new(AgentLimits { concurrency, per_minute, wait: Duration::from_secs(1) })
     }
 
     #[test]
     fn a_minute_has_so_many_messages_for_each_agent() {
-        let gate = gate(1, 2);
+        let limiter = limiter(1, 2);
         for _ in 0..2 {
-            gate.check_rate(&identity("a")).expect("within the limit");
+            limiter.check_rate(&identity("a")).expect("within the limit");
         }
-        let busy = gate.check_rate(&identity("a")).expect_err("over the limit");
+        let busy = limiter.check_rate(&identity("a")).expect_err("over the limit");
         assert!(busy.retry_after.is_some_and(|wait| wait <= Duration::from_secs(30)));
-        gate.check_rate(&identity("b")).expect("another agent's");
+        limiter.check_rate(&identity("b")).expect("another agent's");
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_wait_for_a_place_and_not_for_ever() {
-        let gate = gate(2, 100);
+        let limiter = limiter(2, 100);
         let a = identity("a");
-        let held = [gate.acquire(&a).await.expect("a place"), gate.acquire(&a).await.expect("a place")];
-        assert!(gate.acquire(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
+        let held = [limiter.acquire(&a).await.expect("a place"), limiter.acquire(&a).await.expect("a place")];
+        assert!(limiter.acquire(&identity("b")).now_or_never().is_some_and(|entered| entered.is_ok()));
         let mut waiting: Vec<_> =
-            (0..2 * MAX_WAITING_PER_PERMIT).map(|_| Box::pin(gate.acquire(&a))).collect();
+            (0..2 * MAX_WAITING_PER_PERMIT).map(|_| Box::pin(limiter.acquire(&a))).collect();
         for entering in &mut waiting {
             assert!(entering.now_or_never().is_none(), "it waits");
         }
-        assert!(gate.acquire(&a).now_or_never().is_some_and(|entered| entered.is_err()), "the queue is full");
+        assert!(
+            limiter.acquire(&a).now_or_never().is_some_and(|entered| entered.is_err()),
+            "the queue is full"
+        );
         drop(held);
         waiting.truncate(3);
         let mut waiting = waiting.into_iter();
@@ -177,18 +180,18 @@ mod tests {
         let (first, second) = (next().await.expect("a place"), next().await.expect("a place"));
         next().await.expect_err("nobody goes");
         drop((first, second));
-        gate.acquire(&a).now_or_never().expect("at once").expect("all have gone");
+        limiter.acquire(&a).now_or_never().expect("at once").expect("all have gone");
     }
 
     #[test]
     fn subscriptions_are_counted_apart() {
-        let gate = gate(1, 100);
+        let limiter = limiter(1, 100);
         let a = identity("a");
         let open: Vec<_> = (0..MAX_SUBSCRIPTIONS_PER_PERMIT)
-            .map(|_| gate.acquire_subscription(&a).expect("there is room"))
+            .map(|_| limiter.acquire_subscription(&a).expect("there is room"))
             .collect();
-        gate.acquire_subscription(&a).expect_err("no more room");
+        limiter.acquire_subscription(&a).expect_err("no more room");
         drop(open);
-        gate.acquire_subscription(&a).expect("there is room");
+        limiter.acquire_subscription(&a).expect("there is room");
     }
 }

@@ -22,7 +22,7 @@ impl Worker {
         let mut batch = Vec::new();
         while outcomes.recv_many(&mut batch, MAX_OUTCOMES_PER_CALL).await > 0 {
             self.record_outcomes(&batch).await;
-            self.claimed_jobs.finish_deliveries(batch.iter().map(|settlement| &settlement.key));
+            self.claimed_jobs.finish_deliveries(batch.iter().map(|delivery| &delivery.key));
             batch.clear();
         }
         // All senders are gone. Stays pending, like the heartbeat loop that `run` joins with this one.
@@ -32,17 +32,16 @@ impl Worker {
     async fn record_outcomes(&self, batch: &[DeliveryOutcome]) {
         let mut pause = MIN_STORE_BACKOFF;
         loop {
-            let steps =
-                batch.iter().map(|settlement| (settlement.key.id.clone(), step(settlement))).collect();
+            let steps = batch.iter().map(|delivery| (delivery.key.id.clone(), step(delivery))).collect();
             match self.jobs.apply_steps(steps, self.now()).await {
                 Ok(stepped) => {
-                    for (settlement, stepped) in batch.iter().zip(stepped) {
+                    for (delivery, stepped) in batch.iter().zip(stepped) {
                         let outcome = match stepped {
                             StepOutcome::Rejected(StepError::Stale) | StepOutcome::NotFound => "stale",
                             StepOutcome::Unreadable => "unreadable",
                             StepOutcome::Applied(_) | StepOutcome::Rejected(_) => continue,
                         };
-                        tracing::debug!(job = %settlement.key.id, outcome, "an outcome was not stored");
+                        tracing::debug!(job = %delivery.key.id, outcome, "an outcome was not stored");
                         self.metrics.record_outcome(outcome);
                     }
                     return;
@@ -58,12 +57,12 @@ impl Worker {
     }
 }
 
-fn step(settlement: &DeliveryOutcome) -> Step {
+fn step(delivery: &DeliveryOutcome) -> Step {
     Step::End {
-        fence: settlement.key.fence,
-        outcome: settlement.outcome.clone(),
-        took: settlement.took,
-        status: settlement.status,
+        fence: delivery.key.fence,
+        outcome: delivery.outcome.clone(),
+        took: delivery.took,
+        status: delivery.status,
         // The lowest bits of a version 4 UUID are random.
         jitter: uuid::Uuid::new_v4().as_u128() as u32,
     }
