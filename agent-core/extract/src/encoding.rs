@@ -26,7 +26,6 @@ pub(crate) fn decode(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// Decodes an HTML document, whose `meta` element may declare the encoding.
-#[cfg_attr(not(feature = "documents"), expect(dead_code, reason = "HTML alone declares its encoding"))]
 pub(crate) fn decode_html(bytes: &[u8]) -> Cow<'_, str> {
     if Encoding::for_bom(bytes).is_some() || std::str::from_utf8(bytes).is_ok() {
         return decode(bytes);

@@ -12,6 +12,11 @@
 //! but the libraries below it allocate as a document tells them to and may panic or exhaust the stack, so it belongs
 //! into a process of its own with limits on memory and time.
 
+#![cfg_attr(
+    not(feature = "documents"),
+    allow(dead_code, reason = "pages and archives are those of documents")
+)]
+
 #[cfg(feature = "documents")]
 mod archive;
 mod csv_rows;

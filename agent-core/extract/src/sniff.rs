@@ -11,8 +11,9 @@ use crate::media_type::MediaType;
 const MAX_PDF_OFFSET: usize = 1024;
 /// Number of bytes at the beginning that tell text from other data.
 const SAMPLE_BYTES: usize = 64 * 1024;
-/// A text has at most one control character in so many bytes.
+/// A text has at most one control character in so many bytes, or a few in a short text.
 const MIN_BYTES_PER_CONTROL: usize = 200;
+const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
 
 /// Returns the media type of a document by its content, or `None` if it is none that can be extracted.
 ///
@@ -48,7 +49,7 @@ fn is_text(bytes: &[u8]) -> bool {
     }
     let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
     let controls = sample.iter().filter(|&&byte| byte < 0x20 && !b"\t\n\r\x0c\x1b".contains(&byte)).count();
-    !sample.contains(&0) && controls <= sample.len() / MIN_BYTES_PER_CONTROL
+    !sample.contains(&0) && controls <= (sample.len() / MIN_BYTES_PER_CONTROL).max(MAX_CONTROLS_OF_SHORT_TEXT)
 }
 
 /// Returns the kind of a text: what it is for certain, else what was declared, else plain text.

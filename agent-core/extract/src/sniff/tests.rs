@@ -22,6 +22,7 @@ fn the_content_decides() {
         (b"a,b\n1,2", MediaType::Xlsx.as_str(), Some(MediaType::Plain)),
         ("Grüße".as_bytes(), "image/png", Some(MediaType::Plain)),
         (b"caf\xe9", "text/plain", Some(MediaType::Plain)),
+        (b"a stray \x07 bell", "text/plain", Some(MediaType::Plain)),
         (b"", "text/plain", Some(MediaType::Plain)),
     ] {
         assert_eq!(sniff(bytes, declared), expected, "{:?} as {declared}", String::from_utf8_lossy(bytes));
@@ -36,6 +37,7 @@ fn other_data_is_refused() {
         &b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"[..],
         b"\x7fELF\x02\x01\x01\0",
         b"PK\x03\x04",
+        b"\x01\x02\x03\x04 controls",
         b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0\0",
         &noise,
     ] {

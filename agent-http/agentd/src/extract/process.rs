@@ -1,5 +1,6 @@
 //! An extractor that starts a process for each document.
 
+use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -13,6 +14,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::{MAX_DOCUMENT_BYTES, protocol};
@@ -114,6 +116,8 @@ async fn exchange(child: &mut Child, document: &[u8]) -> Result<Extraction, Extr
     let send = async move {
         // A process that has ended does not read on; its output or its status says why.
         let _ = stdin.write_all(document).await;
+        drop(stdin);
+        std::future::pending::<Infallible>().await
     };
     let errors = async {
         let (mut kept, mut rest) = (Vec::new(), stderr);
@@ -125,14 +129,17 @@ async fn exchange(child: &mut Child, document: &[u8]) -> Result<Extraction, Extr
         let (output, errors) = tokio::try_join!(read_output(stdout), async { Ok(errors.await) })?;
         let status = child.wait().await;
         let status = status.map_err(|_| ExtractError::Unavailable("its process is lost".to_owned()))?;
-        match protocol::read(&output) {
-            Ok(result) => result,
-            Err(error) => Err(cause_of_end(status, &errors)
+        match spawn_blocking(move || protocol::read(&output)).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => Err(cause_of_end(status, &errors)
                 .unwrap_or_else(|| ExtractError::Unavailable(format!("{error} ({status})")))),
+            Err(_) => Err(ExtractError::Unavailable("its output cannot be read".to_owned())),
         }
     };
-    let (_, result) = tokio::join!(send, receive);
-    result
+    tokio::select! {
+        result = receive => result,
+        never = send => match never {},
+    }
 }
 
 /// Reads the output up to its limit.

@@ -43,6 +43,8 @@ fn children() -> Vec<String> {
 #[tokio::test]
 async fn each_end_of_a_process_has_its_error() {
     let extractor = misbehaving(Duration::from_secs(60), 1);
+    // More than a pipe holds: the processes do not read it.
+    let document = vec![b' '; 1024 * 1024];
     for (media_type, expected) in [
         ("text/html", ExtractError::LimitExceeded("an output of 20971520 bytes".to_owned())),
         ("text/csv", ExtractError::LimitExceeded("the memory".to_owned())),
@@ -51,7 +53,11 @@ async fn each_end_of_a_process_has_its_error() {
         ("text/plain", ExtractError::Unavailable("its output is incomplete (exit status: 0)".to_owned())),
         ("image/png", ExtractError::Unavailable("its output is incomplete (signal: 9 (SIGKILL))".to_owned())),
     ] {
-        assert_eq!(extract(&extractor, media_type, "text").await.unwrap_err(), expected, "{media_type}");
+        assert_eq!(
+            extract(&extractor, media_type, document.clone()).await.unwrap_err(),
+            expected,
+            "{media_type}"
+        );
     }
     let missing = ProcessExtractor::with_program("/nonexistent", ExtractionConfig::default());
     let error = extract(&missing, "text/plain", "text").await.unwrap_err();
