@@ -19,8 +19,7 @@ mod scan;
 
 use std::collections::HashMap;
 
-pub(crate) use fold::is_hidden;
-pub use fold::visible_text;
+pub use fold::{is_hidden, visible_text};
 pub use language::Language;
 pub(crate) use scan::is_unspaced;
 

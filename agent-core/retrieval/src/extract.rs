@@ -17,6 +17,13 @@ pub trait Extractor: Send + Sync + 'static {
     /// Returns true if the extractor can read a media type, such as `application/pdf`.
     fn supports(&self, media_type: &str) -> bool;
 
+    /// Returns the media type of a document by its content, or `None` if it is none that the extractor reads. The
+    /// declared media type is at most a hint. By default, it is believed.
+    fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
+        let _ = bytes;
+        self.supports(declared_media_type).then(|| declared_media_type.to_owned())
+    }
+
     /// Extracts the text of a document of a media type that the extractor supports. Dropping the future stops the work.
     async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError>;
 }

@@ -102,6 +102,9 @@ pub(crate) enum Command {
         /// Target shell.
         shell: Shell,
     },
+    /// Extract the text of a document from standard input, under limits, for the application: an internal protocol.
+    #[command(hide = true)]
+    Extract(ExtractArgs),
     /// Check that a running service is live; exits with 0 if it is.
     Healthcheck(HealthcheckArgs),
 }
@@ -369,6 +372,20 @@ pub(crate) enum ModelCommand {
     List(ConfigFileArg),
 }
 
+/// Arguments of `agentd extract`.
+#[derive(Debug, Args)]
+pub(crate) struct ExtractArgs {
+    /// Declared media type of the document.
+    #[arg(value_name = "MEDIA_TYPE")]
+    pub(crate) media_type: String,
+    /// Limit on the process's address space in bytes.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) memory: u64,
+    /// Limit on the process's processor time in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) cpu: u64,
+}
+
 /// Arguments of `agentd healthcheck`.
 #[derive(Debug, Args)]
 pub(crate) struct HealthcheckArgs {
@@ -444,6 +461,7 @@ mod tests {
             "model pull smollm2 --config a.toml",
             "model list",
             "completions zsh",
+            "extract text/plain --memory 1073741824 --cpu 60",
             "healthcheck",
             "healthcheck --url http://127.0.0.1:3001 --timeout 1s",
         ] {
@@ -475,6 +493,7 @@ mod tests {
             ("config print database", ErrorKind::InvalidValue),
             ("healthcheck --url nowhere", ErrorKind::ValueValidation),
             ("completions tcl", ErrorKind::InvalidValue),
+            ("extract text/plain", ErrorKind::MissingRequiredArgument),
         ] {
             assert_eq!(parse(line).err(), Some(expected), "{line}");
         }

@@ -7,12 +7,19 @@ use clap::{CommandFactory, Parser};
 
 use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand};
 use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
+use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
-use crate::{data, dev, healthcheck, logging, migration, model, prompt, run, settings, token, user, weights};
+use crate::{
+    data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, token, user, weights,
+};
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
 pub fn run_command_line() -> ExitCode {
     let command = Cli::parse().command;
+    if let Command::Extract(args) = command {
+        let limits = ProcessLimits { memory_bytes: args.memory, cpu_seconds: args.cpu };
+        return extract::command::run(&args.media_type, limits);
+    }
     let mut out = std::io::stdout().lock();
     match execute(command, &mut out).and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,6 +73,8 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             clap_complete::generate(shell, &mut Cli::command(), "agentd", &mut &mut *out);
             Ok(())
         }
+        // Answered before, since its errors have a form of their own.
+        Command::Extract(_) => Ok(()),
         Command::Healthcheck(args) => block_on(healthcheck::run(&args, env)),
         Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),
         Command::App(_) | Command::Runtime(_) | Command::Scheduler(_) => run_service(command, env),

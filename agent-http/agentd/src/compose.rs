@@ -48,6 +48,7 @@ use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::user_rates::UserRates;
 use agent_platform::users::RecordUsers;
+use agent_retrieval::extract::Extractor;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
@@ -55,6 +56,7 @@ use crate::StartError;
 use crate::config::{
     AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
+use crate::extract::ProcessExtractor;
 use crate::stores::Stores;
 
 use jobs::{job_services, scheduler_link};
@@ -149,6 +151,11 @@ fn messenger(config: &AppConfig, outbound: &OutboundClient) -> Option<Arc<dyn Me
 
 /// Task that outlives the request that needs it.
 type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Creates the extractor of documents' text.
+pub fn extractor(config: &AppConfig) -> Arc<dyn Extractor> {
+    Arc::new(ProcessExtractor::new(config.extraction))
+}
 
 /// Creates the spawner of background tasks. They do not run on the runtime of the connection that needs them: those end
 /// with the server.

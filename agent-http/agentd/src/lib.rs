@@ -9,6 +9,7 @@
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
 //! - `command`: the command line; its commands are in `data`, `healthcheck`, `migration`, `model`, `prompt`, `settings`,
 //!   `token` and `user`.
+//! - [`extract`]: text of documents, extracted in a process of its own with limits.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
 //! - `weights`: location and download of the embedded model's weights.
 //! - [`logging`]: log output and filters.
@@ -21,6 +22,7 @@ pub mod config;
 mod data;
 pub mod dev;
 mod error;
+pub mod extract;
 mod failure;
 mod healthcheck;
 pub mod logging;

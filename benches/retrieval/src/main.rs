@@ -4,6 +4,7 @@
 //! on the same text in the same run.
 
 mod collections;
+mod extraction;
 mod quality;
 mod speed;
 mod table;
@@ -30,6 +31,7 @@ fn main() -> Result<()> {
     quality::run(&arguments.folder, &mut table)?;
     if arguments.chunks > 0 {
         speed::run(&arguments.folder, arguments.chunks, &mut table)?;
+        extraction::run(&mut table)?;
     }
     println!("{}", table.markdown());
     Ok(())

@@ -17,8 +17,9 @@ pub fn visible_text(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().filter(|&character| !is_hidden(character)).nfkc().collect())
 }
 
-/// Returns true for characters without a visible form that do not separate words.
-pub(crate) fn is_hidden(character: char) -> bool {
+/// Returns true for characters without a visible form that do not separate words: control characters other than white
+/// space, default-ignorable characters and the controls of bidirectional text.
+pub fn is_hidden(character: char) -> bool {
     match character {
         '\t' | '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{85}' => false,
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => true,

@@ -14,6 +14,7 @@ use agent_http::serve::ServeLimits;
 use agent_platform::user_rates::SessionLimits;
 
 use super::coding;
+use super::extraction;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
@@ -64,6 +65,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         coding_unattended: values.text("CODING_UNATTENDED").is_some_and(|word| word == "on"),
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
+        extraction: extraction::load(&values),
     })
 }
 

@@ -135,6 +135,9 @@ fn every_setting_is_read() {
         ("DRAIN_MS", "0"),
         ("LAME_DUCK_MS", "1009"),
         ("CODING_UNATTENDED", "on"),
+        ("EXTRACT_TIMEOUT", "5s"),
+        ("EXTRACT_MEMORY", "536870912"),
+        ("EXTRACT_PROCESSES", "3"),
         ("LOG", "debug"),
         ("LOG_FORMAT", "json"),
     ])
@@ -182,6 +185,9 @@ fn every_setting_is_read() {
     assert_eq!((server.serve.connections, millis(server.serve.drain)), (7, 0));
     assert_eq!(millis(server.serve.lame_duck), 1009);
     assert!(config.coding_unattended);
+    let extraction =
+        ExtractionConfig { timeout: Duration::from_secs(5), memory_bytes: 512 * 1024 * 1024, processes: 3 };
+    assert_eq!(config.extraction, extraction);
     assert_eq!(server.log, LogConfig { filter: "debug".to_owned(), json: true });
     assert!(!format!("{config:?}").contains("secret-0"));
 }

@@ -1,0 +1,140 @@
+//! JSON documents as lines `path: value`.
+
+use std::fmt::Write;
+
+use agent_retrieval::document::TextFormat;
+use agent_retrieval::extract::{ExtractError, Extraction};
+use serde_json::{Map, Value};
+
+use crate::encoding::decode;
+use crate::limits::ExtractionLimits;
+use crate::text_builder::TextBuilder;
+
+/// Extracts a JSON document. The scalar members of an object share a line, so that a record stays together.
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+    let value: Value = serde_json::from_str(&decode(bytes)).map_err(parse_error)?;
+    let mut lines = JsonLines { builder: TextBuilder::new(limits), max_depth: limits.max_depth };
+    lines.push_value("", &value, 0)?;
+    let title = value.get("title").or_else(|| value.get("name")).and_then(Value::as_str);
+    Ok(lines.builder.finish(title, TextFormat::Plain))
+}
+
+/// Converts an error, without the text of the document that its message may contain.
+fn parse_error(error: serde_json::Error) -> ExtractError {
+    if error.to_string().starts_with("recursion limit exceeded") {
+        return ExtractError::LimitExceeded("the nesting of values".to_owned());
+    }
+    ExtractError::Malformed(format!("no valid JSON at line {}, column {}", error.line(), error.column()))
+}
+
+struct JsonLines {
+    builder: TextBuilder,
+    max_depth: usize,
+}
+
+impl JsonLines {
+    fn push_value(&mut self, path: &str, value: &Value, depth: usize) -> Result<(), ExtractError> {
+        if depth > self.max_depth {
+            return Err(ExtractError::LimitExceeded("the nesting of values".to_owned()));
+        }
+        match value {
+            Value::Object(members) => self.push_object(path, members, depth),
+            Value::Array(items) => self.push_array(path, items, depth),
+            scalar => self.push_line(path, &text_of(scalar)),
+        }
+    }
+
+    fn push_object(
+        &mut self,
+        path: &str,
+        members: &Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), ExtractError> {
+        let mut line = String::new();
+        for (name, value) in members.iter().filter(|(_, value)| is_scalar(value) && !value.is_null()) {
+            let separator = if line.is_empty() { "" } else { "; " };
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{separator}{name}: {}", text_of(value));
+        }
+        if !line.is_empty() {
+            self.push_line(path, &line)?;
+        }
+        for (name, value) in members.iter().filter(|(_, value)| !is_scalar(value)) {
+            let child = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            self.push_value(&child, value, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn push_array(&mut self, path: &str, items: &[Value], depth: usize) -> Result<(), ExtractError> {
+        if items.iter().all(is_scalar) {
+            let values: Vec<String> = items.iter().map(text_of).collect();
+            return self.push_line(path, &values.join(", "));
+        }
+        for (index, item) in items.iter().enumerate() {
+            self.push_value(&format!("{path}[{index}]"), item, depth + 1)?;
+        }
+        Ok(())
+    }
+
+    fn push_line(&mut self, path: &str, text: &str) -> Result<(), ExtractError> {
+        if !path.is_empty() {
+            self.builder.push(path)?;
+            self.builder.push(": ")?;
+        }
+        self.builder.push(text)?;
+        self.builder.push("\n")
+    }
+}
+
+fn is_scalar(value: &Value) -> bool {
+    !matches!(value, Value::Object(_) | Value::Array(_))
+}
+
+fn text_of(scalar: &Value) -> String {
+    match scalar {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text_of_json(json: &str) -> Result<String, ExtractError> {
+        extract(json.as_bytes(), &ExtractionLimits::default()).map(|extraction| extraction.document.text)
+    }
+
+    #[test]
+    fn records_stay_together() {
+        let json = r#"{"name": "Handbook", "users": [{"id": 1, "tags": ["a", "b"], "city": "Bonn"}, {"id": 2, "at": null}],
+            "limits": {"rate": {"burst": 10, "on": true}}, "empty": {}}"#;
+        let extraction = extract(json.as_bytes(), &ExtractionLimits::default()).unwrap();
+        let expected = "name: Handbook\nusers[0]: id: 1; city: Bonn\nusers[0].tags: a, b\nusers[1]: id: 2\n\
+                        limits.rate: burst: 10; on: true";
+        assert_eq!(extraction.document.text, expected);
+        assert_eq!(extraction.document.title, "Handbook");
+    }
+
+    #[test]
+    fn any_value_is_a_document() {
+        for (json, expected) in
+            [("\"text\"", "text"), ("[1, [2, 3]]", "[0]: 1\n[1]: 2, 3"), (" 7 ", "7"), ("{}", "")]
+        {
+            assert_eq!(text_of_json(json).as_deref(), Ok(expected), "{json}");
+        }
+    }
+
+    #[test]
+    fn bad_documents_are_errors_without_their_text() {
+        let error = text_of_json("{\"secret\": canary}").unwrap_err();
+        assert_eq!(error, ExtractError::Malformed("no valid JSON at line 1, column 12".to_owned()));
+        for depth in [200, 100_000] {
+            let nested = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            assert!(matches!(text_of_json(&nested), Err(ExtractError::LimitExceeded(_))), "{depth}");
+        }
+        let limits = ExtractionLimits { max_depth: 3, ..ExtractionLimits::default() };
+        assert!(matches!(extract(b"[[[[[[]]]]]]", &limits), Err(ExtractError::LimitExceeded(_))));
+    }
+}

@@ -1,0 +1,188 @@
+//! Word, Excel and PowerPoint documents in Office Open XML.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use agent_retrieval::document::TextFormat;
+use agent_retrieval::extract::{ExtractError, Extraction};
+use undoc::docx::DocxParser;
+use undoc::pptx::PptxParser;
+use undoc::render::{RenderOptions, render_section_to_string};
+use undoc::xlsx::XlsxParser;
+use undoc::{Block, ErrorKind, FormatType, ParseEvent, Section, SectionStreamOptions, Table};
+
+use crate::archive;
+use crate::limits::ExtractionLimits;
+use crate::media_type::MediaType;
+use crate::rows::push_rows;
+use crate::sniff::is_encrypted_office;
+use crate::text_builder::TextBuilder;
+
+pub(crate) fn extract(
+    media_type: MediaType,
+    bytes: &[u8],
+    limits: &ExtractionLimits,
+) -> Result<Extraction, ExtractError> {
+    if is_encrypted_office(bytes) {
+        return Err(ExtractError::Encrypted);
+    }
+    archive::check(bytes, limits)?;
+    let mut reader = SectionReader::new(media_type, limits);
+    let options = SectionStreamOptions { lenient: true, extract_resources: false };
+    let mut failure = None;
+    let receive = |event: ParseEvent<'_>| match reader.accept(event) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failure = Some(error);
+            ControlFlow::Break(())
+        }
+    };
+    let bytes = bytes.to_vec();
+    let outcome = match media_type {
+        MediaType::Xlsx => {
+            XlsxParser::from_bytes(bytes).and_then(|mut parser| parser.for_each_section(options, receive))
+        }
+        MediaType::Pptx => {
+            PptxParser::from_bytes(bytes).and_then(|mut parser| parser.for_each_section(options, receive))
+        }
+        _ => DocxParser::from_bytes(bytes).and_then(|mut parser| parser.for_each_section(options, receive)),
+    };
+    match (outcome, failure) {
+        (_, Some(error)) => Err(error),
+        (Err(error), None) => Err(convert_error(&error)),
+        (Ok(()), None) => reader.finish(),
+    }
+}
+
+/// Converts an error, without the text of the document that its message may contain.
+fn convert_error(error: &undoc::Error) -> ExtractError {
+    ExtractError::Malformed(match error.kind() {
+        ErrorKind::Encrypted => return ExtractError::Encrypted,
+        ErrorKind::ZipArchive => "no valid zip archive".to_owned(),
+        ErrorKind::MissingComponent => "a part of the Office document is missing".to_owned(),
+        ErrorKind::XmlParse | ErrorKind::Encoding => {
+            "a part of the Office document is no valid XML".to_owned()
+        }
+        _ => "no valid Office document".to_owned(),
+    })
+}
+
+/// Collects the text of the sections: those of a text document, slides or sheets.
+struct SectionReader {
+    builder: TextBuilder,
+    format: FormatType,
+    options: RenderOptions,
+    title: Option<String>,
+    needs_ocr: Vec<u32>,
+    sections: u32,
+    failed_sections: u32,
+}
+
+impl SectionReader {
+    fn new(media_type: MediaType, limits: &ExtractionLimits) -> Self {
+        Self {
+            builder: TextBuilder::new(limits),
+            format: match media_type {
+                MediaType::Xlsx => FormatType::Xlsx,
+                MediaType::Pptx => FormatType::Pptx,
+                _ => FormatType::Docx,
+            },
+            options: RenderOptions {
+                include_images: false,
+                max_heading_level: 6,
+                escape_special_chars: false,
+                ..RenderOptions::new()
+            },
+            title: None,
+            needs_ocr: Vec::new(),
+            sections: 0,
+            failed_sections: 0,
+        }
+    }
+
+    fn accept(&mut self, event: ParseEvent<'_>) -> Result<(), ExtractError> {
+        match event {
+            ParseEvent::DocumentStart { metadata, .. } => {
+                self.title = metadata.title.clone();
+                Ok(())
+            }
+            ParseEvent::SectionParsed(section) => self.push_section(section),
+            ParseEvent::SectionFailed { .. } => {
+                self.failed_sections += 1;
+                self.begin_section()
+            }
+            ParseEvent::DocumentEnd | ParseEvent::ResourceExtracted { .. } => Ok(()),
+        }
+    }
+
+    fn begin_section(&mut self) -> Result<(), ExtractError> {
+        self.sections += 1;
+        if self.format == FormatType::Docx {
+            // A section of a text document is no page.
+            self.builder.end_paragraph();
+            return Ok(());
+        }
+        self.builder.begin_page()
+    }
+
+    fn push_section(&mut self, section: &Section) -> Result<(), ExtractError> {
+        self.begin_section()?;
+        match self.format {
+            FormatType::Xlsx => self.push_sheet(section)?,
+            // The name of a slide is its number.
+            FormatType::Pptx => self.push_markdown(&Section { name: None, ..section.clone() })?,
+            _ => self.push_markdown(section)?,
+        }
+        let has_picture = section.content.iter().any(|block| matches!(block, Block::Image { .. }));
+        let has_text = self.builder.page_text().contains(char::is_alphanumeric);
+        if self.format == FormatType::Pptx && has_picture && !has_text {
+            self.needs_ocr.push(self.builder.pages());
+        }
+        Ok(())
+    }
+
+    /// Appends a sheet, whose rows keep the names of their columns.
+    fn push_sheet(&mut self, section: &Section) -> Result<(), ExtractError> {
+        let (tables, content): (Vec<_>, Vec<_>) =
+            section.content.iter().partition(|block| matches!(block, Block::Table(_)));
+        let name = section.name.as_deref().unwrap_or_default();
+        if !name.trim().is_empty() && !section.content.is_empty() {
+            self.builder.push(&format!("## {name}\n\n"))?;
+        }
+        for block in tables {
+            if let Block::Table(table) = block {
+                push_rows(&mut self.builder, cells(table).map(Ok))?;
+                self.builder.end_paragraph();
+            }
+        }
+        let content = content.into_iter().cloned().collect();
+        self.push_markdown(&Section { content, ..Section::new(0) })
+    }
+
+    fn push_markdown(&mut self, section: &Section) -> Result<(), ExtractError> {
+        // With another index than 0, a rule precedes the section's name.
+        let markdown = render_section_to_string(section, 0, self.format, &self.options, &HashMap::new());
+        self.builder.push(&markdown)
+    }
+
+    fn finish(self) -> Result<Extraction, ExtractError> {
+        if self.sections == self.failed_sections {
+            return Err(ExtractError::Malformed("no part of the Office document can be read".to_owned()));
+        }
+        let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
+        Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+    }
+}
+
+/// Returns the rows of a table with each cell at its column.
+fn cells(table: &Table) -> impl Iterator<Item = Vec<String>> {
+    table.rows.iter().zip(table.cell_columns()).map(|(row, columns)| {
+        let mut cells = vec![String::new(); columns.last().map_or(0, |last| last + 1)];
+        for (cell, column) in row.cells.iter().zip(columns) {
+            if let Some(slot) = cells.get_mut(column) {
+                *slot = cell.plain_text();
+            }
+        }
+        cells
+    })
+}

@@ -1,0 +1,174 @@
+//! PDF documents.
+
+use std::ops::ControlFlow;
+
+use agent_retrieval::document::TextFormat;
+use agent_retrieval::extract::{ExtractError, Extraction};
+use unpdf::render::{BlockRenderer, CleanupPipeline, CleanupPreset};
+use unpdf::{
+    Block, ErrorKind, FormField, Page, PageSelection, PageStreamOptions, ParseEvent, ParseOptions, PdfParser,
+    RenderOptions,
+};
+
+use crate::limits::ExtractionLimits;
+use crate::text_builder::TextBuilder;
+
+/// Share of a page that pictures cover in a scan.
+const SCAN_COVERAGE: f32 = 0.5;
+/// Number of filled shapes on a page whose text is drawn as outlines.
+const MIN_OUTLINES: u32 = 100;
+
+pub(crate) fn extract(bytes: &[u8], limits: &ExtractionLimits) -> Result<Extraction, ExtractError> {
+    let options = ParseOptions::new().sequential();
+    let parser = PdfParser::from_bytes_with_options(bytes, options).map_err(|error| convert_error(&error))?;
+    let mut reader = PageReader::new(limits);
+    let mut failure = None;
+    parser
+        .for_each_page(stream_options(), |event| match reader.accept(event) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
+            }
+        })
+        .map_err(|error| convert_error(&error))?;
+    match failure {
+        Some(error) => Err(error),
+        None => reader.finish(),
+    }
+}
+
+/// Returns options that start no threads: their stacks count as memory, and the process has one document to read.
+fn stream_options() -> PageStreamOptions {
+    let ParseOptions { error_mode, min_image_dimension, suppress_low_confidence_ocr, .. } =
+        ParseOptions::new();
+    PageStreamOptions {
+        error_mode,
+        extract_text: true,
+        extract_resources: false,
+        min_image_dimension,
+        pages: PageSelection::All,
+        password: None,
+        parallel: false,
+        suppress_low_confidence_ocr,
+        window_size: 1,
+        emit_progress_every: u32::MAX,
+    }
+}
+
+/// Converts an error, without the text of the document that its message may contain.
+fn convert_error(error: &unpdf::Error) -> ExtractError {
+    match error.kind() {
+        ErrorKind::Encrypted | ErrorKind::InvalidPassword => ExtractError::Encrypted,
+        ErrorKind::UnknownFormat => ExtractError::Malformed("no PDF signature".to_owned()),
+        ErrorKind::MissingObject => {
+            ExtractError::Malformed("an object of the PDF document is missing".to_owned())
+        }
+        _ => ExtractError::Malformed("no valid PDF document".to_owned()),
+    }
+}
+
+/// Collects the text of the pages.
+struct PageReader {
+    builder: TextBuilder,
+    max_pages: u32,
+    blocks: BlockRenderer,
+    cleanup: CleanupPipeline,
+    title: Option<String>,
+    form_fields: Vec<FormField>,
+    needs_ocr: Vec<u32>,
+    failed_pages: u32,
+}
+
+impl PageReader {
+    fn new(limits: &ExtractionLimits) -> Self {
+        let options = RenderOptions { escape_special_chars: false, cleanup: None, ..RenderOptions::new() };
+        Self {
+            builder: TextBuilder::new(limits),
+            max_pages: limits.max_pages,
+            blocks: BlockRenderer::new(options),
+            cleanup: CleanupPipeline::from_preset(CleanupPreset::Standard),
+            title: None,
+            form_fields: Vec::new(),
+            needs_ocr: Vec::new(),
+            failed_pages: 0,
+        }
+    }
+
+    fn accept(&mut self, event: ParseEvent) -> Result<(), ExtractError> {
+        match event {
+            ParseEvent::DocumentStart { metadata, page_count, form_fields, .. } => {
+                if page_count > self.max_pages {
+                    return Err(ExtractError::LimitExceeded(format!("more than {} pages", self.max_pages)));
+                }
+                self.title = metadata.title;
+                self.form_fields = form_fields;
+                Ok(())
+            }
+            ParseEvent::PageParsed(page) => self.push_page(&page),
+            ParseEvent::PageFailed { page, .. } => {
+                self.failed_pages += 1;
+                self.begin_page(page)
+            }
+            ParseEvent::DocumentEnd { .. } => self.push_form_fields(),
+            ParseEvent::Progress { .. } => Ok(()),
+        }
+    }
+
+    /// Begins a page by its number, so that pages that cannot be read are empty ones.
+    fn begin_page(&mut self, number: u32) -> Result<(), ExtractError> {
+        while self.builder.pages() < number {
+            self.builder.begin_page()?;
+        }
+        Ok(())
+    }
+
+    fn push_page(&mut self, page: &Page) -> Result<(), ExtractError> {
+        self.begin_page(page.number)?;
+        let mut markdown = String::new();
+        let mut previous = None;
+        for block in page.elements.iter().filter(|block| !matches!(block, Block::Image { .. })) {
+            markdown.push_str(&self.blocks.render_block_after(previous, block));
+            previous = Some(block);
+        }
+        self.builder.push(&self.cleanup.process(&markdown))?;
+        let has_text = self.builder.page_text().contains(char::is_alphanumeric);
+        if needs_ocr(page, has_text) {
+            self.needs_ocr.push(page.number);
+        }
+        Ok(())
+    }
+
+    fn push_form_fields(&mut self) -> Result<(), ExtractError> {
+        self.builder.end_paragraph();
+        for field in std::mem::take(&mut self.form_fields) {
+            let value = field.display_value();
+            if !value.trim().is_empty() {
+                self.builder.push(&format!("{}: {value}\n", field.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Extraction, ExtractError> {
+        if self.builder.pages() == self.failed_pages {
+            return Err(ExtractError::Malformed("no page can be read".to_owned()));
+        }
+        let extraction = self.builder.finish(self.title.as_deref(), TextFormat::Markdown);
+        Ok(Extraction { needs_ocr: self.needs_ocr, ..extraction })
+    }
+}
+
+/// Returns true for a page whose text is in pictures, outlines or fonts without characters; a page number beside a
+/// scan is no text.
+fn needs_ocr(page: &Page, has_text: bool) -> bool {
+    if has_text {
+        return page.image_coverage >= SCAN_COVERAGE
+            && page.invisible_text_chars == 0
+            && page.painted_text_chars <= page.margin_text_chars;
+    }
+    page.image_op_count > 0
+        || page.ocr_text_suppressed
+        || page.suppressed_text_runs > 0
+        || page.fill_op_count >= MIN_OUTLINES
+}

@@ -1,0 +1,106 @@
+//! Tables as text in which each row names its columns.
+//!
+//! A chunk that holds a part of a long table has no header, so each row is a line `header: value; header: value`.
+
+use agent_retrieval::extract::ExtractError;
+
+use crate::text_builder::TextBuilder;
+
+/// Number of rows at the beginning of a table among which the header is looked for.
+const MAX_ROWS_TO_HEADER: usize = 10;
+
+/// Appends a table. Rows before the header, and all rows of a table without one, are lines of their cells.
+pub(crate) fn push_rows(
+    builder: &mut TextBuilder,
+    rows: impl IntoIterator<Item = Result<Vec<String>, ExtractError>>,
+) -> Result<(), ExtractError> {
+    let mut rows = rows.into_iter();
+    let first: Vec<Vec<String>> = rows.by_ref().take(MAX_ROWS_TO_HEADER).collect::<Result<_, _>>()?;
+    let width = first.iter().map(|row| filled(row)).max().unwrap_or_default();
+    let header_index = first.iter().position(|row| is_header(row, width));
+    let has_data = header_index.is_some_and(|index| index + 1 < first.len());
+    let header_index = header_index.filter(|_| has_data).unwrap_or(first.len());
+    let mut header: &[String] = &[];
+    for (index, row) in first.iter().enumerate() {
+        if index == header_index {
+            header = row;
+        } else {
+            builder.push(&line(header, row))?;
+        }
+    }
+    for row in rows {
+        builder.push(&line(header, &row?))?;
+    }
+    Ok(())
+}
+
+fn filled(row: &[String]) -> usize {
+    row.iter().filter(|cell| !cell.trim().is_empty()).count()
+}
+
+/// Returns true for a row with at least two and at least half of the columns, whose first cell is not a number.
+fn is_header(row: &[String], width: usize) -> bool {
+    let first = row.iter().map(|cell| cell.trim()).find(|cell| !cell.is_empty());
+    filled(row) >= 2.max(width.div_ceil(2)) && first.is_some_and(|cell| !is_number(cell))
+}
+
+fn is_number(cell: &str) -> bool {
+    cell.contains(|character: char| character.is_ascii_digit())
+        && cell.chars().all(|character| character.is_ascii_digit() || "+-.,:/%€$ ".contains(character))
+}
+
+/// Returns a row as a line; an empty row gives an empty text.
+fn line(header: &[String], row: &[String]) -> String {
+    let mut line = String::new();
+    for (index, cell) in row.iter().enumerate() {
+        let value = single_line(cell);
+        if value.is_empty() {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push_str("; ");
+        }
+        let name = header.get(index).map(|name| single_line(name)).unwrap_or_default();
+        if !name.is_empty() {
+            line.push_str(&name);
+            line.push_str(": ");
+        }
+        line.push_str(&value);
+    }
+    if !line.is_empty() {
+        line.push('\n');
+    }
+    line
+}
+
+fn single_line(cell: &str) -> String {
+    cell.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::ExtractionLimits;
+    use agent_retrieval::document::TextFormat;
+
+    #[test]
+    fn rows_name_their_columns() {
+        for (rows, expected) in [
+            (&["Name|City", "Ada|London", "Bob|"][..], "Name: Ada; City: London\nName: Bob"),
+            (
+                &["Report 2024||", "", "Region|2023|2024", "North|1|2\n3"],
+                "Report 2024\nRegion: North; 2023: 1; 2024: 2 3",
+            ),
+            (&["1|2", "3|4"], "1; 2\n3; 4"),
+            (&["Name|City"], "Name; City"),
+            (&["one", "two"], "one\ntwo"),
+            (&["A|B", "1|2|3"], "A: 1; B: 2; 3"),
+            (&[], ""),
+        ] {
+            let mut builder = TextBuilder::new(&ExtractionLimits::default());
+            let cells = |row: &&str| Ok(row.split('|').map(str::to_owned).collect());
+            push_rows(&mut builder, rows.iter().map(cells)).unwrap();
+            assert_eq!(builder.finish(None, TextFormat::Plain).document.text, expected);
+        }
+    }
+}

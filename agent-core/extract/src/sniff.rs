@@ -1,0 +1,86 @@
+//! Detection of media types by content.
+
+mod office;
+
+use serde::de::IgnoredAny;
+
+use crate::encoding::decode;
+use crate::media_type::MediaType;
+
+/// Number of bytes at the beginning in which a PDF file's signature may be.
+const MAX_PDF_OFFSET: usize = 1024;
+/// Number of bytes at the beginning that tell text from other data.
+const SAMPLE_BYTES: usize = 64 * 1024;
+/// A text has at most one control character in so many bytes, or a few in a short text.
+const MIN_BYTES_PER_CONTROL: usize = 200;
+const MAX_CONTROLS_OF_SHORT_TEXT: usize = 3;
+
+/// Returns the media type of a document by its content, or `None` if it is none that can be extracted.
+///
+/// The declared media type decides only among the kinds of text, which look alike. It need not be a supported one.
+pub fn sniff(bytes: &[u8], declared: &str) -> Option<MediaType> {
+    let declared = MediaType::parse(declared);
+    if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+        return office::office_type(bytes);
+    }
+    if is_encrypted_office(bytes) {
+        // Its extraction says that it is encrypted.
+        return Some(declared.filter(|media_type| media_type.is_office()).unwrap_or(MediaType::Docx));
+    }
+    if is_pdf(bytes) {
+        return Some(MediaType::Pdf);
+    }
+    is_text(bytes).then(|| text_type(bytes, declared))
+}
+
+fn is_pdf(bytes: &[u8]) -> bool {
+    bytes[..bytes.len().min(MAX_PDF_OFFSET)].windows(5).any(|window| window == b"%PDF-")
+}
+
+/// Returns true for an OLE container with an encrypted package, which is an Office document with a password.
+pub(crate) fn is_encrypted_office(bytes: &[u8]) -> bool {
+    let name: Vec<u8> = "EncryptedPackage".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    bytes.starts_with(&[0xd0, 0xcf, 0x11, 0xe0]) && memchr::memmem::find(bytes, &name).is_some()
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    if encoding_rs::Encoding::for_bom(bytes).is_some() {
+        return true;
+    }
+    let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
+    let controls = sample.iter().filter(|&&byte| byte < 0x20 && !b"\t\n\r\x0c\x1b".contains(&byte)).count();
+    !sample.contains(&0) && controls <= (sample.len() / MIN_BYTES_PER_CONTROL).max(MAX_CONTROLS_OF_SHORT_TEXT)
+}
+
+/// Returns the kind of a text: what it is for certain, else what was declared, else plain text.
+fn text_type(bytes: &[u8], declared: Option<MediaType>) -> MediaType {
+    let text = decode(&bytes[..bytes.len().min(SAMPLE_BYTES)]);
+    if is_html_document(&text) {
+        return MediaType::Html;
+    }
+    match declared {
+        Some(media_type @ (MediaType::Markdown | MediaType::Csv | MediaType::Html)) => media_type,
+        _ if text.trim_start().starts_with(['{', '[']) && is_json(bytes) => MediaType::Json,
+        Some(MediaType::Json) if is_json(bytes) => MediaType::Json,
+        _ => MediaType::Plain,
+    }
+}
+
+/// Returns true for a text that begins as only HTML documents do.
+fn is_html_document(text: &str) -> bool {
+    let mut rest = text.trim_start();
+    // Comments and the declaration of XHTML may come first.
+    while let Some(end) = ["<!--", "<?xml"].iter().find_map(|start| rest.strip_prefix(start)?.find('>')) {
+        rest = rest[end..].split_once('>').map(|(_, rest)| rest.trim_start()).unwrap_or_default();
+    }
+    let begins =
+        |prefix: &str| rest.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix));
+    begins("<!doctype html") || begins("<html") || begins("<head") || begins("<body")
+}
+
+fn is_json(bytes: &[u8]) -> bool {
+    serde_json::from_str::<IgnoredAny>(&decode(bytes)).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

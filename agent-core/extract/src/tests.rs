@@ -1,0 +1,172 @@
+//! Extraction of each media type, by documents that the tests make.
+
+use agent_retrieval::document::TextFormat;
+use agent_retrieval::extract::{ExtractError, Extraction};
+
+use crate::fixtures::{self, PdfBuilder, PdfText};
+use crate::{ExtractionLimits, MediaType, extract, sniff};
+
+fn extracted(media_type: MediaType, bytes: &[u8]) -> Result<Extraction, ExtractError> {
+    extract(media_type, bytes, &ExtractionLimits::default())
+}
+
+fn page_text(extraction: &Extraction, page: usize) -> &str {
+    let starts = &extraction.document.page_starts;
+    let end = starts.get(page).map_or(extraction.document.text.len(), |&end| end as usize);
+    extraction.document.text[starts[page - 1] as usize..end].trim()
+}
+
+#[test]
+fn every_document_is_detected_and_extracted() {
+    for media_type in MediaType::ALL {
+        let bytes = fixtures::document(media_type);
+        let detected = sniff(&bytes, "application/octet-stream");
+        // Markdown and CSV are told from plain text by their declared types alone.
+        let expected = match media_type {
+            MediaType::Markdown | MediaType::Csv => MediaType::Plain,
+            other => other,
+        };
+        assert_eq!(detected, Some(expected));
+        for declared in MediaType::ALL.map(MediaType::as_str) {
+            let detected = sniff(&bytes, declared).unwrap();
+            assert!(extracted(detected, &bytes).is_ok(), "{media_type} as {declared}");
+        }
+        let extraction = extracted(media_type, &bytes).unwrap();
+        let text = &extraction.document.text;
+        assert!(
+            text.contains("30") && !text.contains("track()") && !text.contains("Home"),
+            "{media_type}: {text}"
+        );
+        if !matches!(media_type, MediaType::Plain | MediaType::Csv) {
+            assert_eq!(extraction.document.title, fixtures::TITLE, "{media_type}");
+        }
+    }
+}
+
+#[test]
+fn word_documents_are_markdown() {
+    let extraction = extracted(MediaType::Docx, &fixtures::document(MediaType::Docx)).unwrap();
+    let expected = "# Leave policy\n\nEmployees have 30 days of leave in each year.\n\n| Years | Days |\n| --- | --- |\n\
+        | 1 | 30 |\n| 10 | 33 |\n\nDays that are not taken are lost in snake_case March.";
+    assert_eq!(extraction.document.text, expected);
+    assert_eq!((extraction.document.format, extraction.pages), (TextFormat::Markdown, None));
+}
+
+#[test]
+fn sheets_are_pages_whose_rows_name_their_columns() {
+    let extraction = extracted(MediaType::Xlsx, &fixtures::document(MediaType::Xlsx)).unwrap();
+    assert_eq!((extraction.pages, extraction.needs_ocr.len()), (Some(2), 0));
+    assert_eq!(page_text(&extraction, 1), "## Days\n\nYears: 1; Days: 30\nYears: 10; Days: 33");
+    assert_eq!(page_text(&extraction, 2), "## Offices\n\nCity: Bonn; Country: Germany");
+}
+
+#[test]
+fn slides_are_pages_and_a_picture_needs_recognition() {
+    let extraction = extracted(MediaType::Pptx, &fixtures::document(MediaType::Pptx)).unwrap();
+    assert_eq!((extraction.pages, extraction.needs_ocr.as_slice()), (Some(3), &[3][..]));
+    assert_eq!(page_text(&extraction, 1), "# Leave policy\n\nEmployees have 30 days of leave.");
+    assert_eq!(page_text(&extraction, 2), "# Requests\n\nTwo weeks before the leave begins.");
+    assert_eq!(page_text(&extraction, 3), "");
+}
+
+#[test]
+fn columns_are_read_one_after_the_other() {
+    let extraction = extracted(MediaType::Pdf, &fixtures::document(MediaType::Pdf)).unwrap();
+    assert_eq!(extraction.pages, Some(2));
+    assert_eq!(
+        page_text(&extraction, 1),
+        "# Leave policy\n\nEmployees have 30 days of leave in each year. After ten years of service they have 33 days."
+    );
+    let words: Vec<&str> = page_text(&extraction, 2).split_whitespace().collect();
+    let text = words.join(" ");
+    assert!(
+        text.contains("sent to the manager two weeks before the leave begins, and the manager answers"),
+        "{text}"
+    );
+    assert!(text.contains("not taken are kept until the end of March"), "{text}");
+}
+
+#[test]
+fn pages_without_text_need_recognition() {
+    let mut pdf = PdfBuilder::new();
+    pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "A cover page with text." }]);
+    pdf.image_page();
+    pdf.page(b"", "");
+    let extraction = extracted(MediaType::Pdf, &pdf.build()).unwrap();
+    assert_eq!((extraction.pages, extraction.needs_ocr), (Some(3), vec![2]));
+}
+
+#[test]
+fn passwords_are_told_apart_from_damage() {
+    let mut pdf = PdfBuilder::new();
+    pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "secret" }]);
+    pdf.encrypt();
+    assert_eq!(extracted(MediaType::Pdf, &pdf.build()).unwrap_err(), ExtractError::Encrypted);
+    let name = "EncryptedPackage".encode_utf16().flat_map(u16::to_le_bytes);
+    let office: Vec<u8> = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1".iter().copied().chain(name).collect();
+    assert_eq!(extracted(MediaType::Xlsx, &office).unwrap_err(), ExtractError::Encrypted);
+}
+
+#[test]
+fn wrong_media_types_are_errors() {
+    let docx = fixtures::document(MediaType::Docx);
+    for (media_type, bytes) in [
+        (MediaType::Pdf, &docx[..]),
+        (MediaType::Docx, b"%PDF-1.4"),
+        (MediaType::Xlsx, b""),
+        (MediaType::Pdf, b"%PDF-1.4"),
+        (MediaType::Pdf, b""),
+        (MediaType::Json, b"<html>"),
+    ] {
+        let error = extracted(media_type, bytes).unwrap_err();
+        assert!(matches!(error, ExtractError::Malformed(_)), "{media_type}: {error:?}");
+    }
+}
+
+#[test]
+fn pages_are_limited() {
+    let mut pdf = PdfBuilder::new();
+    for _ in 0..3 {
+        pdf.text_page(&[PdfText { x: 72, y: 700, size: 12, text: "page" }]);
+    }
+    let limits = ExtractionLimits { max_pages: 2, ..ExtractionLimits::default() };
+    let expected = ExtractError::LimitExceeded("more than 2 pages".to_owned());
+    assert_eq!(extract(MediaType::Pdf, &pdf.build(), &limits).unwrap_err(), expected);
+    assert_eq!(
+        extract(MediaType::Pptx, &fixtures::document(MediaType::Pptx), &limits).unwrap_err(),
+        expected
+    );
+}
+
+#[test]
+fn the_text_is_limited() {
+    let limits = ExtractionLimits { max_text_bytes: 20, ..ExtractionLimits::default() };
+    for media_type in MediaType::ALL {
+        let error = extract(media_type, &fixtures::document(media_type), &limits).unwrap_err();
+        assert_eq!(
+            error,
+            ExtractError::LimitExceeded("more than 20 bytes of text".to_owned()),
+            "{media_type}"
+        );
+    }
+}
+
+#[test]
+fn hidden_characters_are_dropped() {
+    let hidden: String = "\u{200b}\u{202e}\u{e0069}\u{e0067}\u{7}".to_owned();
+    let mut parts = fixtures::docx_parts();
+    let document = parts.iter_mut().find(|(name, _)| name == "word/document.xml").unwrap();
+    let xml = String::from_utf8(document.1.clone()).unwrap();
+    // The bell is no valid character of XML.
+    document.1 = xml.replace("30 days", &format!("30 {}days", &hidden[..hidden.len() - 1])).into_bytes();
+    for (media_type, bytes) in [
+        (MediaType::Docx, fixtures::archive(&parts)),
+        (MediaType::Html, format!("<p>30 {hidden}days</p>").into_bytes()),
+        (MediaType::Csv, format!("a,b\n1,30 {hidden}days").into_bytes()),
+        (MediaType::Json, format!("[\"30 {}days\"]", &hidden[..hidden.len() - 1]).into_bytes()),
+        (MediaType::Markdown, format!("30 {hidden}days").into_bytes()),
+    ] {
+        let text = extracted(media_type, &bytes).unwrap().document.text;
+        assert!(text.contains("30 days"), "{media_type}: {text:?}");
+    }
+}

@@ -1,0 +1,19 @@
+//! Extraction of text from documents in a process of its own.
+//!
+//! ```text
+//! ProcessExtractor ──starts──► agentd extract MEDIA_TYPE   (no environment; memory, time and output are limited)
+//!        │ stdin: the document          │
+//!        ◄── stdout: JSON lines ────────┘
+//! ```
+//!
+//! The libraries that read PDF and Office documents allocate as a document tells them to, may panic, loop, or exhaust
+//! the stack. In a process of its own, each of these is a typed error of that document.
+
+pub(crate) mod command;
+mod process;
+mod protocol;
+
+pub use process::ProcessExtractor;
+
+/// Maximum size of a document in bytes.
+const MAX_DOCUMENT_BYTES: usize = 64 * 1024 * 1024;

@@ -1,0 +1,100 @@
+//! Extraction of text by `agentd extract`: results, limits, hostile documents, and processes that misbehave.
+
+mod hostile;
+mod mutations;
+mod process;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_extract::{ExtractionLimits, MediaType, fixtures};
+use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use agentd::config::ExtractionConfig;
+use agentd::extract::ProcessExtractor;
+
+/// The program under test.
+const AGENTD: &str = env!("CARGO_BIN_EXE_agentd");
+
+/// Returns an extractor by the program under test.
+fn extractor(config: ExtractionConfig) -> Arc<ProcessExtractor> {
+    Arc::new(ProcessExtractor::with_program(AGENTD, config))
+}
+
+/// Prints a result, which is shown with `--no-capture`.
+#[expect(clippy::print_stderr, reason = "the output of a test")]
+fn report(line: &str) {
+    eprintln!("{line}");
+}
+
+async fn extract(
+    extractor: &ProcessExtractor,
+    media_type: &str,
+    bytes: impl Into<Vec<u8>>,
+) -> Result<Extraction, ExtractError> {
+    extractor.extract(media_type, bytes.into().into()).await
+}
+
+#[tokio::test]
+async fn a_process_gives_the_text_that_the_library_gives() {
+    let extractor = extractor(ExtractionConfig::default());
+    for media_type in MediaType::ALL {
+        let bytes = fixtures::document(media_type);
+        let expected = agent_extract::extract(media_type, &bytes, &ExtractionLimits::default());
+        let extraction = extract(&extractor, media_type.as_str(), bytes).await;
+        assert_eq!(format!("{extraction:?}"), format!("{expected:?}"), "{media_type}");
+    }
+}
+
+#[tokio::test]
+async fn the_content_decides_and_not_the_declared_type() {
+    let extractor = extractor(ExtractionConfig::default());
+    let pdf = fixtures::document(MediaType::Pdf);
+    for declared in [MediaType::Docx.as_str(), "image/png", "--memory", ""] {
+        assert_eq!(extractor.detect(declared, &pdf).as_deref(), Some("application/pdf"));
+        let extraction = extract(&extractor, declared, pdf.clone()).await.unwrap();
+        assert_eq!((extraction.pages, extraction.document.title.as_str()), (Some(2), fixtures::TITLE));
+    }
+    let picture = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    assert_eq!(extractor.detect("text/plain", picture), None);
+    let error = extract(&extractor, "text/plain", picture).await.unwrap_err();
+    assert_eq!(error, ExtractError::Unsupported("text/plain".to_owned()));
+    assert!(extractor.supports("text/html; charset=utf-8") && !extractor.supports("image/png"));
+}
+
+#[tokio::test]
+async fn errors_pass_through() {
+    let extractor = extractor(ExtractionConfig::default());
+    let error = extract(&extractor, "application/pdf", "%PDF-1.7 canary").await.unwrap_err();
+    assert_eq!(error, ExtractError::Malformed("no valid PDF document".to_owned()));
+    let mut pdf = fixtures::PdfBuilder::new();
+    pdf.image_page();
+    pdf.encrypt();
+    assert_eq!(
+        extract(&extractor, "application/pdf", pdf.build()).await.unwrap_err(),
+        ExtractError::Encrypted
+    );
+    let large = vec![b' '; 65 * 1024 * 1024];
+    let error = extract(&extractor, "text/plain", large).await.unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("more than 67108864 bytes".to_owned()));
+}
+
+#[tokio::test]
+async fn a_document_that_needs_too_much_memory_fails_alone() {
+    let config = ExtractionConfig { memory_bytes: 512 * 1024 * 1024, ..ExtractionConfig::default() };
+    let extractor = extractor(config);
+    let json = format!("[{}1]", "[{}],".repeat(4_000_000));
+    let error = extract(&extractor, "application/json", json).await.unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("the memory".to_owned()));
+    assert!(extract(&extractor, "application/json", "[1]").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_text_beyond_the_output_limit_is_refused() {
+    let extractor =
+        extractor(ExtractionConfig { timeout: Duration::from_secs(300), ..ExtractionConfig::default() });
+    let error = extract(&extractor, "text/plain", "0123456789abcdef".repeat(1_400_000)).await.unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("more than 20000000 bytes of text".to_owned()));
+    // Each line break is two bytes of the output.
+    let error = extract(&extractor, "text/plain", "a\n".repeat(9_000_000)).await.unwrap_err();
+    assert_eq!(error, ExtractError::LimitExceeded("an output of 20971520 bytes".to_owned()));
+}
