@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-/// Maximum number of components of a vector.
-const MAX_DIMENSIONS: usize = 8192;
+use crate::embed::MAX_DIMENSIONS;
+
 /// Maximum length of an embedder's identifier in bytes.
 pub(super) const MAX_EMBEDDER_BYTES: usize = 512;
 
