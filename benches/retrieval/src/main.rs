@@ -7,6 +7,7 @@ mod collections;
 mod quality;
 mod speed;
 mod table;
+mod vectors;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,7 @@ fn main() -> Result<()> {
     quality::run(&arguments.folder, &mut table)?;
     if arguments.chunks > 0 {
         speed::run(&arguments.folder, arguments.chunks, &mut table)?;
+        vectors::run(arguments.chunks, &mut table)?;
     }
     println!("{}", table.markdown());
     Ok(())
