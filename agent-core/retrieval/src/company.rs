@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 use std::sync::Arc;
 
-use crate::doc_index::{ChunkPlace, DocIndex};
+use crate::doc_index::{ChunkPlace, DocIndex, VectorsError};
 use crate::document::DocumentId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
 use crate::postings::{ChunkTerms, Postings};
-use crate::search::{Query, Ranking, SearchOptions, rank};
+use crate::search::{DenseHit, Query, Ranking, SearchOptions, VectorQuery, nearest, rank};
 
 /// Most entries of one merged segment; segments that would exceed it stay apart.
 const MAX_SEGMENT_ENTRIES: usize = u32::MAX as usize / 2;
@@ -108,6 +108,19 @@ impl CompanyIndex {
 
     /// Ranks the chunks of the documents in the scope.
     pub fn search(&self, scope: Scope<'_>, query: &Query<'_>, options: &SearchOptions<'_>) -> Ranking {
+        rank(&self.corpus(scope), query, options)
+    }
+
+    /// Finds the chunks of the documents in the scope whose vectors are most similar to the query's, for
+    /// [`SearchOptions::dense`], the most similar first. Documents without vectors of the query's embedder are left out.
+    ///
+    /// # Errors
+    /// The query's vector has components that are not finite, none, or too many, or the length 0.
+    pub fn nearest(&self, scope: Scope<'_>, query: &VectorQuery<'_>) -> Result<Vec<DenseHit>, VectorsError> {
+        nearest(&self.corpus(scope), query)
+    }
+
+    fn corpus(&self, scope: Scope<'_>) -> Corpus<'_> {
         let scoped = self.segments.iter().enumerate().filter_map(|(number, segment)| match scope {
             Scope::All if segment.alive_documents == segment.documents.len() => {
                 Some(ScopedPart::whole(segment.part(), segment.totals))
@@ -123,7 +136,7 @@ impl CompanyIndex {
                 ScopedPart::new(segment.part(), |position| allowed[position])
             }
         });
-        rank(&Corpus::new(scoped.collect()), query, options)
+        Corpus::new(scoped.collect())
     }
 
     /// Takes a document out of searches.
@@ -249,15 +262,16 @@ impl Segment {
     }
 
     fn memory_bytes(&self) -> usize {
-        let labels: usize = self
+        let documents: usize = self
             .documents
             .iter()
             .map(|entry| {
                 let headings = entry.labels.headings.iter().map(|heading| heading.len() + 32).sum::<usize>();
-                entry.id.as_str().len() + entry.labels.title.len() + 48 + headings
+                let vectors = entry.vectors.as_ref().map_or(0, |vectors| vectors.memory_bytes());
+                entry.id.as_str().len() + entry.labels.title.len() + 48 + headings + vectors
             })
             .sum();
-        labels
+        documents
             + self.documents.capacity() * size_of::<DocEntry>()
             + self.alive.capacity()
             + self.owners.capacity() * size_of::<u32>()

@@ -5,6 +5,7 @@
 
 mod build;
 mod codec;
+mod dot_product;
 mod vectors;
 
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use codec::{DecodeError, FORMAT_VERSION};
+pub use dot_product::DotProducts;
+pub(crate) use vectors::QuantizedQuery;
 pub use vectors::{Vectors, VectorsError};
 
 use crate::analysis::Language;
@@ -47,7 +50,8 @@ pub struct DocIndex {
     /// Terms of each chunk without function words, counted with repetitions, at most 65,535.
     pub(crate) lengths: Vec<u16>,
     pub(crate) postings: Postings,
-    vectors: Option<Vectors>,
+    /// Shared with the merged indexes that contain the document.
+    pub(crate) vectors: Option<Arc<Vectors>>,
 }
 
 /// A document cannot be indexed.
@@ -95,7 +99,7 @@ impl DocIndex {
 
     /// Returns the vectors of the chunks, if an embedder made them.
     pub fn vectors(&self) -> Option<&Vectors> {
-        self.vectors.as_ref()
+        self.vectors.as_deref()
     }
 
     /// Returns the index with vectors in place of those it had.
@@ -106,7 +110,7 @@ impl DocIndex {
             Some(vectors) if vectors.len() != self.chunk_count() => {
                 Err(VectorsError::Count { expected: self.chunk_count(), found: vectors.len() })
             }
-            _ => Ok(Self { vectors, ..self }),
+            _ => Ok(Self { vectors: vectors.map(Arc::new), ..self }),
         }
     }
 }

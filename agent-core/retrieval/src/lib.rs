@@ -33,6 +33,8 @@
 pub mod analysis;
 pub mod chunk;
 pub mod company;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod doc_index;
 pub mod document;
 pub mod embed;

@@ -5,9 +5,10 @@
 //! in the order of the terms' hashes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::analysis::Language;
-use crate::doc_index::{ChunkPlace, DocIndex, Labels};
+use crate::doc_index::{ChunkPlace, DocIndex, Labels, Vectors};
 use crate::document::DocumentId;
 use crate::postings::{ChunkTerms, Entries, Postings};
 
@@ -27,6 +28,7 @@ pub(crate) struct DocEntry {
     pub(crate) chunks: Range<u32>,
     /// The sum of the chunks' lengths.
     pub(crate) length: u64,
+    pub(crate) vectors: Option<Arc<Vectors>>,
 }
 
 impl DocEntry {
@@ -37,6 +39,7 @@ impl DocEntry {
             language: index.language,
             chunks: first_chunk..first_chunk + index.places.len() as u32,
             length: index.lengths.iter().map(|&length| u64::from(length)).sum(),
+            vectors: index.vectors.clone(),
         }
     }
 }

@@ -10,6 +10,7 @@
 
 mod feedback;
 mod fusion;
+mod nearest;
 mod score;
 mod terms;
 
@@ -18,8 +19,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 pub use fusion::{Dense, DenseHit};
+pub use nearest::VectorQuery;
+pub(crate) use nearest::nearest;
 
-use crate::doc_index::DocIndex;
+use crate::doc_index::{DocIndex, VectorsError};
 use crate::document::DocumentId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart};
 use score::{Candidate, Scores};
@@ -141,12 +144,34 @@ pub fn search_documents<'d>(
     query: &Query<'_>,
     options: &SearchOptions<'_>,
 ) -> Ranking {
+    rank(&corpus_of(&unique(documents)), query, options)
+}
+
+/// Finds the chunks whose vectors are most similar to the query's, in documents whose indexes were not merged.
+///
+/// The result is exactly that of [`CompanyIndex::nearest`](crate::company::CompanyIndex::nearest) with the same documents
+/// in its scope. Of two documents with the same identifier, the first counts.
+///
+/// # Errors
+/// The query's vector has components that are not finite, none, or too many, or the length 0.
+pub fn nearest_in_documents<'d>(
+    documents: impl IntoIterator<Item = (DocumentId, &'d DocIndex)>,
+    query: &VectorQuery<'_>,
+) -> Result<Vec<DenseHit>, VectorsError> {
+    nearest(&corpus_of(&unique(documents)), query)
+}
+
+/// Returns the first document of each identifier.
+fn unique<'d>(
+    documents: impl IntoIterator<Item = (DocumentId, &'d DocIndex)>,
+) -> Vec<(DocEntry, &'d DocIndex)> {
     let mut seen = BTreeSet::new();
-    let documents: Vec<(DocEntry, &DocIndex)> = documents
-        .into_iter()
-        .filter(|(id, _)| seen.insert(id.clone()))
-        .map(|(id, index)| (DocEntry::new(id, index, 0), index))
-        .collect();
+    let documents = documents.into_iter().filter(|(id, _)| seen.insert(id.clone()));
+    documents.map(|(id, index)| (DocEntry::new(id, index, 0), index)).collect()
+}
+
+/// Returns the corpus of documents that are each a part.
+fn corpus_of<'d>(documents: &'d [(DocEntry, &'d DocIndex)]) -> Corpus<'d> {
     let parts = documents.iter().filter_map(|(entry, index)| {
         let part = Part {
             documents: std::slice::from_ref(entry),
@@ -158,7 +183,7 @@ pub fn search_documents<'d>(
         };
         ScopedPart::new(part, |_| true)
     });
-    rank(&Corpus::new(parts.collect()), query, options)
+    Corpus::new(parts.collect())
 }
 
 /// Ranks the chunks of a corpus.

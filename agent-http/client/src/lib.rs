@@ -8,6 +8,7 @@
 //! - [`outbound`]: the one outbound HTTP client.
 //! - [`models`]: model clients: servers of OpenAI's Chat Completions and Responses APIs, and Ollama.
 //! - [`backends`]: backends over HTTP: agent runtimes and workflow webhooks.
+//! - [`embeddings`]: embedding models of OpenAI-compatible servers and of Ollama.
 //! - [`coding`]: the issuer of users' subscriptions, through the operator's own runtime.
 //! - [`device_auth`]: sign-in at an OAuth issuer by a device code.
 //! - [`messenger`]: messenger bots, through the operator's own runtime.
@@ -22,6 +23,7 @@
 pub mod backends;
 pub mod coding;
 pub mod device_auth;
+pub mod embeddings;
 pub mod events;
 pub mod keep_alive;
 mod lines;

@@ -19,7 +19,7 @@ pub(crate) enum AfterResponse {
     Hold,
 }
 
-/// Test server that sends the same response to every request, and records the requests. It stops on drop.
+/// Test server that records the requests and answers each. It stops on drop.
 pub(crate) struct LoopbackServer {
     pub(crate) url: Url,
     requests: Arc<Mutex<Vec<String>>>,
@@ -28,20 +28,31 @@ pub(crate) struct LoopbackServer {
 }
 
 impl LoopbackServer {
+    /// Starts a server that sends the same response to every request.
     pub(crate) async fn respond_with(answer: impl Into<Vec<u8>>, then: AfterResponse) -> Self {
+        let answer = answer.into();
+        Self::respond_by(move |_| answer.clone(), then).await
+    }
+
+    /// Starts a server whose response is made from the request, head and body.
+    pub(crate) async fn respond_by(
+        answer: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
+        then: AfterResponse,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
         let (requests, open) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
-        let (seen, count, answer) = (requests.clone(), open.clone(), Arc::new(answer.into()));
+        let (seen, count, answer) = (requests.clone(), open.clone(), Arc::new(answer));
         let server = tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 let (seen, count, answer) = (seen.clone(), count.clone(), answer.clone());
                 count.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
                     if let Some(request) = read_request(&mut stream).await {
+                        let response = answer(&request);
                         seen.lock().unwrap_or_else(PoisonError::into_inner).push(request);
                         // A client that has disconnected is detected by the read below.
-                        let _ = stream.write_all(&answer).await;
+                        let _ = stream.write_all(&response).await;
                         if then == AfterResponse::Hold {
                             while let Ok(1..) = stream.read(&mut [0; 1024]).await {}
                         }

@@ -9,7 +9,7 @@ pub mod ollama;
 pub mod openai;
 pub mod responses;
 mod spec;
-mod vendor_error;
+pub(crate) mod vendor_error;
 
 use std::sync::Arc;
 

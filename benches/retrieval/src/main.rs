@@ -8,6 +8,7 @@ mod extraction;
 mod quality;
 mod speed;
 mod table;
+mod vectors;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,7 @@ fn main() -> Result<()> {
     if arguments.chunks > 0 {
         speed::run(&arguments.folder, arguments.chunks, &mut table)?;
         extraction::run(&mut table)?;
+        vectors::run(arguments.chunks, &mut table)?;
     }
     println!("{}", table.markdown());
     Ok(())

@@ -189,7 +189,7 @@ fn quantiles(questions: &[&str], count: usize, mut query: impl FnMut(&str)) -> (
     (times[times.len() / 2], times[times.len() * 95 / 100])
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 

@@ -2,12 +2,26 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::chunk::StructuralChunker;
+use crate::doc_index::{DotProducts, Vectors};
 use crate::document::Extracted;
-use crate::search::search_documents;
+use crate::embed::EmbedderId;
+use crate::search::{Dense, nearest_in_documents, search_documents};
 
 fn index(title: &str, text: &str) -> Arc<DocIndex> {
     let document = Extracted { title: title.into(), text: text.into(), ..Extracted::default() };
     DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed").into()
+}
+
+/// Adds vectors of three components that are made from the places of the chunks and a seed. Some chunks are without one.
+fn with_vectors(index: &DocIndex, embedder: &str, seed: u32) -> Arc<DocIndex> {
+    let vector = |range: std::ops::Range<usize>| {
+        let number = (range.start as u32).wrapping_mul(31).wrapping_add(seed).wrapping_mul(0x9e37_79b1);
+        let component = |shift: u32| (number >> shift & 7) as f32 - 3.5;
+        (number >> 28 != 0).then(|| vec![component(0), component(9), component(18)])
+    };
+    let vectors: Vec<_> = index.chunk_ranges().map(vector).collect();
+    let vectors = Vectors::quantize(embedder, 3, &vectors).expect("vectors are stored");
+    index.clone().with_vectors(Some(vectors)).expect("as many vectors as chunks").into()
 }
 
 fn put(id: &str, text: &str) -> Change {
@@ -82,6 +96,39 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
     assert_eq!(found.hits.iter().map(|hit| hit.document.as_str()).collect::<Vec<_>>(), ["4"], "{found:?}");
 }
 
+#[test]
+fn vectors_find_chunks_of_the_scope_and_of_their_embedder_alone() {
+    let embedded = |id: &str, embedder: &str, vector: [f32; 2]| {
+        let vectors = Vectors::quantize(embedder, 2, &[Some(vector)]).expect("vectors are stored");
+        let index = index("", id).as_ref().clone().with_vectors(Some(vectors)).expect("one chunk");
+        Change::Put(id.into(), index.into())
+    };
+    let mut company = CompanyIndex::new();
+    company.apply([put("none", "A document without vectors.")]);
+    let without = company.memory_bytes();
+    company.apply([
+        embedded("near", "e", [0.9, 0.1]),
+        embedded("far", "e", [-1.0, 0.1]),
+        embedded("same", "e", [2.0, 0.0]),
+        embedded("also same", "e", [1.0, 0.0]),
+        embedded("other", "another model", [1.0, 0.0]),
+    ]);
+    assert!(company.memory_bytes() > without);
+    let id = EmbedderId::new("e");
+    let found = |company: &CompanyIndex, scope: Scope<'_>, vector: &[f32]| {
+        let hits = company.nearest(scope, &VectorQuery::new(&id, vector)).expect("a query");
+        hits.iter().map(|hit| hit.document.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&company, Scope::All, &[3.0, 0.0]), ["also same", "same", "near", "far"]);
+    let scope: BTreeSet<DocumentId> =
+        ["far", "near", "other", "none", "elsewhere"].map(DocumentId::from).into();
+    assert_eq!(found(&company, Scope::Documents(&scope), &[3.0, 0.0]), ["near", "far"]);
+    assert_eq!(found(&company, Scope::All, &[1.0, 0.0, 0.0]), Vec::<String>::new(), "of other dimensions");
+    assert!(company.nearest(Scope::All, &VectorQuery::new(&id, &[f32::NAN, 1.0])).is_err());
+    company.apply([Change::Remove("same".into()), put("also same", "Vectors are made later.")]);
+    assert_eq!(found(&company, Scope::All, &[3.0, 0.0]), ["near", "far"]);
+}
+
 /// The words of the property tests, so that documents share terms.
 const WORDS: [&str; 12] = [
     "harbour",
@@ -100,17 +147,28 @@ const WORDS: [&str; 12] = [
 
 #[derive(Debug, Clone)]
 enum Step {
-    Put(u8, Vec<usize>),
+    /// A document with vectors of one of two embedders, or without.
+    Put(u8, Vec<usize>, u8),
     Remove(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let words = prop::collection::vec(0..WORDS.len(), 0..40);
     let step = prop_oneof![
-        4 => (0..8_u8, words).prop_map(|(id, words)| Step::Put(id, words)),
+        4 => (0..8_u8, words, 0..4_u8).prop_map(|(id, words, vectors)| Step::Put(id, words, vectors)),
         1 => (0..8_u8).prop_map(Step::Remove),
     ];
     prop::collection::vec(step, 0..24)
+}
+
+/// Returns the index of a step. The second embedder has vectors for one of four documents, the first for two.
+fn index_of(id: u8, words: &[usize], vectors: u8) -> Arc<DocIndex> {
+    let index = index("", &text_of(words));
+    match vectors {
+        0 => index,
+        1 => with_vectors(&index, "second", u32::from(id)),
+        _ => with_vectors(&index, "first", u32::from(id)),
+    }
 }
 
 fn text_of(words: &[usize]) -> String {
@@ -126,17 +184,20 @@ proptest! {
     fn rankings_depend_on_the_documents_alone(
         steps in steps(), batch in 1_usize..6, text in prop::collection::vec(0..WORDS.len(), 1..5),
         previous in prop::option::of(0..WORDS.len()), in_scope in any::<u8>(), limit in 1_usize..30,
+        vector in prop::array::uniform3(-1.0_f32..1.0), weight in 0.0_f32..1.0,
     ) {
         let mut company = CompanyIndex::new();
         let mut left = BTreeMap::new();
         for steps in steps.chunks(batch) {
             company.apply(steps.iter().map(|step| match step {
-                Step::Put(id, words) => put(&id.to_string(), &text_of(words)),
+                Step::Put(id, words, vectors) => {
+                    Change::Put(id.to_string().into(), index_of(*id, words, *vectors))
+                }
                 Step::Remove(id) => Change::Remove(id.to_string().into()),
             }));
             for step in steps {
                 match step {
-                    Step::Put(id, words) => left.insert(*id, index("", &text_of(words))),
+                    Step::Put(id, words, vectors) => left.insert(*id, index_of(*id, words, *vectors)),
                     Step::Remove(id) => left.remove(id),
                 };
             }
@@ -144,14 +205,32 @@ proptest! {
         let text = text_of(&text);
         let query = Query { text: &text, previous: previous.map(|word| WORDS[word]) };
         let options = SearchOptions { limit, ..SearchOptions::default() };
+        let embedder = EmbedderId::new("first");
+        let vector = VectorQuery::new(&embedder, &vector);
         let is_in_scope = |id: &u8| in_scope >> id & 1 == 1;
-        let plain = |scope: &dyn Fn(&u8) -> bool| {
-            let documents = left.iter().rev().filter(|(id, _)| scope(id));
-            search_documents(documents.map(|(id, index)| (id.to_string().into(), index.as_ref())), &query, &options)
-        };
-        prop_assert_eq!(company.search(Scope::All, &query, &options), plain(&|_| true));
-        let scope: BTreeSet<DocumentId> = (0..8).filter(is_in_scope).map(|id| id.to_string().into()).collect();
-        prop_assert_eq!(company.search(Scope::Documents(&scope), &query, &options), plain(&is_in_scope));
+        let ids: BTreeSet<DocumentId> = (0..8).filter(is_in_scope).map(|id| id.to_string().into()).collect();
+        for (scope, all) in [(Scope::All, true), (Scope::Documents(&ids), false)] {
+            let documents = || {
+                let documents = left.iter().rev().filter(|(id, _)| all || is_in_scope(id));
+                documents.map(|(id, index)| (id.to_string().into(), index.as_ref()))
+            };
+            prop_assert_eq!(
+                company.search(scope, &query, &options),
+                search_documents(documents(), &query, &options)
+            );
+            let hits = company.nearest(scope, &vector);
+            prop_assert_eq!(&hits, &nearest_in_documents(documents(), &vector));
+            let plain = VectorQuery { method: DotProducts::Plain, ..vector };
+            prop_assert_eq!(&hits, &company.nearest(scope, &plain));
+            if let Ok(hits) = hits {
+                let dense = Some(Dense { hits: &hits, weight, min_similarity: 0.5 });
+                let options = SearchOptions { dense, ..options.clone() };
+                prop_assert_eq!(
+                    company.search(scope, &query, &options),
+                    search_documents(documents(), &query, &options)
+                );
+            }
+        }
         prop_assert_eq!(company.chunk_count(), left.values().map(|index| index.chunk_count()).sum::<usize>());
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn encode(index: &DocIndex) -> Vec<u8> {
     }
     put_chunks(&mut body, index);
     put_terms(&mut body, &index.postings);
-    put_vectors(&mut body, index.vectors.as_ref());
+    put_vectors(&mut body, index.vectors());
 
     let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
     bytes.extend_from_slice(MAGIC);
@@ -153,7 +153,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<DocIndex, DecodeError> {
         (0..heading_count).map(|_| reader.string(usize::MAX).map(Into::into)).collect();
     let (places, lengths) = reader.chunks(heading_count)?;
     let postings = reader.terms(places.len())?;
-    let vectors = reader.vectors(places.len())?;
+    let vectors = reader.vectors(places.len())?.map(Arc::new);
     if !reader.rest.is_empty() {
         return Err(DecodeError::Invalid("bytes after the end"));
     }

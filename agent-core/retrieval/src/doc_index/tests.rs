@@ -130,9 +130,10 @@ fn vectors_are_checked_before_they_are_stored() {
     for vector in [[f32::NAN, 1.0], [f32::INFINITY, 1.0], [0.0, 0.0]] {
         assert_eq!(quantize(vector.to_vec()), Err(VectorsError::NotFinite));
     }
-    assert_eq!(Vectors::quantize("e", 0, &[]), Err(VectorsError::Embedder));
-    assert_eq!(Vectors::quantize(&"e".repeat(1000), 2, &[]), Err(VectorsError::Embedder));
-    let vectors = Vectors::quantize("e", 2, &[]).expect("no vectors are stored");
+    let none: [Option<Vec<f32>>; 0] = [];
+    assert_eq!(Vectors::quantize("e", 0, &none), Err(VectorsError::Embedder));
+    assert_eq!(Vectors::quantize(&"e".repeat(1000), 2, &none), Err(VectorsError::Embedder));
+    let vectors = Vectors::quantize("e", 2, &none).expect("no vectors are stored");
     assert_eq!(index().with_vectors(Some(vectors)), Err(VectorsError::Count { expected: 2, found: 0 }));
 }
 
@@ -140,12 +141,23 @@ fn vectors_are_checked_before_they_are_stored() {
 fn similarities_are_cosines() {
     let vectors =
         Vectors::quantize("e", 2, &[Some(vec![3.0, 4.0]), None, Some(vec![-4.0, 3.0])]).expect("stored");
-    let found = vectors.similarities(&[6.0, 8.0]).expect("same dimensions");
-    assert!((found[0].expect("has a vector") - 1.0).abs() < 0.01, "{found:?}");
-    assert_eq!(found[1], None);
-    assert!(found[2].expect("has a vector").abs() < 0.01, "{found:?}");
-    assert!(vectors.similarities(&[1.0]).is_err());
-    assert!(vectors.similarities(&[f32::NAN, 1.0]).is_err());
+    let similarities = |embedder: &str, query: &[f32], method| {
+        let query = QuantizedQuery::new(embedder, query, method).expect("a query");
+        let mut found = Vec::new();
+        vectors.for_each_similarity(&query, &mut Vec::new(), |chunk, similarity| {
+            found.push((chunk, similarity))
+        });
+        found
+    };
+    let found = similarities("e", &[6.0, 8.0], DotProducts::Wide);
+    assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), [0, 2], "a chunk has no vector");
+    assert!((found[0].1 - 1.0).abs() < 0.01 && found[1].1.abs() < 0.01, "{found:?}");
+    assert_eq!(similarities("e", &[6.0, 8.0], DotProducts::Plain), found);
+    assert_eq!(similarities("f", &[6.0, 8.0], DotProducts::Wide), [], "of another embedder");
+    assert_eq!(similarities("e", &[6.0, 8.0, 1.0], DotProducts::Wide), [], "of other dimensions");
+    for query in [&[f32::NAN, 1.0][..], &[0.0, 0.0], &[]] {
+        assert!(QuantizedQuery::new("e", query, DotProducts::Wide).is_err());
+    }
 }
 
 /// Decodes bytes, and if they are an index, uses it: a search must not meet an impossible value either.

@@ -2,8 +2,9 @@
 
 use thiserror::Error;
 
-/// Maximum number of components of a vector.
-const MAX_DIMENSIONS: usize = 8192;
+use super::dot_product::{DotProducts, dot_products};
+use crate::embed::MAX_DIMENSIONS;
+
 /// Maximum length of an embedder's identifier in bytes.
 pub(super) const MAX_EMBEDDER_BYTES: usize = 512;
 
@@ -16,6 +17,19 @@ pub struct Vectors {
     scales: Vec<f32>,
     /// The components of the chunks with vectors.
     components: Vec<i8>,
+}
+
+/// The vector of a query, in the form of those that it is compared with.
+#[derive(Debug, Clone)]
+pub(crate) struct QuantizedQuery {
+    vector: Vectors,
+    method: DotProducts,
+}
+
+impl QuantizedQuery {
+    pub(crate) fn new(embedder: &str, vector: &[f32], method: DotProducts) -> Result<Self, VectorsError> {
+        Ok(Self { vector: Vectors::quantize(embedder, vector.len(), &[Some(vector)])?, method })
+    }
 }
 
 /// An embedder's answer cannot be stored.
@@ -56,12 +70,12 @@ impl Vectors {
     pub fn quantize(
         embedder: &str,
         dimensions: usize,
-        vectors: &[Option<Vec<f32>>],
+        vectors: &[Option<impl AsRef<[f32]>>],
     ) -> Result<Self, VectorsError> {
         let mut quantized = Self::empty(embedder, dimensions)?;
         for vector in vectors {
             match vector {
-                Some(vector) => quantized.push(vector)?,
+                Some(vector) => quantized.push(vector.as_ref())?,
                 None => quantized.push_absent(),
             }
         }
@@ -83,16 +97,32 @@ impl Vectors {
         self.scales.len()
     }
 
-    /// Returns the cosine of a normalized query vector and each chunk's vector, `None` for chunks without one.
-    ///
-    /// Fails if the query has another number of components or is not finite.
-    pub fn similarities(&self, query: &[f32]) -> Result<Vec<Option<f32>>, VectorsError> {
-        let query = Self::quantize(&self.embedder, self.dimensions, &[Some(query.to_vec())])?;
-        let cosine = |(scale, row): (f32, &[i8])| {
-            let products = row.iter().zip(&query.components).map(|(&a, &b)| i32::from(a) * i32::from(b));
-            products.sum::<i32>() as f32 * scale * query.scales[0]
-        };
-        Ok(self.rows().map(|row| row.map(cosine)).collect())
+    /// Returns the bytes of heap memory that the vectors occupy.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.embedder.capacity() + self.scales.capacity() * size_of::<f32>() + self.components.capacity()
+    }
+
+    /// Calls `visit` with each chunk that has a vector and the cosine of its vector and the query's, if both are of the
+    /// same embedder and have as many components.
+    pub(crate) fn for_each_similarity(
+        &self,
+        query: &QuantizedQuery,
+        products: &mut Vec<i32>,
+        mut visit: impl FnMut(u32, f32),
+    ) {
+        let Vectors { embedder, dimensions, scales, components } = &query.vector;
+        if (&self.embedder, self.dimensions) != (embedder, *dimensions) {
+            return;
+        }
+        dot_products(query.method, &self.components, components, products);
+        let mut products = products.iter();
+        for (chunk, &scale) in (0..).zip(&self.scales) {
+            if scale > 0.0
+                && let Some(&product) = products.next()
+            {
+                visit(chunk, product as f32 * scale * scales[0]);
+            }
+        }
     }
 
     pub(super) fn empty(embedder: &str, dimensions: usize) -> Result<Self, VectorsError> {

@@ -6,7 +6,8 @@ use super::score::Candidate;
 use crate::document::DocumentId;
 use crate::part::Corpus;
 
-/// A chunk that was found by its vector.
+/// A chunk that was found by its vector, by [`CompanyIndex::nearest`](crate::company::CompanyIndex::nearest) or by an index
+/// outside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DenseHit {
     /// The document.

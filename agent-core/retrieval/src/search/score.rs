@@ -79,27 +79,55 @@ impl Scores {
 
     /// Returns the chunks with the greatest scores above 0, sorted.
     pub(super) fn best(&self, corpus: &Corpus<'_>, limit: usize) -> Vec<Candidate> {
-        if limit == 0 {
-            return Vec::new();
-        }
-        let mut best: Vec<Candidate> = Vec::new();
-        let mut threshold = 0.0;
-        let capacity = (2 * limit).max(64);
+        let mut best = BestCandidates::new(corpus, limit);
         for (part, scores) in self.scores.iter().enumerate() {
             for (chunk, &score) in (0..).zip(scores) {
-                if score > 0.0 && score >= threshold {
-                    best.push(Candidate { score, part, chunk });
-                    if best.len() >= capacity {
-                        best.select_nth_unstable_by(limit - 1, |left, right| left.compare(right, corpus));
-                        best.truncate(limit);
-                        threshold = best[limit - 1].score;
-                    }
+                if score > 0.0 {
+                    best.add(Candidate { score, part, chunk });
                 }
             }
         }
-        best.sort_unstable_by(|left, right| left.compare(right, corpus));
-        best.truncate(limit);
-        best
+        best.finish()
+    }
+}
+
+/// Collects the chunks with the greatest scores.
+pub(super) struct BestCandidates<'c> {
+    corpus: &'c Corpus<'c>,
+    limit: usize,
+    best: Vec<Candidate>,
+    /// Least score that can be among the best.
+    threshold: f32,
+}
+
+impl<'c> BestCandidates<'c> {
+    pub(super) fn new(corpus: &'c Corpus<'c>, limit: usize) -> Self {
+        Self { corpus, limit, best: Vec::new(), threshold: f32::NEG_INFINITY }
+    }
+
+    /// Adds a chunk, unless enough others have greater scores. A score that is no number is left out.
+    #[inline]
+    pub(super) fn add(&mut self, candidate: Candidate) {
+        if candidate.score >= self.threshold && self.limit > 0 {
+            self.best.push(candidate);
+            if self.best.len() >= (2 * self.limit).max(64) {
+                self.shrink();
+            }
+        }
+    }
+
+    fn shrink(&mut self) {
+        let Self { corpus, limit, best, threshold } = self;
+        best.select_nth_unstable_by(*limit - 1, |left, right| left.compare(right, corpus));
+        best.truncate(*limit);
+        *threshold = best[*limit - 1].score;
+    }
+
+    /// Returns the chunks, sorted.
+    pub(super) fn finish(mut self) -> Vec<Candidate> {
+        self.best.sort_unstable_by(|left, right| left.compare(right, self.corpus));
+        self.best.truncate(self.limit);
+        self.best
     }
 }
 

@@ -42,7 +42,7 @@ const LOADING_DELAY: Duration = Duration::from_secs(5);
 
 /// The parts of a reported error that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct VendorError {
+pub(crate) struct VendorError {
     /// Type and code, if they are plain words or small numbers.
     kind: Option<String>,
     code: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct VendorError {
 
 impl VendorError {
     /// Parses the body of an error response. Anything that is not a known shape has no type and code.
-    pub(super) fn from_body(body: &[u8]) -> Self {
+    pub(crate) fn from_body(body: &[u8]) -> Self {
         let value: Value = serde_json::from_slice(body).unwrap_or_default();
         let value = value.get(0).unwrap_or(&value);
         Self::from_value(value.get("error").unwrap_or(value))
@@ -87,7 +87,7 @@ impl VendorError {
     }
 
     /// Describes the error for the log.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "-".to_owned());
         let param = self.param.as_ref().map(|param| format!(", param {param}"));
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
@@ -99,7 +99,7 @@ impl VendorError {
     }
 
     /// Returns the sizes if the error rejects a prompt beyond the context window.
-    pub(super) fn overflow(&self) -> Option<ContextSize> {
+    pub(crate) fn overflow(&self) -> Option<ContextSize> {
         self.overflow
     }
 
@@ -128,7 +128,7 @@ pub(super) async fn refused(response: OutboundResponse) -> (AgentError, bytes::B
 }
 
 /// Reads the body of an unsuccessful response; empty if it is too long, or does not arrive in time.
-pub(super) async fn read_body(body: BodyStream) -> bytes::Bytes {
+pub(crate) async fn read_body(body: BodyStream) -> bytes::Bytes {
     body.read_limited(MAX_ERROR_BODY_BYTES, ERROR_BODY_TIMEOUT).await.unwrap_or_default()
 }
 
