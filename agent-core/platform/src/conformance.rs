@@ -13,11 +13,13 @@
 //! ```
 
 mod coding;
+mod documents;
 mod pulse;
 mod records;
 mod role_store;
 
 pub use coding::{coding, coding_refreshes};
+pub use documents::documents;
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use role_store::role_store;

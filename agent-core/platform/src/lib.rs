@@ -11,6 +11,7 @@ pub mod coding;
 pub mod conformance;
 pub mod history;
 pub mod ids;
+pub mod ingestion;
 pub mod journal;
 pub mod json;
 pub mod jwt;
@@ -26,6 +27,7 @@ pub mod records;
 pub mod roles;
 pub mod run_registry;
 pub mod seal;
+pub mod spawner;
 #[cfg(feature = "conformance")]
 pub mod testing;
 pub mod token;

@@ -23,8 +23,8 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits, SchedulerLink,
-    SchedulerLinkConfig,
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, DocumentUploads, McpEndpoint, RateLimits,
+    SchedulerLink, SchedulerLinkConfig,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -35,9 +35,12 @@ use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
-use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
+use agent_mcp::server::{
+    AgentLimits, Change, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
+};
 use agent_platform::bpe::BpeCounter;
-use agent_platform::coding::{CodingAuthority, Spawner};
+use agent_platform::coding::CodingAuthority;
+use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
@@ -47,6 +50,7 @@ use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::pulse::Pulse;
 use agent_platform::run_registry::RunRegistry;
+use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::user_rates::UserRates;
@@ -59,6 +63,7 @@ use crate::config::{
     AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, PulseConfig, RuntimeConfig, SchedulerConfig,
     ServerConfig,
 };
+use crate::plain_text::PlainTextExtractor;
 use crate::stores::Stores;
 
 /// Builds the application, which will listen on `bound`.
@@ -93,6 +98,7 @@ pub fn application(
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
     let coding = coding(config, &outbound, &stores);
+    let uploads = DocumentUploads::new(ingestion(&stores, &agent_tools.server));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
     Ok(App {
@@ -122,10 +128,24 @@ pub fn application(
         rate_limits: RateLimits::new(tokens, user_rates),
         own_tools: Vec::new(),
         quotas: config.quotas,
+        uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "app"}), shutdown),
     })
+}
+
+/// Creates the extraction of uploaded documents' texts.
+fn ingestion(stores: &Stores, server: &McpServer) -> Ingestion {
+    let announce = server.announcer();
+    let services = IngestionServices {
+        records: stores.records.clone(),
+        extractor: Arc::new(PlainTextExtractor),
+        clock: Arc::new(SystemClock),
+        spawner: background_spawner(),
+        on_end: Arc::new(move |company_id, id| announce(&Change::document(company_id, id))),
+    };
+    Ingestion::new(services, IngestionLimits::default())
 }
 
 /// Creates the verification of sessions and of the internal secret.

@@ -26,6 +26,7 @@ mod healthcheck;
 pub mod logging;
 mod migration;
 mod model;
+mod plain_text;
 mod process;
 mod prompt;
 pub mod run;

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_platform::coding::Spawner;
+use agent_platform::spawner::Spawner;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use futures_util::future::BoxFuture;
 
@@ -56,4 +56,10 @@ async fn sign_ins_to_subscriptions_hold_their_contract() {
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::coding(async || maker.make().await as _, spawner.clone()).await;
     agent_platform::conformance::coding_refreshes(async || maker.make().await as _, spawner, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn uploaded_documents_hold_their_contract() {
+    let maker = StoreFactory::new(impatient());
+    agent_platform::conformance::documents(async || maker.make().await as _).await;
 }

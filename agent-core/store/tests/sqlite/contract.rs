@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_jobs::conformance;
-use agent_platform::coding::Spawner;
+use agent_platform::spawner::Spawner;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use futures_util::future::BoxFuture;
@@ -92,4 +92,12 @@ async fn processes_refresh_tokens_once() {
     let rounds = std::env::var(REFRESH_ROUNDS).map_or(5, |rounds| rounds.parse().expect("a number"));
     let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::coding_refreshes(async || maker.make() as _, spawner(), rounds).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn uploaded_documents_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::documents(async || maker.make() as _).await;
+    }
 }
