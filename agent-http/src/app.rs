@@ -10,6 +10,8 @@ mod coding;
 mod credential;
 mod cron;
 mod debug;
+mod document_contents;
+mod document_uploads;
 mod document_versions;
 mod documents;
 mod due;
@@ -39,6 +41,7 @@ use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
 pub use coding::{CodingLink, CodingLinkConfig};
+pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
@@ -67,6 +70,8 @@ pub struct App {
     pub own_tools: Vec<String>,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,
+    /// Uploads of documents, and the extraction of their texts.
+    pub uploads: DocumentUploads,
     /// Bounds on bodies that are read before their sender is authenticated.
     pub anonymous_bodies: AnonymousBodies,
     /// The MCP server for agents' tools.

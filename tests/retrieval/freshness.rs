@@ -5,6 +5,7 @@ use agentd::stores::Stores;
 use serde_json::{Value, json};
 
 use super::{found, retrieve, workspace_with_documents};
+use crate::support::poll_until;
 use crate::support::server::{self, Server, session_token};
 
 async fn put(app: &Server, id: &str, text: &str) {
@@ -51,4 +52,26 @@ async fn a_change_is_seen_by_the_next_query_of_every_process() {
             assert!(found_by(app, &word).await.is_empty(), "round {round}");
         }
     }
+}
+
+/// A text that is too long for a record is in pieces, and searched as any other.
+#[tokio::test]
+async fn an_uploaded_text_of_any_length_is_searched() {
+    let app = server::app(&workspace_with_documents("http://127.0.0.1:9/v1"), &[]).await;
+    let filler = "Nothing of interest happens in this line of the manual.\n\n".repeat(10_000);
+    let text = format!("{filler}# Valves\n\nThe relief valve is painted orange.\n\n{filler}");
+    let request = app.request("PUT", "/api/documents/travel/content").bearer_auth(session_token("u1", "c1"));
+    let request = request.header("content-type", "text/markdown").header("prefer", "wait=60");
+    let response = request.body(text.clone()).send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    let query = json!({"query": "What colour has the relief valve?"});
+    // The first search waits two seconds at most for the analysis.
+    let look = async || retrieve(&app, "c1", &query).await.1;
+    let shown = poll_until(look, |shown| found(shown).first() == Some(&"travel")).await;
+    let hit = &shown["fragments"][0];
+    assert_eq!(hit["heading"], "Valves");
+    let range = |name: &str| usize::try_from(hit[name].as_u64().expect("a number")).expect("small");
+    assert!(text[range("start")..range("end")].contains("painted orange"), "the text is ASCII");
+    delete(&app, "travel").await;
+    assert!(found(&retrieve(&app, "c1", &query).await.1).is_empty());
 }

@@ -69,7 +69,12 @@ impl MediaType {
 
     /// Returns true if this build of the crate can extract the media type.
     pub fn is_supported(self) -> bool {
-        cfg!(feature = "documents") || matches!(self, Self::Markdown | Self::Plain | Self::Csv | Self::Json)
+        cfg!(feature = "documents") || self.is_text()
+    }
+
+    /// Returns true for the formats that are text as they are, for which no parser runs that a document could harm.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Markdown | Self::Plain | Self::Csv | Self::Json)
     }
 
     /// Returns true for an Office document, whose container is a zip archive.

@@ -41,6 +41,7 @@ use jiff::Timestamp;
 
 use crate::records::{Key, Precondition, Records, StoreError, Write};
 use crate::seal::{SealError, Sealer};
+use crate::spawner::Spawner;
 
 pub use authority::{
     CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
@@ -50,7 +51,6 @@ pub use rotation::rotate_secrets;
 pub use sign_in::{BegunSignIn, SignInError, SignInStatus, SignInView, SignIns};
 pub use sign_ins::{MAX_SIGN_INS_PER_HOUR, expire_sign_ins};
 pub use stored::{SIGN_IN_COLLECTION, TOKEN_COLLECTION};
-pub use tasks::Spawner;
 pub use tokens::{
     AccessToken, CodingTokenError, CodingTokens, SignInReason, SubscriptionState, SubscriptionStatus,
 };

@@ -13,12 +13,14 @@
 //! ```
 
 mod coding;
+mod documents;
 mod pulse;
 mod records;
 mod retrieval;
 mod role_store;
 
 pub use coding::{coding, coding_polls, coding_refreshes};
+pub use documents::documents;
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use retrieval::retrieval;

@@ -12,6 +12,7 @@ pub mod company_table;
 pub mod conformance;
 pub mod history;
 pub mod ids;
+pub mod ingestion;
 pub mod journal;
 pub mod json;
 pub mod jwt;
@@ -29,6 +30,7 @@ pub mod roles;
 pub mod run_registry;
 pub mod run_tools;
 pub mod seal;
+pub mod spawner;
 #[cfg(feature = "conformance")]
 pub mod testing;
 pub mod token;

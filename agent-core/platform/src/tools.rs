@@ -108,9 +108,10 @@ impl From<WorkspaceError> for ToolError {
             WorkspaceError::Invalid { .. } => Self::InvalidArguments(error.to_string()),
             WorkspaceError::NotFound { .. } => Self::NotFound(error.to_string()),
             WorkspaceError::Changed { .. } => Self::Conflict(error.to_string()),
-            WorkspaceError::NoTodoList | WorkspaceError::Full { .. } | WorkspaceError::Forbidden { .. } => {
-                Self::Unavailable(error.to_string())
-            }
+            WorkspaceError::NoTodoList
+            | WorkspaceError::Full { .. }
+            | WorkspaceError::Forbidden { .. }
+            | WorkspaceError::Uploaded { .. } => Self::Unavailable(error.to_string()),
             WorkspaceError::Store(error) => error.into(),
         }
     }

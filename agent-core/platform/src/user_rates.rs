@@ -37,9 +37,9 @@ use agent_core::request::Principal;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 
-use crate::coding::Spawner;
 use crate::company_table::CompanyTableLimits;
 use crate::records::{Collection, Key, Records, StoreError};
+use crate::spawner::Spawner;
 
 use flush::FlushTask;
 use table::{CountedRequest, LocalDecision, Meter, MeterTable};

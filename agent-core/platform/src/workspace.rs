@@ -12,6 +12,7 @@ use crate::records::{Record, StoreError};
 
 mod assignments;
 mod companies;
+mod contents;
 mod document_indexes;
 mod document_versions;
 mod documents;
@@ -30,6 +31,16 @@ mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
 pub use companies::{CompanyMatch, find_agent_company};
+pub use contents::{
+    ContentFormat, ContentStatus, DocumentContent, MAX_TEXT_BYTES, NewUpload, PENDING_COLLECTION,
+    STORED_COLLECTION, StagedUpload, TextRange, UploadUsage, read_document_text, read_original,
+    read_original_piece, read_page_starts, reindex_document, rename_upload, sweep_pending_pieces,
+    sweep_stored_contents,
+};
+pub(crate) use contents::{
+    INGESTION_COLLECTION, IngestionTask, PendingPieces, TaskLease, discard_pieces, page_starts_write,
+    stored_head_write, text_release_writes, unchanged_write, write_text_pieces,
+};
 pub(crate) use document_indexes::{load_document_indexes, store_document_index};
 pub use document_versions::{
     DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
@@ -124,6 +135,14 @@ pub enum WorkspaceError {
         /// Kind of the item.
         what: &'static str,
         /// Identifier of the item.
+        id: String,
+    },
+    /// The text of the document is that of an upload.
+    #[error(
+        "the text of the document {id:?} is extracted from an uploaded original and cannot be appended to: create another document"
+    )]
+    Uploaded {
+        /// Identifier of the document.
         id: String,
     },
     /// A value is invalid.

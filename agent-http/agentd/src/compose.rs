@@ -24,7 +24,9 @@ use agent_core::model::Model;
 use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
-use agent_http::app::{AnonymousBodies, App, CodingLink, CodingLinkConfig, McpEndpoint, RateLimits};
+use agent_http::app::{
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, DocumentUploads, McpEndpoint, RateLimits,
+};
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
 use agent_http::runtime::{BotApi, CodingApi, CodingAuth, CodingIssuer, PROVIDERS, RuntimeState};
@@ -34,9 +36,12 @@ use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
-use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
+use agent_mcp::server::{
+    AgentLimits, Change, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
+};
 use agent_platform::bpe::BpeCounter;
-use agent_platform::coding::{CodingAuthority, Spawner};
+use agent_platform::coding::CodingAuthority;
+use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
@@ -44,6 +49,7 @@ use agent_platform::layers::{
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::run_registry::RunRegistry;
+use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::user_rates::UserRates;
@@ -98,6 +104,7 @@ pub fn application(
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
     let documents = documents_layer(config, &stores, retriever, &parts);
+    let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
     Ok(App {
@@ -123,6 +130,7 @@ pub fn application(
         rate_limits: RateLimits::new(tokens, user_rates),
         own_tools: Vec::new(),
         quotas: config.quotas,
+        uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "app"}), shutdown),
@@ -133,6 +141,19 @@ pub fn application(
 fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journals>) -> Arc<dyn ToolRegistry> {
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
     Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
+}
+
+/// Creates the extraction of uploaded documents' texts.
+fn ingestion(config: &AppConfig, stores: &Stores, server: &McpServer) -> Ingestion {
+    let announce = server.announcer();
+    let services = IngestionServices {
+        records: stores.records.clone(),
+        extractor: extractor(config),
+        clock: Arc::new(SystemClock),
+        spawner: background_spawner(),
+        on_end: Arc::new(move |company_id, id| announce(&Change::document(company_id, id))),
+    };
+    Ingestion::new(services, IngestionLimits::default())
 }
 
 /// Creates the verification of sessions and of the internal secret.

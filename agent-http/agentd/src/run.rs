@@ -76,6 +76,10 @@ pub async fn serve_app(
     let app = Arc::new(compose::application(&config, address, stores, local, &shutdown)?);
     info!(%address, "application listening");
     let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
+    let ingestion = tokio::spawn({
+        let app = app.clone();
+        async move { app.uploads.run().await }
+    });
     let draining = tokio::spawn({
         let (app, draining) = (app.clone(), shutdown.wait_for(ShutdownStage::Draining));
         async move {
@@ -88,6 +92,7 @@ pub async fn serve_app(
     let drain_time = config.server.serve.drain;
     let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
     upkeep.abort();
+    ingestion.abort();
     let began_draining = match draining.is_finished() {
         true => draining.await.ok(),
         false => {

@@ -209,6 +209,12 @@ impl McpServer {
         self.shared.changes.announce(change);
     }
 
+    /// Returns a function that notifies connected clients of a change, for tasks that outlive a reference to the server.
+    pub fn announcer(&self) -> impl Fn(&Change) + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move |change| shared.changes.announce(change)
+    }
+
     /// Wraps a registry for callers outside of MCP, so that their calls are in the audit log, and connected clients are
     /// notified of changes that the tools make.
     pub fn wrap_tools(&self, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {

@@ -10,10 +10,11 @@ use agent_core::clock::Clock;
 use agent_core::request::Principal;
 use agent_platform::coding::{
     BegunSignIn, CodingAuthority, CodingServices, CodingTokens, MAX_SIGN_INS_PER_HOUR, SignInError,
-    SignInStatus, SignInView, SignIns, Spawner, SubscriptionLimits, SubscriptionState, SubscriptionStatus,
+    SignInStatus, SignInView, SignIns, SubscriptionLimits, SubscriptionState, SubscriptionStatus,
 };
 use agent_platform::records::{Records, StoreError};
 use agent_platform::seal::Sealer;
+use agent_platform::spawner::Spawner;
 use http::StatusCode;
 use jiff::Timestamp;
 use schemars::JsonSchema;

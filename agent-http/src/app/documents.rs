@@ -9,8 +9,8 @@ use agent_platform::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
 };
 use agent_platform::workspace::{
-    Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, collection,
-    delete_document, list_document_summaries, save_document,
+    Document, DocumentContent, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
+    collection, delete_document, list_document_summaries, save_document,
 };
 use async_trait::async_trait;
 use http::StatusCode;
@@ -89,11 +89,20 @@ impl Resource for Documents {
             Some(None) if document.get("ownerId").is_none_or(Value::is_null) => {}
             _ => set_or_check_id(&mut document, "ownerId", user_id, IdOrigin::Session)?,
         }
-        // Set by the server, and part of what a client has read.
+        // Set by the server, and part of what a client has read. An upload that the client names by its generation
+        // stays if the text is the same.
         document.retain(|name, _| name != "revision" && name != "updatedBy");
+        let generation =
+            document.remove("content").and_then(|mut content| match content.get_mut("generation")?.take() {
+                Value::String(generation) => Some(generation),
+                _ => None,
+            });
         let file = resource::validate_as_import("documents", document, &self.app.own_tools)?;
         let document = file.documents.into_iter().next();
-        let document = document.ok_or_else(|| HttpError::internal("the validated import has no document"))?;
+        let mut document =
+            document.ok_or_else(|| HttpError::internal("the validated import has no document"))?;
+        document.content =
+            generation.map(|generation| DocumentContent { generation, ..DocumentContent::default() });
         for (name, text, limit) in
             [("title", &document.title, MAX_TITLE_BYTES), ("text", &document.text, MAX_DOCUMENT_BYTES)]
         {
@@ -156,7 +165,7 @@ impl Resource for Documents {
 
 impl Documents {
     /// Returns a document, if it exists; 404 for an invalid id.
-    async fn find(&self, id: &str) -> Result<Option<Record<Document>>, HttpError> {
+    pub(super) async fn find(&self, id: &str) -> Result<Option<Record<Document>>, HttpError> {
         let key = Key::new(&self.principal.company_id, collection::DOCUMENTS, id);
         Ok(self.app.records.get_as(&key.map_err(|_| HttpError::not_found())?).await?)
     }
@@ -167,7 +176,7 @@ impl Documents {
         DocumentEditor::load(&*self.app.records, company_id, user_id).await
     }
 
-    async fn check_may_change(&self, document: &Document) -> Result<(), HttpError> {
+    pub(super) async fn check_may_change(&self, document: &Document) -> Result<(), HttpError> {
         match self.editor().await?.may_change(document) {
             true => Ok(()),
             false => Err(HttpError::forbidden(

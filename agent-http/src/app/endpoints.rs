@@ -9,6 +9,7 @@ use super::assignments::{self, Assignments};
 use super::credential::{
     ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
 };
+use super::document_contents as contents;
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
@@ -40,6 +41,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
     all.extend(management_endpoints());
     all.extend(memory_endpoints());
     all.extend(sharing_endpoints());
+    all.extend(content_endpoints());
     all.extend(job_endpoints());
     all.extend(coding_endpoints());
     all.extend(health);
@@ -83,6 +85,18 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(document_path, USER, resource::get::<Documents>, documents::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
         Endpoint::delete(document_path, USER, documents::delete, documents::describe_delete),
+    ]
+}
+
+fn content_endpoints() -> Vec<Endpoint<App>> {
+    let (content_path, text_path) = ("/api/documents/{id}/content", "/api/documents/{id}/text");
+    let reindex_path = "/api/documents/{id}/reindex";
+    vec![
+        Endpoint::get(content_path, USER, contents::get, contents::describe_get),
+        Endpoint::put(content_path, USER, contents::put, contents::describe_put)
+            .own_body_limit(|app| app.quotas.upload_bytes),
+        Endpoint::get(text_path, USER, contents::get_text, contents::describe_get_text),
+        Endpoint::post(reindex_path, USER, contents::reindex, contents::describe_reindex),
     ]
 }
 

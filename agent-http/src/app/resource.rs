@@ -30,11 +30,15 @@ pub struct ResourceQuotas {
     pub agents: u64,
     /// Documents; 10,000.
     pub documents: u64,
+    /// Size in bytes of one uploaded document; 25,000,000.
+    pub upload_bytes: usize,
+    /// Total size in bytes of the uploaded documents' originals; 2,000,000,000.
+    pub uploaded_bytes: u64,
 }
 
 impl Default for ResourceQuotas {
     fn default() -> Self {
-        Self { agents: 1_000, documents: 10_000 }
+        Self { agents: 1_000, documents: 10_000, upload_bytes: 25_000_000, uploaded_bytes: 2_000_000_000 }
     }
 }
 
@@ -278,7 +282,7 @@ pub(super) fn import_problem(list: &str, error: &WorkspaceFileError) -> HttpErro
 ///
 /// # Errors
 /// 412 if a condition is false.
-fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
+pub(super) fn check_conditions(headers: &HeaderMap, found: Option<u64>) -> Result<Precondition, HttpError> {
     let tag = found.map(entity_tag);
     let holds = |passes: &dyn Fn(&ETag) -> bool, absent: bool| tag.as_ref().map_or(absent, passes);
     let if_match = headers.typed_get::<IfMatch>();
@@ -305,7 +309,7 @@ fn entity_tag(version: u64) -> ETag {
 }
 
 /// Returns the response to `GET`: the value and its entity tag, or 304 if `If-None-Match` matches.
-fn get_response(headers: &HeaderMap, found: &Versioned<impl Serialize>) -> HandlerResult {
+pub(super) fn get_response(headers: &HeaderMap, found: &Versioned<impl Serialize>) -> HandlerResult {
     let version = found.version;
     let unchanged = headers
         .typed_get::<IfNoneMatch>()
@@ -335,7 +339,7 @@ pub(super) fn no_content() -> Response<ResponseBody> {
     response
 }
 
-fn with_entity_tag(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
+pub(super) fn with_entity_tag(mut response: Response<ResponseBody>, version: u64) -> Response<ResponseBody> {
     response.headers_mut().typed_insert(entity_tag(version));
     // Only the client may cache it, and revalidates it on each use.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));

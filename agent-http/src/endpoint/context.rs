@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::Params;
 use crate::body::Body;
 use crate::error::HttpError;
-use crate::request::{BodyLimits, parse_json, read_json_bytes};
+use crate::request::{BodyLimits, parse_json, read_body, read_json_bytes};
 
 /// A routed and authenticated request, and the state of its service.
 pub(crate) struct RequestContext<S> {
@@ -58,6 +58,14 @@ impl LimitedBody {
     /// Same as [`read_json_bytes`].
     pub(crate) async fn read_json_bytes(self, headers: &HeaderMap) -> Result<Bytes, HttpError> {
         read_json_bytes(headers, self.body, &self.limits).await
+    }
+
+    /// Reads the whole body of any content type. `headers` are those of its request.
+    ///
+    /// # Errors
+    /// Same as [`read_body`].
+    pub(crate) async fn read_bytes(self, headers: &HeaderMap) -> Result<Bytes, HttpError> {
+        read_body(headers, self.body, &self.limits).await
     }
 
     /// Reads the whole body and parses it as JSON. `headers` are those of its request.

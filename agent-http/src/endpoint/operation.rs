@@ -74,6 +74,28 @@ impl Operation {
         ])
     }
 
+    /// Sets a request body of other media types: a map of media types.
+    pub(crate) fn raw_body(mut self, content: Value) -> Self {
+        self.0["requestBody"] = json!({"required": true, "content": content});
+        self.problems(&[
+            Code::InvalidRequest,
+            Code::PayloadTooLarge,
+            Code::RequestTimeout,
+            Code::UnsupportedMediaType,
+        ])
+    }
+
+    /// Adds the responses of a request that begins an extraction, for the end of which `Prefer: wait` waits.
+    pub(crate) fn upload_responses(self, status: Value, document: Value) -> Self {
+        let wait = json!({"type": "string", "examples": ["wait=30"]});
+        let text =
+            "Seconds for which the response waits for the end of the extraction (RFC 7240), at most 60.";
+        self.parameter("header", "Prefer", text, wait)
+            .versioned_response(200, "The text is extracted.", document)
+            .versioned_response(202, "The text is being extracted.", status)
+            .problems(&[Code::ExtractionFailed, Code::Conflict])
+    }
+
     /// Adds a JSON response.
     pub(crate) fn json_response(self, status: u16, text: &str, schema: Value) -> Self {
         self.response(

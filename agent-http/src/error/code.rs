@@ -77,6 +77,8 @@ codes! {
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE;
     /// No backend can be selected for the agent.
     NoConnector = "NO_CONNECTOR", UNPROCESSABLE_ENTITY;
+    /// The text of an uploaded document could not be extracted; the detail has the reason.
+    ExtractionFailed = "EXTRACTION_FAILED", UNPROCESSABLE_ENTITY;
     /// A tool call was interrupted, its outcome is unknown, and it is not repeated.
     OutcomeUnknown = "OUTCOME_UNKNOWN", UNPROCESSABLE_ENTITY;
     /// The model does not support a part of the message.

@@ -4,20 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::BoxFuture;
 use futures_util::lock::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-/// Runs tasks in the background, such as `tokio::spawn` does.
-pub trait Spawner: Send + Sync + 'static {
-    /// Runs a task until it ends.
-    fn spawn(&self, task: BoxFuture<'static, ()>);
-}
-
-impl<F: Fn(BoxFuture<'static, ()>) + Send + Sync + 'static> Spawner for F {
-    fn spawn(&self, task: BoxFuture<'static, ()>) {
-        self(task);
-    }
-}
+use crate::spawner::Spawner;
 
 /// Outcome of a task, `None` until it ends. The task holds the lock while it runs.
 type TaskOutcome<T> = Arc<AsyncMutex<Option<T>>>;

@@ -7,8 +7,8 @@ mod sign_in;
 
 use std::sync::Arc;
 
-use crate::coding::Spawner;
 use crate::records::Inventory;
+use crate::spawner::Spawner;
 
 use bench::Bench;
 

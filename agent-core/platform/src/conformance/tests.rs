@@ -30,6 +30,11 @@ async fn the_store_in_memory_conforms() {
 }
 
 #[tokio::test]
+async fn uploaded_documents_conform() {
+    documents(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[tokio::test]
 async fn roles_in_records_conform() {
     role_store(async || Arc::new(RecordRoleStore::in_memory()) as _).await;
 }

@@ -71,6 +71,8 @@ struct DocumentPlan {
     sizes: Vec<usize>,
     /// True for each document that stands in the prompt.
     fits: Vec<bool>,
+    /// Documents whose texts are too long for any prompt, and are not read.
+    long: Vec<Document>,
 }
 
 impl DocumentsLayer {
@@ -108,7 +110,8 @@ impl DocumentsLayer {
         if document.is_none() {
             tracing::warn!(document = ?id, "the role references a document that does not exist in the company");
         }
-        Ok(document.map(|found| found.value).filter(|found| !found.text.trim().is_empty()))
+        let document = document.map(|found| found.value);
+        Ok(document.filter(|found| found.has_long_text() || !found.text.trim().is_empty()))
     }
 
     /// Creates the fragment of a document, of which `shown` is shown.
@@ -134,12 +137,17 @@ impl DocumentsLayer {
 
     /// Cuts the documents, which have these sizes in tokens, to `max_tokens` by the rule of the layer.
     fn cut(&self, plan: DocumentPlan, max_tokens: usize) -> Vec<Fragment> {
-        let DocumentPlan { documents, whole, sizes, .. } = plan;
-        let shares = share_tokens(&sizes, max_tokens);
-        let (mut shown, mut left_out) = (Vec::with_capacity(whole.len()), Vec::new());
+        let DocumentPlan { documents, whole, sizes, long, .. } = plan;
+        let shares = match sizes.is_empty() {
+            true => Vec::new(),
+            false => share_tokens(&sizes, max_tokens),
+        };
+        let mut shown = Vec::with_capacity(whole.len());
+        let mut left_out: Vec<usize> = long.iter().map(Document::text_bytes).collect();
         for (i, fragment) in whole.into_iter().enumerate() {
             let text = documents[i].text.trim();
-            match shares[i] {
+            match shares.get(i).copied().unwrap_or(usize::MAX) {
+                usize::MAX => shown.push(fragment),
                 0 => left_out.push(text.len()),
                 share if share == sizes[i] => shown.push(fragment),
                 share => {
@@ -164,14 +172,15 @@ impl DocumentsLayer {
         let ids = &turn.role.content.document_ids;
         let reads: Vec<_> = ids.iter().map(|id| self.read(&turn.role.company_id, id)).collect();
         let found: Vec<_> = stream::iter(reads).buffered(MAX_CONCURRENT_READS).try_collect().await?;
-        let documents: Vec<Document> = found.into_iter().flatten().collect();
+        let (long, documents): (Vec<Document>, Vec<Document>) =
+            found.into_iter().flatten().partition(Document::has_long_text);
         let whole: Vec<Fragment> =
             documents.iter().map(|document| self.fragment(document, document.text.trim())).collect();
         let max_tokens = turn.max_prompt_tokens / PROMPT_SHARE_DIVISOR;
         let mut fits = vec![true; documents.len()];
         // A token has at least one byte, so short documents fit without being counted.
         if whole.iter().map(|fragment| fragment.part.text().len()).sum::<usize>() <= max_tokens {
-            return Ok(DocumentPlan { documents, whole, sizes: Vec::new(), fits });
+            return Ok(DocumentPlan { documents, whole, sizes: Vec::new(), fits, long });
         }
         let sizes: Vec<usize> = whole.iter().map(|fragment| fragment.part.tokens(&EstimateCounter)).collect();
         let mut free_tokens = max_tokens;
@@ -179,7 +188,7 @@ impl DocumentsLayer {
             *fits = *size <= free_tokens;
             free_tokens -= if *fits { *size } else { 0 };
         }
-        Ok(DocumentPlan { documents, whole, sizes, fits })
+        Ok(DocumentPlan { documents, whole, sizes, fits, long })
     }
 
     /// Returns true if the turn's user allows searches. Visitors have no settings.
@@ -225,7 +234,7 @@ impl DocumentsLayer {
 
     /// Creates the fragment that tells of documents that are searched because they do not fit.
     fn searched(&self, plan: &DocumentPlan) -> Option<Fragment> {
-        let sizes: Vec<usize> = plan.too_long().map(|document| document.text.len()).collect();
+        let sizes: Vec<usize> = plan.too_long().map(Document::text_bytes).collect();
         let text = match sizes.len() {
             0 => return None,
             1 => "## More documents\n\nOne document is too long to stand here. It is searched for each message.".to_owned(),
@@ -250,7 +259,8 @@ impl DocumentPlan {
     }
 
     fn too_long(&self) -> impl Iterator<Item = &Document> {
-        self.documents.iter().zip(&self.fits).filter(|(_, fits)| !**fits).map(|(document, _)| document)
+        let short = self.documents.iter().zip(&self.fits).filter(|(_, fits)| !**fits);
+        short.map(|(document, _)| document).chain(&self.long)
     }
 
     /// Returns the documents to search: those that do not fit, and with `is_enabled` those of the role, unless they stand
@@ -322,7 +332,7 @@ impl ContextLayer for DocumentsLayer {
             false => None,
         };
         let Some((settings, report)) = self.retrieval.as_ref().zip(report) else {
-            if plan.fits.iter().all(|fits| *fits) {
+            if plan.too_long().next().is_none() {
                 return Ok(plan.whole);
             }
             return Ok(self.cut(plan, turn.max_prompt_tokens / PROMPT_SHARE_DIVISOR));

@@ -14,7 +14,7 @@ use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState};
 use super::search::{DocumentRetriever, SkipReason};
 use crate::records::{Record, StoreError};
-use crate::workspace::{self, Document};
+use crate::workspace::{self, ContentFormat, Document};
 
 /// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
 const MAX_BATCH_BYTES: usize = 2 << 20;
@@ -85,10 +85,9 @@ impl DocumentRetriever {
                     continue;
                 }
                 let Some(found) = self.read_document(company_id, id, *version).await? else { continue };
-                let Record { version, value: Document { title, text, .. }, .. } = found;
-                bytes += text.len();
-                let document =
-                    Extracted { title, text, format: TextFormat::Markdown, ..Extracted::default() };
+                let version = found.version;
+                let Some(document) = self.read_extracted(company_id, found.value).await? else { continue };
+                bytes += document.text.len();
                 let source = IndexSource::Text(Box::new(document));
                 loaded.push(Loaded { id: id.clone(), version, source });
                 if bytes >= MAX_BATCH_BYTES {
@@ -160,6 +159,39 @@ impl DocumentRetriever {
             if let Err(error) = stored {
                 tracing::warn!(document = %id, error = ?error, "the index of a document was not stored");
             }
+        }
+    }
+
+    /// Reads the text of a document as the chunker takes it; `None` if it was replaced or deleted meanwhile.
+    async fn read_extracted(
+        &self,
+        company_id: &CompanyId,
+        document: Document,
+    ) -> Result<Option<Extracted>, StoreError> {
+        let format = match document.content.as_ref().and_then(|content| content.text_format) {
+            Some(ContentFormat::Plain) => TextFormat::Plain,
+            Some(ContentFormat::Markdown) | None => TextFormat::Markdown,
+        };
+        let page_starts = workspace::read_page_starts(&*self.config.records, company_id, &document).await?;
+        let title = document.title.clone();
+        let text = self.read_text(company_id, document).await?;
+        Ok(text.map(|text| Extracted { title, text, format, page_starts }))
+    }
+
+    /// Reads the whole text of a document, wherever it is stored; `None` if it was replaced or deleted meanwhile.
+    pub(super) async fn read_text(
+        &self,
+        company_id: &CompanyId,
+        document: Document,
+    ) -> Result<Option<String>, StoreError> {
+        if !document.has_long_text() {
+            return Ok(Some(document.text));
+        }
+        let range = 0..document.text_bytes();
+        match workspace::read_document_text(&*self.config.records, company_id, &document, range).await {
+            Ok(read) => Ok(Some(read.text)),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 

@@ -114,6 +114,7 @@ impl RetrievalReport {
             ("mediaType", Some(TEXT_MEDIA_TYPE.into())),
             ("start", Some(characters(fragment.range.start).into())),
             ("end", Some(characters(fragment.range.end).into())),
+            ("bytes", Some(json!([fragment.range.start, fragment.range.end]))),
             ("sha256", Some(hex::encode(Sha256::digest(fragment.text.as_bytes())).into())),
             ("score", Some(rounded(fragment.score))),
         ];

@@ -205,7 +205,8 @@ impl DocumentRetriever {
             }
             let read = self.read_document(company_id, &hit.document, version).await?;
             let Some(read) = read.filter(|read| read.version == version) else { continue };
-            let text: Arc<str> = read.value.text.into();
+            let Some(text) = self.read_text(company_id, read.value).await? else { continue };
+            let text: Arc<str> = text.into();
             self.cache.keep_text(company_id, entry, (&hit.document, version), &text);
             found.insert(hit.document.clone(), FoundDocument { version, text });
         }

@@ -40,7 +40,7 @@ pub(super) fn add(tools: LocalToolRegistry, stores: &Arc<Stores>) -> LocalToolRe
         .with_tool(tool(
             stores,
             "getDoc",
-            "Reads a document. A long document is returned in pages: pass nextCursor as cursor for the next one.",
+            "Reads a document, from its beginning or from a position. A long document is returned in pages: pass nextCursor as cursor for the next one.",
             READ_ONLY,
             get_doc,
         ))
@@ -167,7 +167,9 @@ async fn list_docs(stores: &Stores, context: &ExecutionContext, asked: List) -> 
 struct GetDoc {
     /// The document's id.
     id: String,
-    /// The nextCursor of the previous page.
+    /// Position in the text, in bytes, at which to begin, such as the start of a fragment; 0 if omitted.
+    start: Option<usize>,
+    /// The nextCursor of the previous page, which takes the place of start.
     cursor: Option<String>,
 }
 
@@ -196,13 +198,17 @@ struct Text {
 async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Result<Got, ToolError> {
     DocumentAccess::of(stores, context).await?.check(&get.id)?;
     let found = workspace::require_document(&*stores.records, &context.company_id, &get.id).await?;
-    let (text, version) = (found.value.text, found.version);
-    // The text may have changed since the cursor was returned, so the position may be inside a character.
-    let begin = text.floor_char_boundary(page::parse_offset(get.cursor.as_deref())?);
-    let end = text.floor_char_boundary(begin.saturating_add(TEXT_PAGE_BYTES));
-    let next_cursor = (end < text.len()).then(|| end.to_string());
-    let text = text[begin..end].to_owned();
-    Ok(Got { doc: Text { id: found.id, title: found.value.title, text, version }, next_cursor })
+    let begin = match &get.cursor {
+        Some(cursor) => page::parse_offset(Some(cursor))?,
+        None => get.start.unwrap_or_default(),
+    };
+    // The text may have changed since the position was returned, so it may be inside a character.
+    let range = begin..begin.saturating_add(TEXT_PAGE_BYTES);
+    let (records, company) = (&*stores.records, &context.company_id);
+    let part = workspace::read_document_text(records, company, &found.value, range).await?;
+    let next_cursor = (part.end() < found.value.text_bytes()).then(|| part.end().to_string());
+    let (title, text) = (found.value.title, part.text);
+    Ok(Got { doc: Text { id: found.id, title, text, version: found.version }, next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]

@@ -224,6 +224,15 @@ fn documents() {
     assert_eq!(second.get("nextCursor"), None);
     let text = |got: &Value| got["doc"]["text"].as_str().expect("text").to_owned();
     assert_eq!(text(&first) + &text(&second), "é".repeat(40_000));
+    for (start, rest) in [(79_996, "éé"), (79_999, "é"), (80_000, ""), (usize::MAX, "")] {
+        assert_eq!(
+            text(&world.call_ok(&ada(), "getDoc", json!({"id": id, "start": start}))),
+            rest,
+            "{start}"
+        );
+    }
+    let cursor = world.call_ok(&ada(), "getDoc", json!({"id": id, "start": 1, "cursor": "79998"}));
+    assert_eq!(text(&cursor), "é", "a cursor takes the place of a start");
 }
 
 #[test]

@@ -115,16 +115,18 @@ pub(crate) async fn store_document_index(
     }
 }
 
-/// Returns the writes that delete the index of a document.
+/// Returns the writes that delete the index of a document, under the condition that it stays as it is.
 pub(super) async fn index_deletions(
     records: &dyn Records,
     company_id: &CompanyId,
     id: &str,
 ) -> Result<Vec<Write>, StoreError> {
     let key = head_key(company_id, id)?;
-    let Some(found) = records.get_as::<StoredIndex>(&key).await? else { return Ok(Vec::new()) };
+    let Some(found) = records.get_as::<StoredIndex>(&key).await? else {
+        return Ok(vec![Write::Check { key, precondition: Precondition::Absent }]);
+    };
     let mut writes = piece_deletions(company_id, id, 1..=found.value.further_pieces.min(MAX_PIECES))?;
-    writes.push(Write::Delete { key, precondition: Precondition::Any });
+    writes.push(Write::Delete { key, precondition: Precondition::Version(found.version) });
     Ok(writes)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The versions of a document are records in a collection of their own, one per slot. A document's revision, modulo the
 //! number of slots, is the slot that the version takes when it is replaced, so that a new version overwrites the oldest
-//! one, in the commit that replaces the document.
+//! one, in the commit that replaces the document. Texts of uploads that are too long for a record are not kept.
 
 use std::time::SystemTime;
 
@@ -10,12 +10,13 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::contents::release_writes;
 use super::document_indexes::index_deletions;
 use super::documents::{change_document, commit_change, key};
 use super::{Document, WorkspaceError, collection, utc_time};
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
-    Write, to_json,
+    UPDATE_ATTEMPTS, Write, to_json,
 };
 use agent_core::ids::{CompanyId, UserId};
 
@@ -70,12 +71,15 @@ fn slot_key(company_id: &CompanyId, id: &str, revision: u64) -> Result<Key, Stor
     versions(company_id, id)?.key(slot_id(revision % MAX_DOCUMENT_VERSIONS))
 }
 
-/// Returns the write that keeps a document as a replaced version.
-pub(super) fn archive_write(found: &Record<Document>) -> Result<Write, StoreError> {
+/// Returns the write that keeps a document as a replaced version; `None` if its record does not have its text.
+pub(super) fn archive_write(found: &Record<Document>) -> Result<Option<Write>, StoreError> {
+    if found.value.has_long_text() || !found.value.is_ready() {
+        return Ok(None);
+    }
     let Document { id, company_id, title, text, revision, updated_by, .. } = found.value.clone();
     let kept = DocumentVersion { revision, updated_at: time_text(found.updated), updated_by, title, text };
     let key = slot_key(&company_id, &id, revision)?;
-    Ok(Write::Put { key, value: to_json(&kept)?, precondition: Precondition::Any })
+    Ok(Some(Write::Put { key, value: to_json(&kept)?, precondition: Precondition::Any }))
 }
 
 fn time_text(time: SystemTime) -> String {
@@ -83,7 +87,8 @@ fn time_text(time: SystemTime) -> String {
 }
 
 /// Creates a document, or replaces the title and text of an existing one in the name of a user, and returns its version.
-/// The owner of an existing document stays; one without an owner gets that of `document`.
+/// The owner of an existing document stays; one without an owner gets that of `document`. An upload of an existing document
+/// stays if `document` names its generation and has the same text or none, and is deleted otherwise.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if the precondition does not hold.
@@ -98,18 +103,19 @@ pub async fn save_document(
     precondition.check(found.as_ref().map(|record| record.version))?;
     match found {
         None => {
-            let new = Document { revision: 0, updated_by: Some(user_id.clone()), ..document.clone() };
+            let updated_by = Some(user_id.clone());
+            let new = Document { revision: 0, updated_by, content: None, ..document.clone() };
             records.put_as(&key, &new, Precondition::Absent).await
         }
         Some(found) => {
             let owner_id = found.value.owner_id.clone().or_else(|| document.owner_id.clone());
-            let changed = Document { owner_id, ..document.clone() };
+            let changed = Document { owner_id, ..document.with_upload_of(&found.value) };
             commit_change(records, &key, &found, changed, user_id).await.map(|(_, version)| version)
         }
     }
 }
 
-/// Deletes a document with its versions and returns true if it existed.
+/// Deletes a document with its versions and its upload, in one commit, and returns true if it existed.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if the precondition does not hold.
@@ -119,14 +125,26 @@ pub async fn delete_document(
     id: &str,
     precondition: Precondition,
 ) -> Result<bool, StoreError> {
-    let mut writes =
-        vec![Write::Delete { key: Key::new(company_id, collection::DOCUMENTS, id)?, precondition }];
-    for slot in 0..MAX_DOCUMENT_VERSIONS {
-        let key = versions(company_id, id)?.key(slot_id(slot))?;
-        writes.push(Write::Delete { key, precondition: Precondition::Any });
+    let key = Key::new(company_id, collection::DOCUMENTS, id)?;
+    let mut attempt = 1;
+    loop {
+        let found = records.get_as::<Document>(&key).await?;
+        precondition.check(found.as_ref().map(|record| record.version))?;
+        let Some(found) = found else { return Ok(false) };
+        // The pieces to delete are those of the upload that was read.
+        let unchanged = Precondition::Version(found.version);
+        let mut writes = vec![Write::Delete { key: key.clone(), precondition: unchanged }];
+        for slot in 0..MAX_DOCUMENT_VERSIONS {
+            let key = versions(company_id, id)?.key(slot_id(slot))?;
+            writes.push(Write::Delete { key, precondition: Precondition::Any });
+        }
+        writes.extend(release_writes(&found.value)?);
+        writes.extend(index_deletions(records, company_id, id).await?);
+        match records.commit(writes).await {
+            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+            deleted => return Ok(deleted?.into_iter().next().flatten().is_some()),
+        }
     }
-    writes.extend(index_deletions(records, company_id, id).await?);
-    Ok(records.commit(writes).await?.into_iter().next().flatten().is_some())
 }
 
 /// Returns the summaries of a document's replaced versions, newest first.
@@ -158,7 +176,7 @@ pub async fn get_document_version(
 }
 
 /// Gives a document the title and text of a replaced version, in the name of a user, and returns it with its version. The
-/// text that this replaces is kept as a version as well. `may_change` tests the document.
+/// text that this replaces is kept as a version as well, and an upload is deleted. `may_change` tests the document.
 ///
 /// # Errors
 /// [`WorkspaceError::NotFound`] for a document or a version that does not exist, and [`WorkspaceError::Forbidden`].
@@ -176,7 +194,7 @@ pub async fn restore_document(
         let DocumentVersion { title, text, .. } = version.clone().ok_or_else(|| {
             WorkspaceError::NotFound { what: "version of the document", id: revision.to_string() }
         })?;
-        Ok(Document { title, text, ..found.value.clone() })
+        Ok(Document { title, text, content: None, ..found.value.clone() })
     })
     .await
 }

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::contents::{ContentStatus, DocumentContent, release_writes};
 use super::document_versions::archive_write;
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::users::{CompanyRole, get_company_role};
@@ -34,7 +35,8 @@ pub struct Document {
     /// Title of the document.
     #[serde(default)]
     pub title: String,
-    /// Text of the document, usually Markdown.
+    /// Text of the document, usually Markdown. Empty for an upload whose text is longer than 400 KiB or is not extracted
+    /// yet.
     #[serde(default)]
     pub text: String,
     /// Number of changes since the document was created; set by the server.
@@ -43,6 +45,10 @@ pub struct Document {
     /// User who has made the latest change, if one has; set by the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_by: Option<UserId>,
+    /// Uploaded original from which the text is extracted, if there is one; set by the server. A change of the text
+    /// replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<DocumentContent>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -124,13 +130,18 @@ pub struct DocumentSummary {
     pub bytes: usize,
     /// Version of the document.
     pub version: u64,
+    /// State of the extraction of an upload's text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<ContentStatus>,
 }
 
 impl DocumentSummary {
     /// Summarizes a document at this version.
     pub fn new(document: Document, version: u64) -> Self {
-        let Document { id, title, text, .. } = document;
-        Self { id, title, bytes: text.len(), version }
+        let (bytes, status) =
+            (document.text_bytes(), document.content.as_ref().map(|content| content.status));
+        let Document { id, title, .. } = document;
+        Self { id, title, bytes, version, status }
     }
 
     fn of(record: Record<Document>) -> Self {
@@ -177,8 +188,15 @@ pub async fn create_document(
     let owner_id = Some(owner_id.clone()).filter(|owner_id| !owner_id.is_empty());
     let updated_by = owner_id.clone();
     let (id, company_id) = (agent_core::new_id(), company_id.to_owned());
-    let document =
-        Document { id, company_id: company_id.clone(), owner_id, title, text, revision: 0, updated_by };
+    let document = Document {
+        id,
+        company_id: company_id.clone(),
+        owner_id,
+        title,
+        text,
+        updated_by,
+        ..Document::default()
+    };
     let key = Key::new(company_id, collection::DOCUMENTS, document.id.as_str())?;
     if records.count(key.collection()).await? >= MAX_DOCUMENTS_PER_COMPANY as u64 {
         return Err(WorkspaceError::Full {
@@ -192,6 +210,9 @@ pub async fn create_document(
 
 /// Appends text to a document, on a new line, and returns the document with its version. If `version` is given, the
 /// document must be at it. `editor` is the user who makes the change, and the test of a document that may be changed.
+///
+/// # Errors
+/// [`WorkspaceError::Uploaded`] for a document whose text is that of an upload; those of the arguments and the store.
 pub async fn append_document(
     records: &dyn Records,
     company_id: &CompanyId,
@@ -202,6 +223,9 @@ pub async fn append_document(
     let text = checked_text(text, MAX_DOCUMENT_BYTES).map_err(text::invalid_field("text"))?;
     change_document(records, company_id, id, editor, |found| {
         check_version("document", found, version)?;
+        if found.value.content.is_some() {
+            return Err(WorkspaceError::Uploaded { id: id.to_owned() });
+        }
         Ok(Document { text: appended(&found.value.text, text)?, ..found.value.clone() })
     })
     .await
@@ -241,6 +265,28 @@ fn appended(before: &str, text: &str) -> Result<String, WorkspaceError> {
     Ok(longer)
 }
 
+/// Returns the document `found` as it becomes by a change in the name of a user, and the writes that put it, keep the
+/// replaced version, and delete an upload that it no longer names. The first write is that of the document.
+pub(super) fn change_writes(
+    key: &Key,
+    found: &Record<Document>,
+    changed: Document,
+    user_id: &UserId,
+) -> Result<(Document, Vec<Write>), StoreError> {
+    let changed = Document {
+        revision: found.value.revision + 1,
+        updated_by: Some(user_id.clone()).filter(|user_id| !user_id.is_empty()),
+        ..changed
+    };
+    let precondition = Precondition::Version(found.version);
+    let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&changed)?, precondition }];
+    writes.extend(archive_write(found)?);
+    if changed.generation() != found.value.generation() {
+        writes.extend(release_writes(&found.value)?);
+    }
+    Ok((changed, writes))
+}
+
 /// Replaces the document `found` by `changed` in the name of a user and keeps the replaced version, in one commit.
 /// Returns the document as it is stored and its version.
 pub(super) async fn commit_change(
@@ -250,14 +296,8 @@ pub(super) async fn commit_change(
     changed: Document,
     user_id: &UserId,
 ) -> Result<(Document, u64), StoreError> {
-    let changed = Document {
-        revision: found.value.revision + 1,
-        updated_by: Some(user_id.clone()).filter(|user_id| !user_id.is_empty()),
-        ..changed
-    };
-    let precondition = Precondition::Version(found.version);
-    let put = Write::Put { key: key.clone(), value: to_json(&changed)?, precondition };
-    let versions = records.commit(vec![put, archive_write(found)?]).await?;
+    let (changed, writes) = change_writes(key, found, changed, user_id)?;
+    let versions = records.commit(writes).await?;
     let version = versions.into_iter().next().flatten();
     Ok((changed, version.ok_or_else(|| StoreError::unavailable("a version is missing"))?))
 }
@@ -334,7 +374,13 @@ mod tests {
                 .expect("listed")
                 .items
         };
-        let head = DocumentSummary { id: made.id.clone(), title: "Log".into(), bytes: 7, version: newer };
+        let head = DocumentSummary {
+            id: made.id.clone(),
+            title: "Log".into(),
+            bytes: 7,
+            version: newer,
+            status: None,
+        };
         assert_eq!((list("c"), list("d")), (vec![head.clone()], vec![]));
         let named = ["none".to_owned(), made.id.clone(), String::new()];
         let named = get_document_summaries(&records, &"c".into(), &named).now_or_never().expect("no wait");

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use agent_platform::coding::Spawner;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
+use agent_platform::spawner::Spawner;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use futures_util::future::BoxFuture;
 
@@ -85,4 +85,10 @@ async fn sign_ins_to_subscriptions_hold_their_contract() {
         .await;
     agent_platform::conformance::coding_polls(async || maker.make().await as _, spawner, count(POLLS, 100))
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn uploaded_documents_hold_their_contract() {
+    let maker = StoreFactory::new(impatient());
+    agent_platform::conformance::documents(async || maker.make().await as _).await;
 }

@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use agent_jobs::conformance;
-use agent_platform::coding::Spawner;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
+use agent_platform::spawner::Spawner;
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
 use futures_util::future::BoxFuture;
@@ -122,4 +122,12 @@ async fn processes_refresh_tokens_once() {
 async fn processes_poll_an_issuer_once() {
     let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::coding_polls(async || maker.make() as _, spawner(), count(POLLS, 200)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn uploaded_documents_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::documents(async || maker.make() as _).await;
+    }
 }

@@ -43,6 +43,8 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         quotas: ResourceQuotas {
             agents: required(values.number("MAX_AGENTS")),
             documents: required(values.number("MAX_DOCUMENTS")),
+            upload_bytes: required_usize(values.number("RAG_MAX_UPLOAD")),
+            uploaded_bytes: required(values.number("MAX_UPLOADED_BYTES")),
         },
         mcp: McpConfig {
             legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),

@@ -1,6 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 mod coding;
+mod documents;
 mod extraction;
 mod rag;
 
@@ -34,10 +35,15 @@ const fn setting(
 
 /// Returns all settings, in the order of the documentation.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(rag::SETTINGS).chain(extraction::SETTINGS).chain(coding::SETTINGS)
+    SETTINGS
+        .iter()
+        .chain(rag::SETTINGS)
+        .chain(extraction::SETTINGS)
+        .chain(coding::SETTINGS)
+        .chain(documents::SETTINGS)
 }
 
-/// All settings but those of retrieval, of extraction and of the coding subscription.
+/// All settings but those of retrieval, of extraction, of the coding subscription and of uploaded documents.
 const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(

@@ -1,6 +1,6 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
-//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens
-//! and those of users' rates that have no effect any more.
+//! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
+//! those of users' rates that have no effect any more, and pieces of uploads that no document names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,10 @@ use agent_platform::records::{
 use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
 use agent_platform::user_rates::ExpiredRates;
 use agent_platform::workspace::collection::ASSIGNMENTS;
-use agent_platform::workspace::{Assignment, assignment_key};
+use agent_platform::workspace::{
+    Assignment, PENDING_COLLECTION, STORED_COLLECTION, assignment_key, sweep_pending_pieces,
+    sweep_stored_contents,
+};
 
 use super::super::App;
 use super::handover::hand_over_local_jobs;
@@ -40,13 +43,15 @@ pub async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 6] = [
+const STAGES: [&str; 8] = [
     ASSIGNMENTS,
     SYNC_COLLECTION,
     OCCURRENCE_COLLECTION,
     JOURNAL_COLLECTION,
     SIGN_IN_COLLECTION,
     RUN_ID_COLLECTION,
+    PENDING_COLLECTION,
+    STORED_COLLECTION,
 ];
 
 /// Position of the maintenance walk. It restarts after the last company.
@@ -116,6 +121,13 @@ async fn process_page(
         let has_more = delete_old_run_ids(inventory, &collection.company().into(), now).await?;
         // The next page is again the first, since this one was deleted.
         return Ok(has_more.then(String::new));
+    }
+    if collection.path() == PENDING_COLLECTION {
+        let company = collection.company().into();
+        return sweep_pending_pieces(&*app.records, &company, cursor, app.pulse.now()).await;
+    }
+    if collection.path() == STORED_COLLECTION {
+        return sweep_stored_contents(&*app.records, &collection.company().into(), cursor).await;
     }
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor, ..ListQuery::default() };
     let page = app.records.list(collection, &list).await?;

@@ -13,9 +13,10 @@ use async_trait::async_trait;
 use futures_util::future::{self, BoxFuture, Either, poll_fn};
 use futures_util::lock::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-use crate::coding::{CodingServices, CodingTokens, SignInError, SignInStatus, SignInView, SignIns, Spawner};
+use crate::coding::{CodingServices, CodingTokens, SignInError, SignInStatus, SignInView, SignIns};
 use crate::records::{Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write};
 use crate::seal::Sealer;
+use crate::spawner::Spawner;
 use crate::testing::{ScriptedIssuer, SignInDecision};
 
 /// Time that is certainly enough for the polls of a sign-in.

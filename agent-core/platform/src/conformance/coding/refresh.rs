@@ -9,12 +9,11 @@ use agent_core::testing::ManualClock;
 use futures_util::future::{BoxFuture, Either, join, join_all, select};
 
 use super::bench::{Bench, CommitPoint, Gate, HoldingRecords, Process, company, never, user};
-use crate::coding::{
-    AccessToken, CodingTokenError, SignInReason, Spawner, SubscriptionState, rotate_secrets,
-};
+use crate::coding::{AccessToken, CodingTokenError, SignInReason, SubscriptionState, rotate_secrets};
 use crate::records::Inventory;
 use crate::roles::RotationReport;
 use crate::seal::Sealer;
+use crate::spawner::Spawner;
 use crate::testing::{IssuerCall, IssuerStep};
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -14,10 +14,10 @@ use uuid::Uuid;
 
 use super::super::Tokens;
 use super::MAX_RUN_TOKENS;
-use crate::coding::Spawner;
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Records, StoreError, Write, to_json,
 };
+use crate::spawner::Spawner;
 use agent_core::clock::Clock;
 
 /// Name of the platform's collection of ended tokens, by expiry and id.

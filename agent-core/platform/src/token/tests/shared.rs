@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::coding::Spawner;
 use crate::records::Record;
 use crate::seal::Sealer;
+use crate::spawner::Spawner;
 use crate::token::run::{RunTokenLimits, TokenSharing};
 
 /// A spawner that polls its tasks on demand.

@@ -11,6 +11,7 @@ use crate::ids::check_id;
 use crate::records::{MAX_ID_BYTES, MAX_VALUE_BYTES, MAX_WRITES};
 use crate::roles::secret_fields;
 use crate::workspace::todos::{MAX_TODOS, checked_title};
+use crate::workspace::{Document, MAX_DOCUMENT_BYTES};
 use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 
@@ -97,6 +98,9 @@ impl FileChecker<'_> {
                 let owner = at.clone().field("ownerId");
                 self.id(owner.clone(), owner_id);
                 self.same_company(owner, "user", owner_id, &document.company_id, &users);
+            }
+            if let Some(fault) = missing_text(document) {
+                self.fault(at.clone().field("text"), fault);
             }
             self.fits(at, document);
         }
@@ -243,6 +247,21 @@ impl FileChecker<'_> {
     fn fault(&mut self, at: JsonPath, message: String) {
         self.faults.push((at, message));
     }
+}
+
+/// Returns the fault of an upload whose text is not in the document.
+fn missing_text(document: &Document) -> Option<String> {
+    let content = document.content.as_ref()?;
+    let id = &document.id;
+    if document.has_long_text() {
+        let (bytes, limit) = (document.text_bytes(), MAX_DOCUMENT_BYTES);
+        return Some(format!(
+            "has {bytes} bytes in the upload {id:?}; the limit in a workspace file is {limit}: \
+             copy the database instead, or delete the document"
+        ));
+    }
+    (!content.status.is_final())
+        .then(|| format!("is not extracted yet from the upload {id:?}: export again later"))
 }
 
 /// Companies that have an item with a given identifier.

@@ -6,6 +6,7 @@ use super::WorkspaceFile;
 use crate::records::{Key, Precondition, Record, StoreError, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole};
 use crate::workspace::assignment_key;
+use crate::workspace::contents::release_writes;
 use crate::workspace::document_versions::archive_write;
 use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{Document, TodoList, collection};
@@ -160,17 +161,20 @@ fn plan_writes(
 }
 
 /// Returns the writes that replace a document and keep the replaced version. Without an owner in the file, the owner
-/// stays.
+/// stays. An upload stays if the file has the text and the generation that are stored, and is deleted otherwise.
 fn document_writes(document: &Document, key: &Key, found: &Option<Record>) -> Result<Vec<Write>, StoreError> {
     let Some(record) = found else {
-        return Ok(put_if_changed(to_json(document)?, key, found).into_iter().collect());
+        let new = Document { content: None, ..document.clone() };
+        return Ok(put_if_changed(to_json(&new)?, key, found).into_iter().collect());
     };
     let before = record.clone().parse::<Document>(key.collection())?;
     let owner_id = document.owner_id.clone().or_else(|| before.value.owner_id.clone());
+    let given = document.with_upload_of(&before.value);
     let same = Document {
         owner_id,
-        title: document.title.clone(),
-        text: document.text.clone(),
+        title: given.title,
+        text: given.text,
+        content: given.content,
         ..before.value.clone()
     };
     if same == before.value {
@@ -178,10 +182,12 @@ fn document_writes(document: &Document, key: &Key, found: &Option<Record>) -> Re
     }
     let changed = Document { revision: before.value.revision + 1, updated_by: None, ..same };
     let precondition = Precondition::Version(before.version);
-    Ok(vec![
-        Write::Put { key: key.clone(), value: to_json(&changed)?, precondition },
-        archive_write(&before)?,
-    ])
+    let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&changed)?, precondition }];
+    writes.extend(archive_write(&before)?);
+    if changed.content.is_none() {
+        writes.extend(release_writes(&before.value)?);
+    }
+    Ok(writes)
 }
 
 fn put_if_changed(value: SharedJson, key: &Key, found: &Option<Record>) -> Option<Write> {

@@ -2,20 +2,24 @@ use agent_core::role::RoleSource as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use agent_core::testing::ManualClock;
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde_json::json;
 
 use super::*;
+use crate::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use crate::memory::MemoryRecords;
 use crate::records::{
-    Collection, Key, ListQuery, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt, StoreError,
-    Write,
+    Collection, Inventory as _, Key, ListQuery, MAX_WRITES, Page, Precondition, Record, Records, RecordsExt,
+    StoreError, Write,
 };
 use crate::roles::{RecordRoleStore, RoleStore};
 use crate::seal::Sealer;
+use crate::testing::ScriptedExtractor;
 use crate::workspace::{
-    MAX_TODOS, MemoryFolder, create_todo, get_document, get_todo_list, get_user, list_memories,
+    MAX_TODOS, MemoryFolder, NewUpload, create_todo, get_document, get_todo_list, get_user, list_memories,
 };
 use agent_core::tool::ExecutionContext;
 
@@ -308,6 +312,66 @@ fn what_no_import_would_take_is_not_exported() {
     };
     let error = odd.to_text().expect_err("an import would refuse it");
     assert_eq!(error.faults[0].path, "documents[0].id");
+}
+
+/// Uploads a document to a store and, if `extracted`, gives it its text.
+fn upload(records: &Arc<MemoryRecords>, text: &str, is_extracted: bool) {
+    let new = NewUpload::new("d".to_owned(), None, "text/plain".to_owned(), text.to_owned().into());
+    let staged = ready(new.stage(&**records, &"c".into(), jiff::Timestamp::UNIX_EPOCH));
+    ready(staged.attach(&**records, Precondition::Any, &"ada".into()));
+    let services = IngestionServices {
+        records: records.clone(),
+        extractor: Arc::new(ScriptedExtractor::new("scripted/1")),
+        clock: Arc::new(ManualClock::new()),
+        spawner: Arc::new(|_: BoxFuture<'static, ()>| {}),
+        on_end: Arc::new(|_, _| {}),
+    };
+    let ingestion = Ingestion::new(services, IngestionLimits::default());
+    if is_extracted {
+        assert!(ready(ingestion.run_one()));
+    }
+}
+
+#[test]
+fn an_upload_is_exported_with_its_text() {
+    let (roles, records) = store();
+    upload(&records, "one", true);
+    let export =
+        || WorkspaceFile::export(&*records, None).now_or_never().expect("no wait").expect("exported");
+    let text = export().to_text().expect("it fits");
+    assert_eq!(ready(parsed(&text).apply(&roles)), counts(0, 0, 1), "the same text keeps the upload");
+    let stored =
+        |records: &MemoryRecords| ready(get_document(records, &"c".into(), "d")).expect("there").value;
+    assert!(stored(&records).content.is_some());
+    let (other_roles, other) = store();
+    assert_eq!(ready(parsed(&text).apply(&other_roles)), counts(1, 0, 0));
+    assert_eq!((stored(&other).text.as_str(), stored(&other).content), ("one", None), "no original is there");
+
+    let mut file = parsed(&text);
+    file.documents[0].text = "two".to_owned();
+    assert_eq!(ready(file.apply(&roles)), counts(0, 1, 0));
+    assert_eq!((stored(&records).text.as_str(), stored(&records).content), ("two", None));
+    let kept = ready(records.collections("c", None));
+    assert!(kept.iter().all(|kept| !kept.path().starts_with("documentContents")), "{kept:?}");
+}
+
+#[test]
+fn an_upload_without_its_text_is_a_fault_of_an_export() {
+    let long = "x".repeat(500_000);
+    for (text, is_extracted, expected) in [
+        (
+            &*long,
+            true,
+            "documents[0].text: has 500000 bytes in the upload \"d\"; the limit in a workspace file is 409600: copy the database instead, or delete the document",
+        ),
+        ("one", false, "documents[0].text: is not extracted yet from the upload \"d\": export again later"),
+    ] {
+        let (_, records) = store();
+        upload(&records, text, is_extracted);
+        let file = WorkspaceFile::export(&*records, None).now_or_never().expect("no wait").expect("exported");
+        let error = file.to_text().expect_err("the text is missing").to_string();
+        assert!(error.ends_with(expected), "{error}");
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 const LIST_TOOL: &str = "listDocs";
 const GET_TOOL: &str = "getDoc";
 
-/// Maximum number of pages that are joined to one document. The store accepts no longer text.
+/// Maximum number of pages that are joined to one document: 4 MiB. The texts of some uploads are longer.
 const MAX_PAGES: usize = 64;
 /// Maximum number of attempts to read a document that is modified meanwhile.
 const MAX_READ_ATTEMPTS: usize = 3;
@@ -164,7 +164,8 @@ async fn read_text(
         let Some(cursor) = got.next_cursor else { return Ok(Some(text)) };
         arguments = json!({"id": id, "cursor": cursor});
     }
-    Err(failed(&std::io::Error::other("the document exceeds the maximum number of pages")))
+    let detail = "the document is too long for a resource: read it from a position by the tool getDoc";
+    Err(ErrorData::internal_error(detail, None))
 }
 
 pub(super) async fn exists(

@@ -1,0 +1,299 @@
+//! Ingestion: extracts the texts of uploaded documents in the background.
+//!
+//! An upload puts a task into the store, in the commit that lets the document name its original. Any process of the
+//! platform claims the task under a lease, which it extends while it works; the version of the task's record is the
+//! fencing token. A process that was killed lets the lease expire, and another one takes the task over. The commit that
+//! stores the text checks the token and the upload's generation, so that the result of an extraction whose document was
+//! deleted or replaced meanwhile is dropped.
+//!
+//! A process works on a few tasks at once, of each company on fewer, and takes the companies in turn.
+
+mod claim;
+mod finish;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::ids::CompanyId;
+use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use futures_channel::mpsc;
+use futures_util::StreamExt as _;
+use futures_util::future::{self, Either};
+use futures_util::lock::Mutex as AsyncMutex;
+use jiff::Timestamp;
+
+use crate::records::{Inventory, StoreError};
+use crate::spawner::Spawner;
+use crate::workspace::read_original;
+
+use claim::Claim;
+
+/// Services of the ingestion.
+#[derive(Clone)]
+pub struct IngestionServices {
+    /// Store of the documents and the tasks.
+    pub records: Arc<dyn Inventory>,
+    /// Extracts the texts.
+    pub extractor: Arc<dyn Extractor>,
+    /// Source of time and timers.
+    pub clock: Arc<dyn Clock>,
+    /// Runs the extractions.
+    pub spawner: Arc<dyn Spawner>,
+    /// Called with the company and the id of a document whose extraction has ended in this process.
+    pub on_end: Arc<dyn Fn(&CompanyId, &str) + Send + Sync>,
+}
+
+/// Limits of the ingestion in a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IngestionLimits {
+    /// Maximum number of tasks at once; 2.
+    pub concurrency: usize,
+    /// Maximum number of tasks of one company at once; 1.
+    pub per_company: usize,
+    /// Validity of a claim after its last extension; 6 s. It is extended three times in this time.
+    pub lease: Duration,
+    /// Time after which the process looks for tasks that another one has put or lost; 2 s.
+    pub poll_interval: Duration,
+    /// Maximum duration of an extraction; 5 min.
+    pub timeout: Duration,
+    /// Maximum number of attempts, also of those that end with their process; 8.
+    pub attempts: u32,
+}
+
+impl Default for IngestionLimits {
+    fn default() -> Self {
+        Self {
+            concurrency: 2,
+            per_company: 1,
+            lease: Duration::from_secs(6),
+            poll_interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(5 * 60),
+            attempts: 8,
+        }
+    }
+}
+
+/// Extracts the texts of uploads. Clones share their state.
+#[derive(Clone)]
+pub struct Ingestion(Arc<IngestionState>);
+
+struct IngestionState {
+    services: IngestionServices,
+    limits: IngestionLimits,
+    /// Identity of this process in claims.
+    owner: String,
+    running: Mutex<ClaimedTasks>,
+    wake: Mutex<mpsc::Sender<()>>,
+    woken: AsyncMutex<mpsc::Receiver<()>>,
+}
+
+/// Numbers of the tasks that this process works on.
+#[derive(Default)]
+struct ClaimedTasks {
+    total: usize,
+    by_company: HashMap<CompanyId, usize>,
+    /// Path of the collection of the company whose task was claimed last; the next claim begins after it.
+    last: Option<String>,
+}
+
+impl Ingestion {
+    /// Creates the ingestion of a process.
+    pub fn new(services: IngestionServices, limits: IngestionLimits) -> Self {
+        // One waiting wake-up is as good as many.
+        let (wake, woken) = mpsc::channel(0);
+        Self(Arc::new(IngestionState {
+            services,
+            limits,
+            owner: agent_core::new_id(),
+            running: Mutex::default(),
+            wake: Mutex::new(wake),
+            woken: AsyncMutex::new(woken),
+        }))
+    }
+
+    /// Returns the identifier of the extractor.
+    pub fn extractor_id(&self) -> &str {
+        self.0.services.extractor.id()
+    }
+
+    /// Returns true if the extractor reads a media type.
+    pub fn supports(&self, media_type: &str) -> bool {
+        self.0.services.extractor.supports(media_type)
+    }
+
+    /// Returns the media type of a document by its content; `None` if the extractor does not read it.
+    pub fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
+        self.0.services.extractor.detect(declared_media_type, bytes)
+    }
+
+    /// Returns the current time.
+    pub fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    /// Lets [`run`](Self::run) look for tasks at once.
+    pub fn wake(&self) {
+        self.0.wake();
+    }
+
+    /// Extracts texts until the future is dropped. The extractions that it has begun continue then.
+    pub async fn run(&self) {
+        let mut woken = self.0.woken.lock().await;
+        loop {
+            if let Err(error) = self.0.start_due().await {
+                tracing::warn!(%error, "the tasks of the ingestion cannot be read");
+            }
+            future::select(woken.next(), self.0.services.clock.sleep(self.0.limits.poll_interval)).await;
+        }
+    }
+
+    /// Claims one task that is due and works on it. Returns false if none can be claimed.
+    ///
+    /// # Errors
+    /// Errors of the store before a task is claimed.
+    pub async fn run_one(&self) -> Result<bool, StoreError> {
+        let Some((claim, slot)) = self.0.claim_next().await? else { return Ok(false) };
+        self.0.work(claim).await;
+        drop(slot);
+        Ok(true)
+    }
+}
+
+impl IngestionState {
+    fn now(&self) -> Timestamp {
+        Timestamp::try_from(self.services.clock.now()).unwrap_or_default()
+    }
+
+    fn wake(&self) {
+        // A full channel has a wake-up that is still to be seen.
+        let _ = self.wake.lock().unwrap_or_else(PoisonError::into_inner).try_send(());
+    }
+
+    /// Starts work on the tasks that are due, as far as there is room.
+    async fn start_due(self: &Arc<Self>) -> Result<(), StoreError> {
+        while let Some((claim, slot)) = self.claim_next().await? {
+            let inner = self.clone();
+            self.services.spawner.spawn(Box::pin(async move {
+                inner.work(claim).await;
+                drop(slot);
+                inner.wake();
+            }));
+        }
+        Ok(())
+    }
+
+    /// Reserves room for a task of a company.
+    fn slot(self: &Arc<Self>, company_id: &CompanyId) -> Option<Slot> {
+        let mut running = self.running();
+        if running.total >= self.limits.concurrency {
+            return None;
+        }
+        let of_company = running.by_company.entry(company_id.clone()).or_default();
+        if *of_company >= self.limits.per_company {
+            return None;
+        }
+        *of_company += 1;
+        running.total += 1;
+        Some(Slot { inner: self.clone(), company_id: company_id.clone() })
+    }
+
+    /// Locks the table. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn running(&self) -> MutexGuard<'_, ClaimedTasks> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on a claimed task to the end of the attempt.
+    async fn work(&self, mut claim: Claim) {
+        let ended = match self.extract(&mut claim).await {
+            Ok(extraction) => self.store_text(&claim, extraction).await,
+            Err(AttemptError::Lost) => return,
+            Err(AttemptError::Extract(error)) => self.end_attempt(&claim, error).await,
+            Err(AttemptError::Store(error)) => {
+                tracing::warn!(%error, document = claim.document_id, "an original cannot be read");
+                self.end_attempt(&claim, ExtractError::Unavailable("the store failed".to_owned())).await
+            }
+        };
+        match ended {
+            // On a conflict, the task was taken over, or its document was deleted or replaced.
+            Ok(()) | Err(StoreError::Conflict { .. }) => {}
+            Err(error) => tracing::warn!(%error, document = claim.document_id, "an extraction is repeated"),
+        }
+    }
+
+    /// Extracts the text of a claimed task and extends its lease meanwhile.
+    async fn extract(&self, claim: &mut Claim) -> Result<Extraction, AttemptError> {
+        let Claim { company_id, document_id, content, .. } = claim.clone();
+        let work = async {
+            let bytes = read_original(&*self.services.records, &company_id, &document_id, &content).await?;
+            Ok::<_, AttemptError>(self.services.extractor.extract(&content.media_type, bytes).await?)
+        };
+        let mut work = std::pin::pin!(work);
+        let end = self.services.clock.monotonic() + self.limits.timeout;
+        let mut valid_until = self.services.clock.monotonic() + self.limits.lease;
+        loop {
+            let pause = self.services.clock.sleep(self.limits.lease / 3);
+            match future::select(work, pause).await {
+                Either::Left((extracted, _)) => return extracted,
+                Either::Right(((), rest)) => work = rest,
+            }
+            let now = self.services.clock.monotonic();
+            if now >= end {
+                let limit = format!("the extraction took more than {} s", self.limits.timeout.as_secs());
+                return Err(ExtractError::LimitExceeded(limit).into());
+            }
+            match self.extend(claim).await {
+                Ok(()) => valid_until = now + self.limits.lease,
+                Err(StoreError::Conflict { .. }) => return Err(AttemptError::Lost),
+                Err(error) if now >= valid_until => return Err(error.into()),
+                Err(error) => tracing::warn!(%error, "the lease of an extraction could not be extended"),
+            }
+        }
+    }
+}
+
+/// Error of an attempt to extract a text.
+#[derive(Debug, thiserror::Error)]
+enum AttemptError {
+    /// Another process has claimed the task, or the document was replaced.
+    #[error("the task was lost")]
+    Lost,
+    /// The extraction failed.
+    #[error(transparent)]
+    Extract(#[from] ExtractError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for AttemptError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict { .. } => Self::Lost,
+            error => Self::Store(error),
+        }
+    }
+}
+
+/// Room for a task; freed on drop.
+struct Slot {
+    inner: Arc<IngestionState>,
+    company_id: CompanyId,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut running = self.inner.running();
+        running.total = running.total.saturating_sub(1);
+        if let Some(count) = running.by_company.get_mut(&self.company_id) {
+            *count -= 1;
+            if *count == 0 {
+                running.by_company.remove(&self.company_id);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

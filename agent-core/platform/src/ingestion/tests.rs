@@ -1,0 +1,170 @@
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use agent_core::clock::SystemClock;
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, Write};
+use crate::testing::ScriptedExtractor;
+use crate::workspace::{ContentStatus, NewUpload, collection, get_document, sweep_stored_contents};
+
+/// Time after which a test fails rather than waits on.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+struct Bench {
+    records: Arc<MemoryRecords>,
+    extractor: Arc<ScriptedExtractor>,
+    ingestion: Ingestion,
+    ended: Arc<AtomicUsize>,
+}
+
+fn bench() -> Bench {
+    bench_with(|records| records)
+}
+
+/// Creates the ingestion over what `view` makes of the records.
+fn bench_with<R: Inventory>(view: impl FnOnce(Arc<MemoryRecords>) -> Arc<R>) -> Bench {
+    let records = Arc::new(MemoryRecords::default());
+    let extractor = Arc::new(ScriptedExtractor::new("scripted/1"));
+    let ended = Arc::new(AtomicUsize::new(0));
+    let services = IngestionServices {
+        records: view(records.clone()),
+        extractor: extractor.clone(),
+        clock: Arc::new(SystemClock),
+        spawner: Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task))),
+        on_end: Arc::new({
+            let ended = ended.clone();
+            move |_, _| {
+                ended.fetch_add(1, Ordering::SeqCst);
+            }
+        }),
+    };
+    // Longer than the test: what happens without a poll was woken.
+    let limits = IngestionLimits { poll_interval: 10 * TEST_TIMEOUT, ..IngestionLimits::default() };
+    Bench { records, extractor, ingestion: Ingestion::new(services, limits), ended }
+}
+
+impl Bench {
+    async fn put(&self, company: &str, id: &str, text: &str) {
+        let text = text.to_owned();
+        let upload = NewUpload::new(id.to_owned(), None, "text/plain".to_owned(), text.into());
+        let staged =
+            upload.stage(&*self.records, &company.into(), self.ingestion.now()).await.expect("staged");
+        staged.attach(&*self.records, Precondition::Any, &"ada".into()).await.expect("attached");
+        self.ingestion.wake();
+    }
+
+    async fn wait_for_end(&self, count: usize) {
+        let waiting = async {
+            while self.ended.load(Ordering::SeqCst) < count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(TEST_TIMEOUT, waiting).await.expect("the extractions end");
+    }
+}
+
+#[tokio::test]
+async fn a_process_works_on_few_tasks_of_a_company_at_once() {
+    let bench = bench();
+    for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
+        bench.put(company, id, "BLOCK").await;
+    }
+    let ingestion = bench.ingestion.clone();
+    let running = tokio::spawn(async move { ingestion.run().await });
+    bench.extractor.wait_for_calls(2).await;
+    let mut extracting = Vec::new();
+    for (company, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("c", "1")] {
+        let found = get_document(&*bench.records, &company.into(), id).await.expect("read").expect("there");
+        let status = found.value.content.expect("an upload").status;
+        extracting.extend((status == ContentStatus::Extracting).then_some((company, id)));
+    }
+    assert_eq!(extracting, [("a", "1"), ("b", "1")]);
+    bench.extractor.release();
+    // The end of one wakes the next.
+    bench.wait_for_end(4).await;
+    assert_eq!(bench.extractor.calls(), 4);
+    running.abort();
+}
+
+#[tokio::test]
+async fn an_upload_wakes_the_ingestion_and_a_panic_frees_its_room() {
+    let bench = bench();
+    let ingestion = bench.ingestion.clone();
+    let running = tokio::spawn(async move { ingestion.run().await });
+    bench.put("a", "1", "PANIC").await;
+    bench.extractor.wait_for_calls(1).await;
+    bench.put("a", "2", "PANIC").await;
+    bench.extractor.wait_for_calls(2).await;
+    bench.put("a", "3", "one").await;
+    bench.wait_for_end(1).await;
+    let found = get_document(&*bench.records, &"a".into(), "3").await.expect("read").expect("there");
+    assert_eq!(found.value.text, "one");
+    running.abort();
+}
+
+/// Records whose documents are read as they were when the first of them was read, as from a cache that lags behind.
+struct LaggingRecords {
+    records: Arc<MemoryRecords>,
+    seen: Mutex<HashMap<Key, Option<Record>>>,
+    is_lagging: AtomicBool,
+}
+
+#[async_trait]
+impl Records for LaggingRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        let found = self.records.get_many(keys).await?;
+        let mut seen = self.seen.lock().expect("unpoisoned");
+        let lag = |(key, found): (&Key, Option<Record>)| {
+            if self.is_lagging.load(Ordering::SeqCst) && key.collection().path() == collection::DOCUMENTS {
+                return seen.get(key).cloned().flatten();
+            }
+            seen.insert(key.clone(), found.clone());
+            found
+        };
+        Ok(keys.iter().zip(found).map(lag).collect())
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.commit(writes).await
+    }
+}
+
+#[async_trait]
+impl Inventory for LaggingRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        self.records.companies(after).await
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        self.records.collections(company, after).await
+    }
+}
+
+#[tokio::test]
+async fn a_document_that_is_read_late_loses_nothing() {
+    let mut lagging = None;
+    let bench = bench_with(|records| {
+        let (seen, is_lagging) = (Mutex::default(), AtomicBool::new(false));
+        let records = Arc::new(LaggingRecords { records, seen, is_lagging });
+        lagging = Some(records.clone());
+        records
+    });
+    let lagging = lagging.expect("it was made");
+    bench.put("a", "1", "one").await;
+    assert!(bench.ingestion.run_one().await.expect("the store works"));
+    lagging.is_lagging.store(true, Ordering::SeqCst);
+    bench.put("a", "1", "two").await;
+    assert!(!bench.ingestion.run_one().await.expect("the store works"), "the document seems to be extracted");
+    sweep_stored_contents(&*lagging, &"a".into(), None).await.expect("swept");
+    lagging.is_lagging.store(false, Ordering::SeqCst);
+    assert!(bench.ingestion.run_one().await.expect("the store works"), "the task is still there");
+    let found = get_document(&*bench.records, &"a".into(), "1").await.expect("read").expect("there");
+    assert_eq!(found.value.text, "two");
+}

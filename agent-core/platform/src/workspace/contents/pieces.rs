@@ -1,0 +1,270 @@
+//! Pieces of originals and of long texts.
+//!
+//! A piece is a record `documentContents/{document}`, `{generation}-{number}`. The sizes below are part of the stored
+//! format: the number of a generation's pieces follows from its size.
+
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::DocumentContent;
+use super::page_starts::page_starts_id;
+use super::sweep::pending_key;
+use crate::records::{Collection, Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
+use agent_core::ids::CompanyId;
+
+/// Collection of the pieces, in one collection per document below this one.
+const CONTENT_COLLECTION: &str = "documentContents";
+/// Size of a piece of an original, in bytes. As base64 it has two thirds of the limit of a record.
+const ORIGINAL_PIECE_BYTES: usize = 512 * 1024;
+/// Maximum size of a piece of a text, in bytes. As JSON, it at most doubles, since texts have no control characters.
+pub(super) const TEXT_PIECE_BYTES: usize = 256 * 1024;
+/// Number of pieces that are written in one commit.
+const PIECES_PER_COMMIT: usize = 2;
+/// Time after which pieces that no document names are deleted: far longer than their writing takes.
+const PENDING_TIMEOUT: SignedDuration = SignedDuration::from_mins(15);
+
+/// Piece of a text.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TextPiece {
+    /// Position of the piece in the text, in bytes.
+    pub(super) start: usize,
+    /// The text.
+    pub(super) text: String,
+}
+
+/// Pieces of a generation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PieceSet {
+    pub(super) document_id: String,
+    pub(super) generation: String,
+    pub(super) pieces: usize,
+}
+
+impl PieceSet {
+    fn of_original(document_id: &str, generation: &str, bytes: usize) -> Self {
+        let pieces = bytes.div_ceil(ORIGINAL_PIECE_BYTES);
+        Self { document_id: document_id.to_owned(), generation: generation.to_owned(), pieces }
+    }
+
+    fn of_text(document_id: &str, generation: &str, bytes: usize) -> Self {
+        let pieces = bytes.div_ceil(TEXT_PIECE_BYTES);
+        Self { document_id: document_id.to_owned(), generation: generation.to_owned(), pieces }
+    }
+
+    /// Returns the sets of a content.
+    pub(super) fn of_content(document_id: &str, content: &DocumentContent) -> Vec<Self> {
+        let bytes = usize::try_from(content.bytes).unwrap_or_default();
+        let original = Self::of_original(document_id, &content.generation, bytes);
+        [original].into_iter().chain(Self::of_text_of(document_id, content)).collect()
+    }
+
+    /// Returns the set of the text of a content, which is empty for a text that the document's record has.
+    pub(super) fn of_text_of(document_id: &str, content: &DocumentContent) -> Option<Self> {
+        let generation = content.text_generation.as_ref()?;
+        Some(Self::of_text(document_id, generation, content.long_text_bytes().unwrap_or_default()))
+    }
+
+    pub(super) fn collection(&self, company_id: &CompanyId) -> Result<Collection, StoreError> {
+        Collection::new(company_id, CONTENT_COLLECTION)?.within(&self.document_id)
+    }
+
+    /// Returns the keys of some of the pieces.
+    pub(super) fn keys(&self, company_id: &CompanyId, pieces: Range<usize>) -> Result<Vec<Key>, StoreError> {
+        let collection = self.collection(company_id)?;
+        pieces.map(|piece| collection.key(format!("{}-{piece:05}", self.generation))).collect()
+    }
+
+    /// Returns the writes that delete the pieces and the positions of the pages.
+    pub(super) fn delete_writes(&self, company_id: &CompanyId) -> Result<Vec<Write>, StoreError> {
+        let mut keys = self.keys(company_id, 0..self.pieces)?;
+        keys.push(self.collection(company_id)?.key(page_starts_id(&self.generation))?);
+        let delete = |key| Write::Delete { key, precondition: Precondition::Any };
+        Ok(keys.into_iter().map(delete).collect())
+    }
+}
+
+/// Pieces that no document names yet.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingPieces {
+    pub(super) company_id: CompanyId,
+    pub(super) set: PieceSet,
+    /// Version of the record of pending pieces.
+    version: u64,
+}
+
+/// Stored form of [`PendingPieces`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PendingRecord {
+    #[serde(flatten)]
+    pub(super) set: PieceSet,
+    /// Size of an original, in bytes, which counts for the company's quota.
+    #[serde(default)]
+    pub(super) original_bytes: u64,
+    /// Time after which the pieces are deleted.
+    pub(super) until: Timestamp,
+}
+
+impl PendingPieces {
+    async fn begin(
+        records: &dyn Records,
+        company_id: &CompanyId,
+        set: PieceSet,
+        original_bytes: u64,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let until = now.saturating_add(PENDING_TIMEOUT).unwrap_or(Timestamp::MAX);
+        let record = PendingRecord { set: set.clone(), original_bytes, until };
+        let key = pending_key(company_id, &set.generation)?;
+        let version = records.put_as(&key, &record, Precondition::Absent).await?;
+        Ok(Self { company_id: company_id.clone(), set, version })
+    }
+
+    /// Writes the pieces in several commits.
+    async fn write(
+        &self,
+        records: &dyn Records,
+        values: impl Iterator<Item = Result<agent_core::message::SharedJson, StoreError>>,
+    ) -> Result<(), StoreError> {
+        let keys = self.set.keys(&self.company_id, 0..self.set.pieces)?;
+        let mut pieces = keys.into_iter().zip(values);
+        loop {
+            let mut writes = Vec::with_capacity(PIECES_PER_COMMIT);
+            for (key, value) in pieces.by_ref().take(PIECES_PER_COMMIT) {
+                writes.push(Write::Put { key, value: value?, precondition: Precondition::Absent });
+            }
+            if writes.is_empty() {
+                return Ok(());
+            }
+            records.commit(writes).await?;
+        }
+    }
+
+    pub(crate) fn generation(&self) -> &str {
+        &self.set.generation
+    }
+
+    /// Returns the write that ends the pending state, in the commit by which a document names the pieces. It fails if
+    /// the pieces have been deleted meanwhile.
+    pub(crate) fn attach_write(&self) -> Result<Write, StoreError> {
+        let key = pending_key(&self.company_id, &self.set.generation)?;
+        Ok(Write::Delete { key, precondition: Precondition::Version(self.version) })
+    }
+}
+
+/// Stores an original in pieces that no document names yet.
+pub(super) async fn write_original(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document_id: &str,
+    bytes: &Bytes,
+    now: Timestamp,
+) -> Result<PendingPieces, StoreError> {
+    let set = PieceSet::of_original(document_id, &agent_core::new_id(), bytes.len());
+    let pending = PendingPieces::begin(records, company_id, set, bytes.len() as u64, now).await?;
+    let pieces = bytes.chunks(ORIGINAL_PIECE_BYTES).map(|piece| to_json(&STANDARD.encode(piece)));
+    written(records, pending, pieces).await
+}
+
+/// Stores a text in pieces that no document names yet, or none of them if `is_short`.
+pub(crate) async fn write_text_pieces(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document_id: &str,
+    (text, is_short): (&str, bool),
+    now: Timestamp,
+) -> Result<PendingPieces, StoreError> {
+    let bytes = if is_short { 0 } else { text.len() };
+    let set = PieceSet::of_text(document_id, &agent_core::new_id(), bytes);
+    let count = set.pieces;
+    let pending = PendingPieces::begin(records, company_id, set, 0, now).await?;
+    let boundary = |piece: usize| text.floor_char_boundary(piece * TEXT_PIECE_BYTES);
+    let pieces = (0..count).map(|piece| {
+        let (start, end) = (boundary(piece), boundary(piece + 1));
+        to_json(&TextPiece { start, text: text[start..end].to_owned() })
+    });
+    written(records, pending, pieces).await
+}
+
+async fn written(
+    records: &dyn Records,
+    pending: PendingPieces,
+    values: impl Iterator<Item = Result<agent_core::message::SharedJson, StoreError>>,
+) -> Result<PendingPieces, StoreError> {
+    match pending.write(records, values).await {
+        Ok(()) => Ok(pending),
+        Err(error) => {
+            discard_pieces(records, &pending).await;
+            Err(error)
+        }
+    }
+}
+
+/// Deletes pending pieces, if they are still pending. A failure leaves them to the sweep.
+pub(crate) async fn discard_pieces(records: &dyn Records, pending: &PendingPieces) {
+    let discard = async {
+        let mut writes = vec![pending.attach_write()?];
+        writes.extend(pending.set.delete_writes(&pending.company_id)?);
+        records.commit(writes).await
+    };
+    match discard.await {
+        Ok(_) | Err(StoreError::Conflict { .. }) => {}
+        Err(error) => tracing::warn!(%error, "pieces of a document are left to the next sweep"),
+    }
+}
+
+/// Returns a piece of an original, by its number from 0; `None` after the last one. One after the other, the pieces are
+/// the original.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the original has been replaced or deleted since the document was read.
+pub async fn read_original_piece(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document_id: &str,
+    content: &DocumentContent,
+    piece: usize,
+) -> Result<Option<Bytes>, StoreError> {
+    let bytes = usize::try_from(content.bytes).unwrap_or_default();
+    let set = PieceSet::of_original(document_id, &content.generation, bytes);
+    if piece >= set.pieces {
+        return Ok(None);
+    }
+    let Some(key) = set.keys(company_id, piece..piece + 1)?.pop() else { return Ok(None) };
+    let text = records.get_as::<String>(&key).await?.ok_or_else(replaced)?.value;
+    let decoded = STANDARD.decode(text);
+    decoded
+        .map(|bytes| Some(bytes.into()))
+        .map_err(|_| StoreError::unavailable("a piece of a document is damaged"))
+}
+
+/// Returns an original as a whole.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if it has been replaced or deleted since the document was read.
+pub async fn read_original(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    document_id: &str,
+    content: &DocumentContent,
+) -> Result<Bytes, StoreError> {
+    let mut bytes = BytesMut::with_capacity(usize::try_from(content.bytes).unwrap_or_default());
+    for number in 0.. {
+        match read_original_piece(records, company_id, document_id, content, number).await? {
+            Some(piece) => bytes.extend_from_slice(&piece),
+            None => break,
+        }
+    }
+    Ok(bytes.freeze())
+}
+
+/// Returns the error of pieces that have been deleted since the document was read.
+pub(super) fn replaced() -> StoreError {
+    StoreError::Conflict { expected: None, found: None }
+}

@@ -1,0 +1,234 @@
+//! Uploads: the storage of an original, and the commit by which a document names it.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use super::pieces::{PendingPieces, PendingRecord, discard_pieces, write_original};
+use super::queue::{stored_head_write, task_write};
+use super::sweep::{PENDING_COLLECTION, STORED_COLLECTION, StoredContent, unchanged_write};
+use super::{ContentStatus, DocumentContent};
+use crate::records::{
+    Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
+    Write, to_json,
+};
+use crate::workspace::documents::change_writes;
+use crate::workspace::{Document, collection};
+use agent_core::ids::{CompanyId, UserId};
+
+/// Original that a user uploads.
+#[derive(Debug, Clone)]
+pub struct NewUpload {
+    /// Document that gets the original; created if it does not exist.
+    pub document_id: String,
+    /// Title of the document; `None` keeps that of an existing one, and takes that of the original for a new one.
+    pub title: Option<String>,
+    /// Media type of the original.
+    pub media_type: String,
+    /// The original.
+    pub bytes: Bytes,
+    /// SHA-256 of the original, in hexadecimal.
+    sha256: String,
+}
+
+impl NewUpload {
+    /// Creates an upload. Hashes the original, which takes some milliseconds for each megabyte.
+    pub fn new(document_id: String, title: Option<String>, media_type: String, bytes: Bytes) -> Self {
+        let sha256 = hex::encode(Sha256::digest(&bytes));
+        Self { document_id, title, media_type, bytes, sha256 }
+    }
+
+    /// Returns true if a document has the same original, and its text by the same extractor.
+    pub fn is_extracted_in(&self, document: &Document, extractor: &str) -> bool {
+        document.content.as_ref().is_some_and(|content| {
+            content.status == ContentStatus::Ready
+                && content.sha256 == self.sha256
+                && content.media_type == self.media_type
+                && content.extractor.as_deref() == Some(extractor)
+        })
+    }
+
+    /// Stores the original in pieces that no document names yet.
+    ///
+    /// # Errors
+    /// Errors of the store; what was written is deleted then, or left to the sweep.
+    pub async fn stage(
+        self,
+        records: &dyn Records,
+        company_id: &CompanyId,
+        now: Timestamp,
+    ) -> Result<StagedUpload, StoreError> {
+        let pieces = write_original(records, company_id, &self.document_id, &self.bytes, now).await?;
+        let content = DocumentContent {
+            media_type: self.media_type,
+            bytes: self.bytes.len() as u64,
+            sha256: self.sha256,
+            generation: pieces.generation().to_owned(),
+            ..DocumentContent::default()
+        };
+        Ok(StagedUpload { document_id: self.document_id, title: self.title, content, pieces })
+    }
+}
+
+/// Original that is stored and that no document names yet.
+#[derive(Debug, Clone)]
+pub struct StagedUpload {
+    document_id: String,
+    title: Option<String>,
+    content: DocumentContent,
+    pieces: PendingPieces,
+}
+
+impl StagedUpload {
+    /// Lets the document name the original, in the name of a user, and begins its extraction; the document is created if
+    /// it does not exist. In the same commit the previous text is kept as a version, and a previous upload is deleted.
+    /// Returns the document and its version.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the precondition does not hold, and if the original has been deleted because it was
+    /// staged long ago.
+    pub async fn attach(
+        &self,
+        records: &dyn Records,
+        precondition: Precondition,
+        user_id: &UserId,
+    ) -> Result<(Document, u64), StoreError> {
+        let company_id = &self.pieces.company_id;
+        let key = Key::new(company_id, collection::DOCUMENTS, self.document_id.as_str())?;
+        let found = records.get_as::<Document>(&key).await?;
+        precondition.check(found.as_ref().map(|record| record.version))?;
+        let (document, mut writes) = self.document_writes(&key, found.as_ref(), user_id)?;
+        writes.push(self.pieces.attach_write()?);
+        writes.push(task_write(&document, &self.content)?);
+        writes.extend(stored_head_write(&document)?);
+        Ok((document, commit_put(records, writes).await?))
+    }
+
+    /// Returns the changed document and the writes that put it, of which the first one is its own.
+    fn document_writes(
+        &self,
+        key: &Key,
+        found: Option<&Record<Document>>,
+        user_id: &UserId,
+    ) -> Result<(Document, Vec<Write>), StoreError> {
+        let content = Some(self.content.clone());
+        if let Some(found) = found {
+            let title = self.title.clone().unwrap_or_else(|| found.value.title.clone());
+            let changed = Document { title, text: String::new(), content, ..found.value.clone() };
+            return change_writes(key, found, changed, user_id);
+        }
+        let user_id = Some(user_id.clone()).filter(|user_id| !user_id.is_empty());
+        let document = Document {
+            id: self.document_id.clone(),
+            company_id: self.pieces.company_id.clone(),
+            owner_id: user_id.clone(),
+            title: self.title.clone().unwrap_or_default(),
+            updated_by: user_id,
+            content,
+            ..Document::default()
+        };
+        let put =
+            Write::Put { key: key.clone(), value: to_json(&document)?, precondition: Precondition::Absent };
+        Ok((document, vec![put]))
+    }
+
+    /// Deletes the original. A failure leaves it to the sweep.
+    pub async fn discard(&self, records: &dyn Records) {
+        discard_pieces(records, &self.pieces).await;
+    }
+}
+
+/// Sizes of a company's stored originals and of those that are being stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UploadUsage {
+    /// Total size in bytes.
+    pub bytes: u64,
+}
+
+impl UploadUsage {
+    /// Reads the sizes.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn load(records: &dyn Records, company_id: &CompanyId) -> Result<Self, StoreError> {
+        let stored = Collection::new(company_id, STORED_COLLECTION)?;
+        let pending = Collection::new(company_id, PENDING_COLLECTION)?;
+        let bytes = sum(records, &stored, |stored: StoredContent| stored.bytes).await?
+            + sum(records, &pending, |pending: PendingRecord| pending.original_bytes).await?;
+        Ok(Self { bytes })
+    }
+}
+
+async fn sum<T: serde::de::DeserializeOwned + Send>(
+    records: &dyn Records,
+    collection: &Collection,
+    bytes: impl Fn(T) -> u64 + Send + Sync,
+) -> Result<u64, StoreError> {
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+    let mut total = 0_u64;
+    loop {
+        let page = records.list_as::<T>(collection, &list).await?;
+        total += page.records.into_iter().map(|record| bytes(record.value)).sum::<u64>();
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(total);
+        }
+    }
+}
+
+/// Extracts the text of a document's upload again, and returns the document with its version. The present text stays
+/// until then. An extraction that has not ended goes on.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the precondition does not hold or the document is changed meanwhile;
+/// [`StoreError::Invalid`] for a document without an upload.
+pub async fn reindex_document(
+    records: &dyn Records,
+    found: Record<Document>,
+    precondition: Precondition,
+) -> Result<(Document, u64), StoreError> {
+    precondition.check(Some(found.version))?;
+    let Record { version, value: mut document, .. } = found;
+    let Some(mut content) = document.content.clone() else {
+        return Err(StoreError::Invalid("the document has no uploaded original".to_owned()));
+    };
+    if !content.status.is_final() {
+        return Ok((document, version));
+    }
+    content.status = ContentStatus::Pending;
+    content.error = None;
+    let task = task_write(&document, &content)?;
+    document.content = Some(content);
+    let key = Key::new(&document.company_id, collection::DOCUMENTS, document.id.as_str())?;
+    let put = Write::Put { key, value: to_json(&document)?, precondition: Precondition::Version(version) };
+    Ok((document, commit_put(records, vec![put, task]).await?))
+}
+
+/// Gives a document with an upload another title, in the name of a user, and returns it with its version. Its replaced
+/// version is kept if its text fits. Without another title, the document is checked and not changed.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the precondition does not hold or the document is changed meanwhile.
+pub async fn rename_upload(
+    records: &dyn Records,
+    found: &Record<Document>,
+    (title, precondition): (Option<&str>, Precondition),
+    user_id: &UserId,
+) -> Result<(Document, u64), StoreError> {
+    precondition.check(Some(found.version))?;
+    let Some(title) = title.filter(|title| *title != found.value.title) else {
+        let check = unchanged_write(&found.value.company_id, &found.value.id, Some(found.version))?;
+        records.commit(vec![check]).await?;
+        return Ok((found.value.clone(), found.version));
+    };
+    let key = Key::new(&found.value.company_id, collection::DOCUMENTS, found.value.id.as_str())?;
+    let renamed = Document { title: title.to_owned(), ..found.value.clone() };
+    let (document, writes) = change_writes(&key, found, renamed, user_id)?;
+    Ok((document, commit_put(records, writes).await?))
+}
+
+/// Commits writes, of which the first one is a put, and returns its version.
+async fn commit_put(records: &dyn Records, writes: Vec<Write>) -> Result<u64, StoreError> {
+    let version = records.commit(writes).await?.into_iter().next().flatten();
+    version.ok_or_else(|| StoreError::unavailable("a version is missing"))
+}

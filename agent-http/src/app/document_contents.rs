@@ -1,0 +1,468 @@
+//! `/api/documents/{id}/content`, `…/text` and `…/reindex`: uploaded originals and the texts that are extracted from
+//! them. Every user of the company may read them; those who may change the document may upload and extract again.
+
+use std::time::Duration;
+
+use agent_core::request::Principal;
+use agent_platform::records::{Record, StoreError};
+use agent_platform::workspace::{
+    ContentStatus, Document, DocumentContent, MAX_TITLE_BYTES, NewUpload, StagedUpload, UploadUsage,
+    get_document, read_document_text, read_original_piece, reindex_document, rename_upload,
+};
+use bytes::Bytes;
+use futures_util::stream;
+use headers::{ETag, HeaderMapExt, IfNoneMatch};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Response, StatusCode, Uri};
+use mediatype::{MediaType, ReadParams};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+
+use super::answer;
+use super::documents::{Documents, TAG};
+use super::resource::{
+    self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
+};
+use super::{App, document_uploads::UploadPermit};
+use crate::body::{ResponseBody, empty, streaming};
+use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::service::HandlerResult;
+
+/// `Prefer` (RFC 7240, section 2) and `Preference-Applied` (section 3).
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Maximum time for which a response waits for the end of an extraction.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+/// Interval at which a waiting response reads the document.
+const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Default and maximum size of the text in a response, in bytes.
+const DEFAULT_TEXT_BYTES: usize = 64 * 1024;
+const MAX_TEXT_RESPONSE_BYTES: usize = 1024 * 1024;
+/// Characters of a file name that are percent-encoded: all but the unreserved ones (RFC 8187, `attr-char`).
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// State of an upload.
+#[derive(Serialize, JsonSchema)]
+struct UploadStatus {
+    /// Identifier of the document.
+    id: String,
+    /// Version of the document.
+    version: u64,
+    /// State of the extraction.
+    status: ContentStatus,
+}
+
+/// Part of a document's text.
+#[derive(Serialize, JsonSchema)]
+struct TextPart {
+    /// Position of the part in the text, in bytes.
+    start: usize,
+    /// Position after the part, in bytes.
+    end: usize,
+    /// Size of the whole text, in bytes.
+    bytes: usize,
+    /// Version of the document.
+    version: u64,
+    /// The part.
+    text: String,
+}
+
+/// Handles `PUT` of a document's content.
+pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let documents = Documents { app: state.clone(), principal };
+    let id = params.get("id")?;
+    let found = documents.version_for_put(id).await?;
+    check_conditions(&head.headers, found)?;
+    if found.is_none() {
+        params.id("id")?;
+        documents.prepare_create(id).await?;
+    }
+    let declared = media_type(&head.headers, &state)?;
+    let title = title(&head.uri)?;
+    let permit = state.uploads.admit(&documents.principal.company_id)?;
+    let bytes = body.read_bytes(&head.headers).await?;
+    if bytes.is_empty() {
+        return Err(HttpError::invalid("the body", "is empty"));
+    }
+    // The content decides, not its name.
+    let media_type = state.uploads.ingestion.detect(&declared, &bytes).ok_or_else(unsupported)?;
+    let upload = hashed(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
+    let stored = store(&documents, &head.headers, upload, permit).await?;
+    documents.notify_mcp_clients(id, found.is_none());
+    respond(&documents, &head.headers, id, stored).await
+}
+
+/// Hashes an original outside of the tasks that serve connections.
+async fn hashed(
+    make: fn(String, Option<String>, String, Bytes) -> NewUpload,
+    (id, title, media_type, bytes): (String, Option<String>, String, Bytes),
+) -> Result<NewUpload, HttpError> {
+    let hashing = tokio::task::spawn_blocking(move || make(id, title, media_type, bytes));
+    hashing.await.map_err(HttpError::internal)
+}
+
+/// Stores an upload, unless the document has the same original and its text, and returns the document.
+async fn store(
+    documents: &Documents,
+    headers: &HeaderMap,
+    upload: NewUpload,
+    _permit: UploadPermit<'_>,
+) -> Result<Versioned<Document>, HttpError> {
+    let (app, company_id) = (&documents.app, &documents.principal.company_id);
+    let id = upload.document_id.clone();
+    if let Some(extracted) = find_extracted(documents, headers, &upload).await? {
+        return Ok(extracted);
+    }
+    let found = documents.find(&id).await?;
+    let replaced = found.and_then(|found| found.value.content).map_or(0, |content| content.bytes);
+    let usage = UploadUsage::load(&*app.records, company_id).await?.bytes;
+    let limit = app.quotas.uploaded_bytes;
+    if usage.saturating_sub(replaced) + upload.bytes.len() as u64 > limit {
+        let detail = format!("the company's uploads have {usage} bytes, and at most {limit} can be stored");
+        return Err(HttpError::conflict(detail).with_member("limit", limit.into()));
+    }
+    let staged = upload.stage(&*app.records, company_id, app.uploads.ingestion.now()).await?;
+    let attached = attach(documents, headers, &id, &staged).await;
+    match &attached {
+        Ok(_) => app.uploads.ingestion.wake(),
+        Err(_) => staged.discard(&*app.records).await,
+    }
+    attached
+}
+
+/// Returns the document if it has the original of an upload, and its text by the same extractor. It gets the title of
+/// the upload.
+async fn find_extracted(
+    documents: &Documents,
+    headers: &HeaderMap,
+    upload: &NewUpload,
+) -> Result<Option<Versioned<Document>>, HttpError> {
+    let (app, user_id) = (&documents.app, &documents.principal.user_id);
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let condition = check_conditions(headers, documents.version_for_put(&upload.document_id).await?)?;
+        let Some(found) = documents.find(&upload.document_id).await? else { return Ok(None) };
+        if !upload.is_extracted_in(&found.value, app.uploads.ingestion.extractor_id()) {
+            return Ok(None);
+        }
+        match rename_upload(&*app.records, &found, (upload.title.as_deref(), condition), user_id).await {
+            Ok((value, version)) => return Ok(Some(Versioned { version, value })),
+            // Another process may have replaced the document just now.
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+/// Lets the document name a staged upload.
+async fn attach(
+    documents: &Documents,
+    headers: &HeaderMap,
+    id: &str,
+    staged: &StagedUpload,
+) -> Result<Versioned<Document>, HttpError> {
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = documents.version_for_put(id).await?;
+        let condition = check_conditions(headers, found)?;
+        if found.is_none() {
+            documents.prepare_create(id).await?;
+        }
+        match staged.attach(&*documents.app.records, condition, &documents.principal.user_id).await {
+            Ok((value, version)) => return Ok(Versioned { version, value }),
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+/// Handles `POST …/reindex`.
+pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let documents = Documents { app: state.clone(), principal };
+    let id = params.get("id")?;
+    for _ in 0..MAX_WRITE_ATTEMPTS {
+        let found = documents.find(id).await?.ok_or_else(HttpError::not_found)?;
+        documents.check_may_change(&found.value).await?;
+        let condition = check_conditions(&head.headers, Some(found.version))?;
+        if found.value.content.is_none() {
+            return Err(HttpError::conflict("the document has no uploaded original"));
+        }
+        match reindex_document(&*state.records, found, condition).await {
+            Ok((value, version)) => {
+                state.uploads.ingestion.wake();
+                return respond(&documents, &head.headers, id, Versioned { version, value }).await;
+            }
+            Err(StoreError::Conflict { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(write_contention())
+}
+
+/// Returns the response to an upload, which waits for the end of the extraction if the client prefers so.
+async fn respond(
+    documents: &Documents,
+    headers: &HeaderMap,
+    id: &str,
+    stored: Versioned<Document>,
+) -> HandlerResult {
+    let preferred = preferred_wait(headers);
+    let stored = match preferred {
+        Some(wait) => wait_for_end(documents, id, stored, wait).await?,
+        None => stored,
+    };
+    let content = stored.value.content.clone().unwrap_or_default();
+    let mut response = match content.status {
+        ContentStatus::Ready => with_entity_tag(answer::json(StatusCode::OK, &stored.value)?, stored.version),
+        ContentStatus::Failed => {
+            let detail = content.error.unwrap_or_else(|| "the text could not be extracted".to_owned());
+            let error = HttpError::new(Code::ExtractionFailed, detail);
+            return Err(error.with_member("version", stored.version.into()));
+        }
+        status => {
+            let status = UploadStatus { id: id.to_owned(), version: stored.version, status };
+            with_entity_tag(answer::json(StatusCode::ACCEPTED, &status)?, stored.version)
+        }
+    };
+    let path = format!("/api/documents/{}", utf8_percent_encode(id, ESCAPED));
+    response.headers_mut().insert(LOCATION, HeaderValue::try_from(path).map_err(HttpError::internal)?);
+    if let Some(wait) = preferred {
+        let applied = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
+        response.headers_mut().insert(PREFERENCE_APPLIED, applied.map_err(HttpError::internal)?);
+    }
+    Ok(response)
+}
+
+/// Waits until the extraction of a document's upload has ended, or the time is over.
+///
+/// # Errors
+/// 409 if the document is deleted or its upload is replaced meanwhile.
+async fn wait_for_end(
+    documents: &Documents,
+    id: &str,
+    stored: Versioned<Document>,
+    wait: Duration,
+) -> Result<Versioned<Document>, HttpError> {
+    let generation =
+        |document: &Document| document.content.as_ref().map(|content| content.generation.clone());
+    let (expected, mut latest) = (generation(&stored.value), stored);
+    let end = tokio::time::Instant::now() + wait;
+    while latest.value.content.as_ref().is_some_and(|content| !content.status.is_final()) {
+        let now = tokio::time::Instant::now();
+        if now >= end {
+            break;
+        }
+        tokio::time::sleep(WAIT_POLL_INTERVAL.min(end - now)).await;
+        let (app, company_id) = (&documents.app, &documents.principal.company_id);
+        let found = get_document(&*app.records, company_id, id).await?;
+        let found = found.filter(|found| generation(&found.value) == expected);
+        latest = found.map(Versioned::from).ok_or_else(|| {
+            HttpError::conflict("the document was deleted or replaced during its extraction")
+        })?;
+    }
+    Ok(latest)
+}
+
+/// Returns the time for which the client prefers to wait: `wait` of `Prefer`, in seconds (RFC 7240, section 4.3).
+fn preferred_wait(headers: &HeaderMap) -> Option<Duration> {
+    let values = headers.get_all(PREFER).iter().filter_map(|value| value.to_str().ok());
+    let mut preferences = values.flat_map(|value| value.split([',', ';'])).map(str::trim);
+    let seconds = preferences.find_map(|preference| {
+        let (name, value) = preference.split_once('=')?;
+        name.trim_end().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').to_owned())
+    });
+    let seconds = seconds?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(MAX_WAIT)).filter(|wait| !wait.is_zero())
+}
+
+fn unsupported() -> HttpError {
+    let detail = "the content type is none of a document whose text can be extracted";
+    HttpError::new(Code::UnsupportedMediaType, detail)
+}
+
+/// Returns the media type of the body without its parameters.
+///
+/// # Errors
+/// 415 if the extractor does not read it, or if it is a text in another encoding than UTF-8.
+fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
+    let refused = unsupported;
+    let mut given = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
+    let given = MediaType::parse(given.to_str().map_err(|_| refused())?).map_err(|_| refused())?;
+    let charset = given.get_param(mediatype::names::CHARSET);
+    let charset = charset.map(|charset| charset.unquoted_str().to_ascii_lowercase());
+    if charset.is_some_and(|charset| !matches!(&*charset, "utf-8" | "utf8" | "us-ascii")) {
+        let detail = "the document must be in UTF-8";
+        return Err(HttpError::new(Code::UnsupportedMediaType, detail));
+    }
+    let essence = given.essence().to_string().to_ascii_lowercase();
+    if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(refused()) }
+}
+
+/// Returns the title of an upload; `None` if the query has none.
+///
+/// # Errors
+/// 400 if it is too long or has a control character.
+fn title(uri: &Uri) -> Result<Option<String>, HttpError> {
+    let query = Query::from_uri(uri);
+    let Some(title) = query.get("title")?.map(str::trim).filter(|title| !title.is_empty()) else {
+        return Ok(None);
+    };
+    if title.len() > MAX_TITLE_BYTES {
+        let fault = format!("has {} bytes; the limit is {MAX_TITLE_BYTES}", title.len());
+        return Err(HttpError::invalid("title", fault));
+    }
+    if title.chars().any(char::is_control) {
+        return Err(HttpError::invalid("title", "has a line break or another control character"));
+    }
+    Ok(Some(title.to_owned()))
+}
+
+/// Handles `GET` of a document's original.
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let documents = Documents { app: state, principal };
+    let found = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
+    let Record { value: Document { id, title, content, .. }, .. } = found;
+    let content = content.ok_or_else(HttpError::not_found)?;
+    let tag: ETag = format!("\"{}\"", content.sha256).parse().map_err(HttpError::internal)?;
+    let condition = head.headers.typed_get::<IfNoneMatch>();
+    let is_unchanged = condition.is_some_and(|condition| !condition.precondition_passes(&tag));
+    let mut response = match is_unchanged {
+        true => Response::new(empty()),
+        false => original_response(documents, (id, title), content)?,
+    };
+    if is_unchanged {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response.headers_mut().typed_insert(tag);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    Ok(response)
+}
+
+/// Returns a response that reads the original piece by piece. It ends early if the original is replaced meanwhile.
+fn original_response(
+    documents: Documents,
+    (id, title): (String, String),
+    content: DocumentContent,
+) -> Result<Response<ResponseBody>, HttpError> {
+    let name = if title.is_empty() { &id } else { &title };
+    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, ESCAPED));
+    let headers = [
+        (CONTENT_TYPE, content.media_type.clone()),
+        (CONTENT_LENGTH, content.bytes.to_string()),
+        (CONTENT_DISPOSITION, disposition),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+    ];
+    let pieces =
+        stream::try_unfold((documents, id, content, 0), |(documents, id, content, piece)| async move {
+            let (app, company_id) = (&documents.app, &documents.principal.company_id);
+            let read = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
+            Ok::<_, StoreError>(read.map(|bytes| (bytes, (documents, id, content, piece + 1))))
+        });
+    let mut response = Response::new(streaming(pieces));
+    for (name, value) in headers {
+        response.headers_mut().insert(name, HeaderValue::try_from(value).map_err(HttpError::internal)?);
+    }
+    Ok(response)
+}
+
+/// Handles `GET` of a part of a document's text.
+pub(super) async fn get_text(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let documents = Documents { app: state, principal };
+    let found = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
+    let query = Query::from_uri(&head.uri);
+    let position = |name: &str| {
+        let wrong = || HttpError::invalid(name, "must be a position in bytes");
+        query.get(name)?.map(|text| text.parse::<usize>().map_err(|_| wrong())).transpose()
+    };
+    let start = position("start")?.unwrap_or_default();
+    let end = position("end")?.unwrap_or_else(|| start.saturating_add(DEFAULT_TEXT_BYTES));
+    if end < start || end - start > MAX_TEXT_RESPONSE_BYTES {
+        let fault = format!("must be from start to {MAX_TEXT_RESPONSE_BYTES} bytes after it");
+        return Err(HttpError::invalid("end", fault));
+    }
+    let (app, company_id) = (&documents.app, &documents.principal.company_id);
+    let part = read_document_text(&*app.records, company_id, &found.value, start..end).await?;
+    let (end, bytes, version) = (part.end(), found.value.text_bytes(), found.version);
+    let part = TextPart { start: part.start, end, bytes, version, text: part.text };
+    resource::get_response(&head.headers, &Versioned { version, value: part })
+}
+
+pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
+    let operation = Operation::new("putDocumentContent", TAG, "Uploads the original of a document.").describe(
+        "Creates the document, or replaces its text and its original. The media type is one whose text can be extracted, \
+         such as plain text; any other is 415. The text is extracted in the background; `GET` of the document has the \
+         state. The same original is not extracted again by the same extractor.",
+    );
+    operation
+        .parameter("query", "title", "Title of the document.", string_schema())
+        .conditional_write(&["If-Match", "If-None-Match"])
+        .raw_body(json!({"text/plain": {"schema": {"type": "string", "minLength": 1}}}))
+        .upload_responses(schemas.schema_for::<UploadStatus>(), schemas.schema_for::<Document>())
+        .problems(&[Code::NotFound, Code::RateLimited])
+}
+
+pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
+    Operation::new("reindexDocument", TAG, "Extracts the text of a document's original again.")
+        .describe("The present text stays until then.")
+        .conditional_write(&["If-Match"])
+        .upload_responses(schemas.schema_for::<UploadStatus>(), schemas.schema_for::<Document>())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_get(_: &mut Schemas) -> Operation {
+    let binary = json!({"schema": {"type": "string", "format": "binary"}});
+    Operation::new("getDocumentContent", TAG, "Returns the original of a document.")
+        .conditional_read()
+        .response(200, json!({"description": "The original.", "content": {"*/*": binary}}))
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_get_text(schemas: &mut Schemas) -> Operation {
+    let position = json!({"type": "integer", "minimum": 0});
+    Operation::new("getDocumentText", TAG, "Returns a part of a document's text.")
+        .describe("Positions inside of a character are moved to its beginning.")
+        .parameter("query", "start", "Position of the first byte; 0 by default.", position.clone())
+        .parameter("query", "end", "Position after the last byte; 64 KiB after `start` by default.", position)
+        .conditional_read()
+        .versioned_response(200, "The part.", schemas.schema_for::<TextPart>())
+        .problems(&[Code::InvalidRequest, Code::NotFound, Code::Conflict])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preference_to_wait_is_read_and_bounded() {
+        let cases: &[(&[&str], Option<u64>)] = &[
+            (&[], None),
+            (&["wait=30"], Some(30)),
+            (&["respond-async, Wait = \"5\""], Some(5)),
+            (&["respond-async", "wait=7; x=1"], Some(7)),
+            (&["wait=100000"], Some(60)),
+            (&["wait=0"], None),
+            (&["wait"], None),
+            (&["wait=-1"], None),
+            (&["waiting=3"], None),
+        ];
+        for (values, expected) in cases {
+            let mut headers = HeaderMap::new();
+            for value in *values {
+                headers.append(PREFER, HeaderValue::from_static(value));
+            }
+            assert_eq!(preferred_wait(&headers).map(|wait| wait.as_secs()), *expected, "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Limits of uploads.
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::{COLLEAGUE, OWNER, STRANGER, WAIT, expect_json, get, open, send, upload};
+use crate::support::server::{Server, session_token};
+use crate::support::{expect_problem, poll_until};
+
+#[tokio::test]
+async fn bad_uploads_are_refused() {
+    let app = open(&[("RAG_MAX_UPLOAD", "100")]).await;
+    let path = "/api/documents/d/content";
+    let large = upload(&app, OWNER, path, &[], "x".repeat(101)).await;
+    expect_problem(large, 413, "PAYLOAD_TOO_LARGE").await;
+    expect_problem(upload(&app, OWNER, path, &[], "").await, 400, "INVALID_REQUEST").await;
+    let long_title = format!("{path}?title={}", "x".repeat(801));
+    expect_problem(upload(&app, OWNER, &long_title, &[], "x").await, 400, "INVALID_REQUEST").await;
+    let two_lines = format!("{path}?title=a%0Ab");
+    expect_problem(upload(&app, OWNER, &two_lines, &[], "x").await, 400, "INVALID_REQUEST").await;
+    let bad_id = "/api/documents/x%2Fy/content";
+    expect_problem(upload(&app, OWNER, bad_id, &[], "x").await, 400, "INVALID_REQUEST").await;
+    for content_type in ["image/png", "text", "", "text/plain; charset=utf-16", "text/html/x"] {
+        let refused = send(&app, OWNER, ("PUT", path), &[("content-type", content_type)], "x").await;
+        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    }
+    expect_problem(send(&app, OWNER, ("PUT", path), &[], "x").await, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    let packed = upload(&app, OWNER, path, &[("content-encoding", "gzip")], "x").await;
+    expect_problem(packed, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    expect_problem(get(&app, OWNER, "/api/documents/d").await, 404, "NOT_FOUND").await;
+    let accepted = [("content-type", "Text/Markdown; charset=UTF-8"), WAIT[0]];
+    let markdown = expect_json(send(&app, OWNER, ("PUT", path), &accepted, "x".repeat(100)).await, 200).await;
+    assert_eq!(markdown["content"]["mediaType"], "text/markdown");
+}
+
+#[tokio::test]
+async fn the_originals_of_a_company_have_a_quota() {
+    let app = open(&[("MAX_UPLOADED_BYTES", "10"), ("MAX_DOCUMENTS", "2")]).await;
+    let put = async |who, id: &str, text: &'static str| {
+        upload(&app, who, &format!("/api/documents/{id}/content"), &WAIT, text).await
+    };
+    expect_json(put(OWNER, "a", "123456").await, 200).await;
+    let problem = expect_problem(put(COLLEAGUE, "b", "12345").await, 409, "CONFLICT").await;
+    assert_eq!(problem["limit"], 10);
+    // Another company has a quota of its own, and an original that is replaced does not count.
+    expect_json(put(STRANGER, "a", "1234567890").await, 200).await;
+    expect_json(put(OWNER, "a", "1234567890").await, 200).await;
+    expect_problem(put(OWNER, "b", "1").await, 409, "CONFLICT").await;
+    expect_json(put(OWNER, "a", "1").await, 200).await;
+    expect_json(put(OWNER, "b", "1").await, 200).await;
+    let problem = expect_problem(put(OWNER, "c", "1").await, 409, "CONFLICT").await;
+    assert_eq!(problem["limit"], 2, "so many documents");
+    assert_eq!(send(&app, OWNER, ("DELETE", "/api/documents/a"), &[], "").await.status(), 204);
+    expect_json(put(OWNER, "c", "12345678").await, 200).await;
+}
+
+/// Begins an upload of ten bytes and sends the first of them.
+async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(app.address).await.expect("the server listens");
+    let head = format!(
+        "PUT /api/documents/{id}/content HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: \
+         text/plain\r\nContent-Length: 10\r\nConnection: close\r\n\r\nx",
+        session_token(who.0, who.1)
+    );
+    stream.write_all(head.as_bytes()).await.expect("it reads");
+    stream
+}
+
+#[tokio::test]
+async fn a_company_has_few_uploads_at_once() {
+    let app = open(&[]).await;
+    let begun = [begin_upload(&app, OWNER, "1").await, begin_upload(&app, COLLEAGUE, "2").await];
+    let look = async || upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
+    let refused = poll_until(look, |response| response.status() != 202 && response.status() != 200).await;
+    assert!(refused.headers().contains_key("retry-after"));
+    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;
+    expect_json(theirs, 200).await;
+    // What was begun can be completed, and makes room.
+    for mut stream in begun {
+        stream.write_all(b"xxxxxxxxx").await.expect("it reads");
+        let answer = crate::support::read_until_closed(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    }
+    let last = upload(&app, OWNER, "/api/documents/4/content", &WAIT, "x").await;
+    assert_eq!(expect_json(last, 200).await["text"], json!("x"));
+}
