@@ -88,16 +88,13 @@ pub fn application(
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores);
-    let tools = builtin_tools(
-        &stores,
-        ToolServices {
-            retriever: Some(retriever.clone()),
-            messenger: messenger(config, &outbound),
-            pulse: jobs.for_tools.clone(),
-            journals: Some(journals.clone()),
-        },
-        &journals,
-    );
+    let services = ToolServices {
+        retriever: Some(retriever.clone()),
+        messenger: messenger(config, &outbound),
+        pulse: jobs.for_tools.clone(),
+        journals: Some(journals.clone()),
+    };
+    let tools = builtin_tools(&stores, services, &journals);
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
     let pulse = scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals));

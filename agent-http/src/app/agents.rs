@@ -51,6 +51,7 @@ pub(super) struct AgentView {
     role: RoleBlock,
     /// Settings that are legal and have no effect; in the answer to a `PUT` only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
     warnings: Vec<RoleFinding>,
 }
 
