@@ -62,7 +62,7 @@ use crate::StartError;
 use crate::config::{
     AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
 };
-use crate::extract::ProcessExtractor;
+use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use jobs::{job_services, scheduler_link};
@@ -172,7 +172,7 @@ type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Creates the extractor of documents' text.
 pub fn extractor(config: &AppConfig) -> Arc<dyn Extractor> {
-    Arc::new(ProcessExtractor::new(config.extraction))
+    Arc::new(DocumentExtractor::new(ProcessExtractor::new(config.extraction)))
 }
 
 /// Creates the spawner of background tasks. They do not run on the runtime of the connection that needs them: those end

@@ -12,8 +12,10 @@
 pub(crate) mod command;
 mod process;
 mod protocol;
+mod text;
 
 pub use process::ProcessExtractor;
+pub use text::DocumentExtractor;
 
 /// Maximum size of a document in bytes.
 const MAX_DOCUMENT_BYTES: usize = 64 * 1024 * 1024;

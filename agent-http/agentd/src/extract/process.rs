@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use agent_extract::{EXTRACTOR_ID, ExtractionLimits, MediaType, extract, sniff};
+use agent_extract::{EXTRACTOR_ID, MediaType, sniff};
 use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -29,7 +29,7 @@ const UNKNOWN_MEDIA_TYPE: &str = "application/octet-stream";
 /// The running program on Linux, also if its file has been replaced since.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
-/// Extracts text by `agentd extract`, a process for each document. Formats that are text already are read without one.
+/// Extracts text by `agentd extract`, a process for each document.
 ///
 /// A program that embeds the application and is not `agentd` names an `agentd` by [`Self::with_program`], or brings an
 /// extractor of its own.
@@ -92,9 +92,6 @@ impl Extractor for ProcessExtractor {
         if bytes.len() > MAX_DOCUMENT_BYTES {
             return Err(ExtractError::LimitExceeded(format!("more than {MAX_DOCUMENT_BYTES} bytes")));
         }
-        if let Some(media_type) = MediaType::parse(media_type).filter(|media_type| media_type.is_text()) {
-            return extract_here(media_type, bytes).await;
-        }
         let closed = |_| ExtractError::Unavailable("it is closed".to_owned());
         let _permit = self.permits.acquire().await.map_err(closed)?;
         let mut child = self.start(media_type)?;
@@ -103,12 +100,6 @@ impl Extractor for ProcessExtractor {
         let _ = child.kill().await;
         result.unwrap_or_else(|_| Err(time_exceeded(self.config.timeout)))
     }
-}
-
-/// Extracts a format that is text already, for which no parser runs that a document could harm.
-async fn extract_here(media_type: MediaType, bytes: Bytes) -> Result<Extraction, ExtractError> {
-    let extracted = spawn_blocking(move || extract(media_type, &bytes, &ExtractionLimits::default())).await;
-    extracted.unwrap_or_else(|_| Err(ExtractError::Malformed("its text cannot be read".to_owned())))
 }
 
 fn time_exceeded(limit: Duration) -> ExtractError {

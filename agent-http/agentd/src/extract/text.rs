@@ -1,0 +1,46 @@
+//! Extraction of formats that are text already, without a process.
+
+use agent_extract::{ExtractionLimits, MediaType, extract};
+use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
+
+use super::ProcessExtractor;
+
+/// Reads plain text, Markdown, CSV and JSON in this process, as no parser runs for them that a document could harm, and
+/// all other formats by a [`ProcessExtractor`].
+#[derive(Debug)]
+pub struct DocumentExtractor {
+    others: ProcessExtractor,
+}
+
+impl DocumentExtractor {
+    /// Creates an extractor that passes documents of other formats to `others`.
+    pub fn new(others: ProcessExtractor) -> Self {
+        Self { others }
+    }
+}
+
+#[async_trait]
+impl Extractor for DocumentExtractor {
+    fn id(&self) -> &str {
+        self.others.id()
+    }
+
+    fn supports(&self, media_type: &str) -> bool {
+        self.others.supports(media_type)
+    }
+
+    fn detect(&self, declared_media_type: &str, bytes: &[u8]) -> Option<String> {
+        self.others.detect(declared_media_type, bytes)
+    }
+
+    async fn extract(&self, media_type: &str, bytes: Bytes) -> Result<Extraction, ExtractError> {
+        let Some(text) = MediaType::parse(media_type).filter(|media_type| media_type.is_text()) else {
+            return self.others.extract(media_type, bytes).await;
+        };
+        let extracted = spawn_blocking(move || extract(text, &bytes, &ExtractionLimits::default())).await;
+        extracted.unwrap_or_else(|_| Err(ExtractError::Malformed("its text cannot be read".to_owned())))
+    }
+}
