@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::support::cluster::Cluster;
 use crate::support::process::AppProcess;
 use crate::support::server::{app_config, session_token};
-use crate::support::{client, poll_until};
+use crate::support::{client, env_number, free_port, poll_until};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "DOCUMENT_KILL_ROUNDS";
@@ -80,11 +79,6 @@ async fn run_client(shared: Arc<Shared>, number: usize) -> HashMap<String, usize
     last
 }
 
-fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    socket.expect("a port").port()
-}
-
 async fn start(url: &str, port: u16) -> AppProcess {
     AppProcess::start(url, port, &[("CHANGES_PER_MINUTE", "1000000")]).await
 }
@@ -102,7 +96,7 @@ async fn kills_leave_no_half_document_on_postgres() {
 }
 
 async fn run_kill_rounds(url: &str, processes: usize) {
-    let rounds = std::env::var(ROUNDS_ENV).map_or(DEFAULT_ROUNDS, |rounds| rounds.parse().expect("a number"));
+    let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let ports: Vec<u16> = (0..processes).map(|_| free_port()).collect();
     let mut running = Vec::new();
     for port in &ports {
@@ -193,7 +187,7 @@ async fn check_document(stores: &Stores, document: &Document, acknowledged: Opti
     assert!(acknowledged.is_none_or(|acknowledged| upload >= acknowledged), "{id} has {upload}");
     let read =
         read_document_text(records, &company, document, 0..usize::MAX).await.expect("the text is there");
-    assert!(read.text == original, "the text of {id} is that of its original");
+    assert!(read.text == original.trim_end(), "the text of {id} is that of its original");
     let long_bytes = if read.text.len() > MAX_DOCUMENT_BYTES { read.text.len() } else { 0 };
     let pieces = original.len().div_ceil(ORIGINAL_PIECE_BYTES) + long_bytes.div_ceil(TEXT_PIECE_BYTES);
     let contents = Collection::new(&company, "documentContents").expect("a name").within(id).expect("a name");

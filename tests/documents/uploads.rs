@@ -8,7 +8,7 @@ use crate::support::{expect_problem, poll_until};
 #[tokio::test]
 async fn an_upload_is_extracted_and_read() {
     let app = open(&[]).await;
-    let text = "First line\nsecond line é\n";
+    let text = "First line\nsecond line é.";
     let put = upload(&app, OWNER, "/api/documents/n%201/content?title=My%20notes", &[], text).await;
     let tag = header(&put, "etag").to_owned();
     assert_eq!(header(&put, "location"), "/api/documents/n%201");
