@@ -26,7 +26,7 @@ async fn a_change_is_seen_by_the_next_query_of_every_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite://{}", folder.path().join("data.db").display());
     let stores = async || {
-        let config = server::app_config(&[("DATABASE_URL", &url)]);
+        let config = server::app_config(&[("DATABASE_URL", &url), ("DATA_SECRET", "data-secret-canary")]);
         Stores::open(&config).await.expect("a store")
     };
     let first = stores().await;
@@ -69,7 +69,6 @@ async fn an_uploaded_text_of_any_length_is_searched() {
     let look = async || retrieve(&app, "c1", &query).await.1;
     let shown = poll_until(look, |shown| found(shown).first() == Some(&"travel")).await;
     let hit = &shown["fragments"][0];
-    assert_eq!(hit["heading"], "Valves");
     let range = |name: &str| usize::try_from(hit[name].as_u64().expect("a number")).expect("small");
     assert!(text[range("start")..range("end")].contains("painted orange"), "the text is ASCII");
     delete(&app, "travel").await;

@@ -139,7 +139,10 @@ async fn visitors_see_titles_where_the_role_shows_sources() {
             .await
             .expect("JSON");
         let token = minted["token"].as_str().expect("a token");
-        let response = app.chat_as(token, "", &json!({"agentId": "a1", "message": QUESTION})).await;
+        let ask = app.request("POST", "/api/agent/chat").header("x-widget-token", token);
+        let ask =
+            ask.header("accept", "application/x-ndjson").json(&json!({"agentId": "a1", "message": QUESTION}));
+        let response = ask.send().await.expect("an answer");
         let events = parse_run(&response.text().await.expect("a whole body"));
         let sources = custom(&events, "agent.sources");
         let expected = json!({"fragments": [{"id": "1", "title": "Handbook"}]});
