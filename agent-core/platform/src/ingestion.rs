@@ -30,6 +30,9 @@ use crate::workspace::read_original;
 
 use claim::Claim;
 
+/// Function that is called with the company and the document whenever an extraction has ended.
+pub type ExtractionListener = Arc<dyn Fn(&CompanyId, &str) + Send + Sync>;
+
 /// Services of the ingestion.
 #[derive(Clone)]
 pub struct IngestionServices {
@@ -42,7 +45,7 @@ pub struct IngestionServices {
     /// Runs the extractions.
     pub spawner: Arc<dyn Spawner>,
     /// Called with the company and the id of a document whose extraction has ended in this process.
-    pub on_end: Arc<dyn Fn(&CompanyId, &str) + Send + Sync>,
+    pub on_end: ExtractionListener,
 }
 
 /// Limits of the ingestion in a process.

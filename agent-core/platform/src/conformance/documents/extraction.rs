@@ -62,7 +62,7 @@ pub(super) async fn long_texts_are_read_in_ranges(bench: &UploadBench) {
     }
     // A short text follows the same rules.
     let short = Document { text: "aé€".to_owned(), ..Document::default() };
-    for (range, expected) in [(0..2, (0, "a")), (2..9, (1, "é€")), (7..9, (6, "")), (2..1, (1, ""))] {
+    for (range, expected) in [(0..2, (0, "a")), (2..9, (1, "é€")), (7..9, (6, ""))] {
         let part = read_document_text(&*bench.records, &company(), &short, range.clone()).await;
         let part = part.expect("read");
         assert_eq!((part.start, part.text.as_str()), expected, "{range:?}");
