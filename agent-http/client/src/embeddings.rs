@@ -1,7 +1,7 @@
 //! Embedding models reached over HTTP: servers of OpenAI's Embeddings API, and Ollama.
 //!
 //! Both clients share [`endpoint`](self), which splits calls into requests of bounded size, bounds the answer and the
-//! time, and maps failures to [`EmbedError`]. The vectors are checked and normalized by
+//! time, and maps failures to [`EmbedError`](agent_retrieval::embed::EmbedError). The vectors are checked and normalized by
 //! [`Embeddings`](agent_retrieval::embed::Embeddings). Neither texts nor keys reach an error or the log.
 
 mod endpoint;
