@@ -1,4 +1,4 @@
-//! What is sent to the backends, and announced to clients.
+//! Requests to the backends, and events of runs, with retrieved fragments.
 
 use serde_json::{Value, json};
 
