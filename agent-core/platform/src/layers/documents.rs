@@ -138,22 +138,19 @@ impl DocumentsLayer {
     /// Cuts the documents, which have these sizes in tokens, to `max_tokens` by the rule of the layer.
     fn cut(&self, plan: DocumentPlan, max_tokens: usize) -> Vec<Fragment> {
         let DocumentPlan { documents, whole, sizes, long, .. } = plan;
-        let shares = match sizes.is_empty() {
-            true => Vec::new(),
-            false => share_tokens(&sizes, max_tokens),
-        };
-        let mut shown = Vec::with_capacity(whole.len());
         let mut left_out: Vec<usize> = long.iter().map(Document::text_bytes).collect();
+        // Without sizes, all documents that were read fit.
+        let shares = if sizes.is_empty() { Vec::new() } else { share_tokens(&sizes, max_tokens) };
+        let mut shown = Vec::with_capacity(whole.len());
         for (i, fragment) in whole.into_iter().enumerate() {
             let text = documents[i].text.trim();
-            match shares.get(i).copied().unwrap_or(usize::MAX) {
-                usize::MAX => shown.push(fragment),
-                0 => left_out.push(text.len()),
-                share if share == sizes[i] => shown.push(fragment),
-                share => {
-                    let cut = cut_to_tokens(text, sizes[i], share).trim_end();
+            match shares.get(i) {
+                Some(0) => left_out.push(text.len()),
+                Some(share) if *share < sizes[i] => {
+                    let cut = cut_to_tokens(text, sizes[i], *share).trim_end();
                     shown.push(self.fragment(&documents[i], cut));
                 }
+                _ => shown.push(fragment),
             }
         }
         shown.extend((!left_out.is_empty()).then(|| self.left_out(&left_out)));
