@@ -22,6 +22,7 @@
 //! ```
 
 mod coding;
+mod embedding;
 mod load;
 mod parse;
 mod resolve;
@@ -52,6 +53,7 @@ use agent_platform::user_rates::SessionLimits;
 use url::Url;
 
 pub use coding::{CodingConfig, CodingIssuerConfig};
+pub use embedding::{EmbeddingConfig, EmbeddingServerConfig};
 pub(crate) use parse::parse_database;
 pub use resolve::{Flags, SettingSource};
 
@@ -301,6 +303,8 @@ pub struct AppConfig {
     pub embedded_model_path: Option<PathBuf>,
     /// Directory of downloaded model weights.
     pub model_dir: PathBuf,
+    /// Embedding model of the documents.
+    pub embedding: EmbeddingConfig,
 }
 
 impl AppConfig {

@@ -20,6 +20,7 @@ pub mod compose;
 pub mod config;
 mod data;
 pub mod dev;
+mod embedder;
 mod error;
 mod failure;
 mod healthcheck;
@@ -36,5 +37,6 @@ mod user;
 mod weights;
 
 pub use command::run_command_line;
+pub use embedder::embedder;
 pub use error::StartError;
 pub(crate) use error::with_source;

@@ -13,16 +13,17 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::user_rates::SessionLimits;
 
-use super::coding;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
     AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RuntimeConfig,
     SchedulerConfig, ServerConfig, SettingError,
 };
+use super::{coding, embedding};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
-    let (values, faults) = SettingValues::parse(resolved);
+    let (values, mut faults) = SettingValues::parse(resolved);
+    embedding::check(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
@@ -59,6 +60,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         coding_unattended: values.text("CODING_UNATTENDED").is_some_and(|word| word == "on"),
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
+        embedding: embedding::load(&values),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 mod coding;
+mod embedding;
 
 use super::Service;
 use super::setting::{Setting, SettingKind};
@@ -32,10 +33,10 @@ const fn setting(
 
 /// Returns all settings, in the order of the documentation.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(coding::SETTINGS)
+    SETTINGS.iter().chain(embedding::SETTINGS).chain(coding::SETTINGS)
 }
 
-/// All settings but those of the coding subscription.
+/// All settings but those of the embedding model and of the coding subscription.
 const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
