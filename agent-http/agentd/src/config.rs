@@ -22,6 +22,7 @@
 //! ```
 
 mod coding;
+mod embedding;
 mod extraction;
 mod load;
 mod parse;
@@ -53,6 +54,7 @@ use agent_platform::user_rates::SessionLimits;
 use url::Url;
 
 pub use coding::{CodingConfig, CodingIssuerConfig};
+pub use embedding::{EmbeddingConfig, EmbeddingServerConfig};
 pub use extraction::ExtractionConfig;
 pub(crate) use parse::parse_database;
 pub use resolve::{Flags, SettingSource};
@@ -318,6 +320,8 @@ pub struct AppConfig {
     pub model_dir: PathBuf,
     /// Processes that extract the text of documents.
     pub extraction: ExtractionConfig,
+    /// Embedding model of the documents.
+    pub embedding: EmbeddingConfig,
 }
 
 impl AppConfig {

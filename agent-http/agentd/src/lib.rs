@@ -21,6 +21,7 @@ pub mod compose;
 pub mod config;
 mod data;
 pub mod dev;
+mod embedder;
 mod error;
 pub mod extract;
 mod failure;
@@ -38,5 +39,6 @@ mod user;
 mod weights;
 
 pub use command::run_command_line;
+pub use embedder::embedder;
 pub use error::StartError;
 pub(crate) use error::with_source;

@@ -6,12 +6,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agent_core::model::Model;
+use agent_retrieval::embed::Embedder;
 
 use crate::StartError;
 use crate::config::AppConfig;
 
 #[cfg(feature = "embedded")]
+pub(crate) use local_embedder::InProcessEmbedder;
+
+#[cfg(feature = "embedded")]
 mod http_source;
+#[cfg(feature = "embedded")]
+mod local_embedder;
 
 /// Opens the embedded model from the configured weights, or else from the downloaded default ones. Returns
 /// `None` if there are none.
@@ -66,11 +72,39 @@ pub(crate) async fn pull(config: &AppConfig, name: Option<&str>) -> Result<PathB
 pub(crate) fn list(config: &AppConfig) -> Vec<String> {
     let line = |model: &agent_embedded::catalog::KnownModel| {
         let path = model.path_in(&config.model_dir);
-        let place = if path.exists() { path.display().to_string() } else { "not pulled".to_owned() };
-        let megabytes = model.bytes / 1_000_000;
+        let place =
+            if model.is_in(&config.model_dir) { path.display().to_string() } else { "not pulled".to_owned() };
+        let megabytes = model.bytes() / 1_000_000;
         format!("{}\t{megabytes} MB\t{}\t{place}\t{}", model.name, model.license, model.description)
     };
     agent_embedded::catalog::models().iter().map(line).collect()
+}
+
+/// Opens the embedding model with a name from the catalogue.
+///
+/// # Errors
+/// There is no such embedding model, or its files are not in `MODEL_DIR`.
+#[cfg(feature = "embedded")]
+pub(crate) fn open_embedder(config: &AppConfig, name: &str) -> Result<Arc<dyn Embedder>, StartError> {
+    use agent_embedded::{LocalEmbedder, catalog};
+
+    let known = catalog::find(name).filter(|model| model.embedding.is_some()).ok_or_else(|| {
+        let models = catalog::models().iter().filter(|model| model.embedding.is_some());
+        let names: Vec<&str> = models.map(|model| model.name).collect();
+        StartError::Other(format!("there is no embedding model {name:?}; there is {}", names.join(", ")))
+    })?;
+    let model = LocalEmbedder::open(known, &config.model_dir, None)
+        .map_err(|error| StartError::Other(format!("the embedding model cannot be used: {error}")))?;
+    Ok(Arc::new(InProcessEmbedder::new(known, model)))
+}
+
+/// Returns an error: this build has no embedding model.
+///
+/// # Errors
+/// Always: a local embedding model needs the feature `embedded`.
+#[cfg(not(feature = "embedded"))]
+pub(crate) fn open_embedder(_: &AppConfig, _: &str) -> Result<Arc<dyn Embedder>, StartError> {
+    Err(missing_feature_error("EMBEDDING_PROVIDER=local"))
 }
 
 /// Returns `None`: this build has no embedded model.

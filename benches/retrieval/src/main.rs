@@ -4,6 +4,7 @@
 //! on the same text in the same run.
 
 mod collections;
+mod dense;
 mod extraction;
 mod quality;
 mod speed;
@@ -23,12 +24,23 @@ struct Arguments {
     /// Number of chunks of the greatest index whose speed is measured; 0 measures quality alone.
     #[arg(long, default_value_t = 100_000)]
     chunks: usize,
+    /// Name of a local embedding model; measures nothing else.
+    #[arg(long)]
+    model: Option<String>,
+    /// The folder in which `agentd model pull` has stored the model.
+    #[arg(long, default_value = "data/models")]
+    model_dir: PathBuf,
 }
 
 #[expect(clippy::print_stdout, reason = "the result of the measurement")]
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let mut table = table::Table::default();
+    if let Some(model) = &arguments.model {
+        dense::run(&arguments.folder, &arguments.model_dir, model, &mut table)?;
+        println!("{}", table.markdown());
+        return Ok(());
+    }
     quality::run(&arguments.folder, &mut table)?;
     if arguments.chunks > 0 {
         speed::run(&arguments.folder, arguments.chunks, &mut table)?;

@@ -16,7 +16,7 @@ use crate::table::Table;
 /// Hits that are read to find ten documents.
 const HITS: usize = 60;
 /// Characters of a chunk that has a whole document.
-const WHOLE: usize = 1_000_000;
+pub(crate) const WHOLE: usize = 1_000_000;
 
 pub(crate) fn run(folder: &Path, table: &mut Table) -> Result<()> {
     ranking(&collections::cisi(folder)?, "cisi", 0.425, table)?;
@@ -60,7 +60,7 @@ fn best_documents(company: &CompanyIndex, query: &Query<'_>, feedback: bool) -> 
 }
 
 /// Returns nDCG@10 with binary gains.
-fn ndcg(found: &[String], relevant: &BTreeSet<String>) -> f64 {
+pub(crate) fn ndcg(found: &[String], relevant: &BTreeSet<String>) -> f64 {
     let discount = |rank: usize| 1.0 / ((rank + 2) as f64).log2();
     let gained: f64 = found
         .iter()
@@ -73,7 +73,7 @@ fn ndcg(found: &[String], relevant: &BTreeSet<String>) -> f64 {
     if ideal > 0.0 { gained / ideal } else { 0.0 }
 }
 
-fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+pub(crate) fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len() as f64;
     values.sum::<f64>() / count
 }

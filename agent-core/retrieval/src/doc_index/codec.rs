@@ -284,6 +284,7 @@ impl<'a> Reader<'a> {
                 _ => return Err(DecodeError::Invalid("unknown kind of vector")),
             }
         }
+        vectors.shrink();
         Ok(Some(vectors))
     }
 }

@@ -1,10 +1,12 @@
 //! Products of a query's vector with many vectors: the one hot loop of the search by vectors.
 //!
 //! The loop is written once. [`DotProducts::Wide`] runs it with the processor's widest instructions, which are found at
-//! run time; without, the compiler may use only those that every processor of the architecture has. On AVX2 the search of
-//! 100,000 vectors of 384 components takes a quarter of the time.
+//! run time; without, the compiler may use only those that every processor of the architecture has.
 
 use pulp::{Arch, NullaryFnOnce};
+
+/// Components of a block.
+const BLOCK: usize = 32;
 
 /// The way in which products of vectors are computed. Both give equal results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,13 +46,32 @@ impl NullaryFnOnce for EachRow<'_> {
     }
 }
 
-/// Inlined into each caller, so that it is compiled for the instructions of the caller.
+/// Inlined into each caller, so that it is compiled for the instructions of the caller; a closure would not be.
 #[inline(always)]
 fn each_row(rows: &[i8], query: &[i8], products: &mut Vec<i32>) {
-    products.extend(rows.chunks_exact(query.len()).map(|row| {
-        let terms = row.iter().zip(query).map(|(&left, &right)| i32::from(left) * i32::from(right));
-        terms.sum::<i32>()
-    }));
+    products.reserve(rows.len() / query.len());
+    for row in rows.chunks_exact(query.len()) {
+        products.push(dot_product(row, query));
+    }
+}
+
+/// Blocks of a known length, each summed apart, are what compilers turn into instructions for many components.
+#[inline(always)]
+fn dot_product(row: &[i8], query: &[i8]) -> i32 {
+    let (row_blocks, row_rest) = row.as_chunks::<BLOCK>();
+    let (query_blocks, query_rest) = query.as_chunks::<BLOCK>();
+    let mut sum = 0;
+    for (row, query) in row_blocks.iter().zip(query_blocks) {
+        let mut block = 0;
+        for at in 0..BLOCK {
+            block += i32::from(row[at]) * i32::from(query[at]);
+        }
+        sum += block;
+    }
+    for (&left, &right) in row_rest.iter().zip(query_rest) {
+        sum += i32::from(left) * i32::from(right);
+    }
+    sum
 }
 
 #[cfg(test)]

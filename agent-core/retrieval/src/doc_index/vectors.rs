@@ -73,6 +73,8 @@ impl Vectors {
         vectors: &[Option<impl AsRef<[f32]>>],
     ) -> Result<Self, VectorsError> {
         let mut quantized = Self::empty(embedder, dimensions)?;
+        quantized.scales.reserve_exact(vectors.len());
+        quantized.components.reserve_exact(vectors.iter().flatten().count() * dimensions);
         for vector in vectors {
             match vector {
                 Some(vector) => quantized.push(vector.as_ref())?,
@@ -149,6 +151,12 @@ impl Vectors {
 
     pub(super) fn push_absent(&mut self) {
         self.scales.push(0.0);
+    }
+
+    /// Releases the memory that is not needed once all vectors are there.
+    pub(super) fn shrink(&mut self) {
+        self.scales.shrink_to_fit();
+        self.components.shrink_to_fit();
     }
 
     /// Appends a stored vector; false if the scale is none that is written.

@@ -13,17 +13,17 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::user_rates::SessionLimits;
 
-use super::coding;
-use super::extraction;
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
     AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
+use super::{coding, embedding, extraction};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
-    let (values, faults) = SettingValues::parse(resolved);
+    let (values, mut faults) = SettingValues::parse(resolved);
+    embedding::check(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
@@ -68,6 +68,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
         extraction: extraction::load(&values),
+        embedding: embedding::load(&values),
     })
 }
 

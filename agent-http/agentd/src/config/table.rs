@@ -2,6 +2,7 @@
 
 mod coding;
 mod documents;
+mod embedding;
 mod extraction;
 mod rag;
 
@@ -38,12 +39,13 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     SETTINGS
         .iter()
         .chain(rag::SETTINGS)
+        .chain(embedding::SETTINGS)
         .chain(extraction::SETTINGS)
         .chain(coding::SETTINGS)
         .chain(documents::SETTINGS)
 }
 
-/// All settings but those of retrieval, of extraction, of the coding subscription and of uploaded documents.
+/// All settings but those of the modules.
 const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
