@@ -3,6 +3,7 @@
 
 mod freshness;
 mod sent;
+mod vectors;
 
 use serde_json::{Value, json};
 

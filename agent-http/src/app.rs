@@ -11,6 +11,7 @@ mod credential;
 mod cron;
 mod debug;
 mod document_contents;
+mod document_indexes;
 mod document_uploads;
 mod document_versions;
 mod documents;

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod coding_runtime;
 pub mod command;
 pub mod control;
+pub mod embedder;
 // Tests of the application use more of this module than those of the runtime do.
 #[allow(dead_code)]
 pub mod issuer;

@@ -10,12 +10,16 @@ mod blocking;
 mod boundary;
 mod cache;
 mod citations;
+mod embedding;
 mod load;
+mod query_vector;
+mod queue;
 mod report;
 mod search;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
+pub use query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 pub use report::RetrievalReport;
 pub use search::{
     DEFAULT_CACHE_BYTES, DocumentRetriever, DocumentSearch, FoundDocument, RetrieverConfig, SearchResult,

@@ -41,7 +41,11 @@ pub(crate) use contents::{
     INGESTION_COLLECTION, IngestionTask, PendingPieces, TaskLease, discard_pieces, page_starts_write,
     stored_head_write, text_release_writes, unchanged_write, write_text_pieces,
 };
-pub(crate) use document_indexes::{load_document_indexes, store_document_index};
+pub use document_indexes::{IndexStatus, document_index_status};
+pub(crate) use document_indexes::{
+    IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes, release_embedding,
+    store_document_index,
+};
 pub use document_versions::{
     DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
     list_document_versions, restore_document, save_document,
@@ -96,6 +100,8 @@ pub mod collection {
     pub(crate) const DOCUMENT_VERSIONS: &str = "documentVersions";
     /// Indexes of documents, derived from their texts.
     pub(crate) const DOCUMENT_INDEXES: &str = "documentIndexes";
+    /// Leases on the embedding of the documents.
+    pub(crate) const EMBEDDING_LEASES: &str = "embeddingLeases";
     /// [`Memory`](super::Memory) entries.
     pub const MEMORIES: &str = "memories";
     /// [`TodoList`](super::TodoList)s with their todos.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 use std::sync::Arc;
 
-use crate::doc_index::{ChunkPlace, DocIndex, VectorsError};
+use crate::doc_index::{ChunkPlace, DocIndex, Vectors, VectorsError};
 use crate::document::DocumentId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart, Totals};
 use crate::postings::{ChunkTerms, Postings};
@@ -83,6 +83,24 @@ impl CompanyIndex {
             }
         }
         self.compact(put);
+    }
+
+    /// Gives a document vectors in place of those that it had; false if there is no such document, or if they are not as
+    /// many as its chunks. Costs no merge.
+    pub fn set_vectors(&mut self, id: &DocumentId, vectors: Option<Arc<Vectors>>) -> bool {
+        let Some(&(number, position)) = self.places.get(id) else { return false };
+        let document = &mut self.segments[number].documents[position];
+        let fits = vectors.as_ref().is_none_or(|vectors| vectors.len() == document.chunks.len());
+        if fits {
+            document.vectors = vectors;
+        }
+        fits
+    }
+
+    /// Returns the vectors of a document.
+    pub fn vectors(&self, id: &DocumentId) -> Option<&Arc<Vectors>> {
+        let &(number, position) = self.places.get(id)?;
+        self.segments[number].documents[position].vectors.as_ref()
     }
 
     /// Returns the number of documents.

@@ -6,6 +6,7 @@
 mod build;
 mod codec;
 mod dot_product;
+mod embedding;
 mod vectors;
 
 use std::sync::Arc;

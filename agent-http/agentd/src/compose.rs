@@ -48,6 +48,7 @@ use agent_platform::layers::{
 };
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
+use agent_platform::retrieval::DocumentRetriever;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
@@ -87,7 +88,7 @@ pub fn application(
     let tokens = Arc::new(tokens(config, &stores));
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let jobs = job_services(config, &outbound, &stores);
-    let retriever = retriever(config, &stores);
+    let retriever = retriever(config, &stores, &outbound)?;
     let services = ToolServices {
         retriever: Some(retriever.clone()),
         messenger: messenger(config, &outbound),
@@ -100,8 +101,9 @@ pub fn application(
     let pulse = scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals));
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
+    let ingestion = ingestion(config, &stores, &agent_tools.server, retriever.clone());
     let documents = documents_layer(config, &stores, retriever, &parts);
-    let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server));
+    let uploads = DocumentUploads::new(ingestion);
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
     Ok(App {
@@ -141,14 +143,22 @@ fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journal
 }
 
 /// Creates the extraction of uploaded documents' texts.
-fn ingestion(config: &AppConfig, stores: &Stores, server: &McpServer) -> Ingestion {
+fn ingestion(
+    config: &AppConfig,
+    stores: &Stores,
+    server: &McpServer,
+    retriever: Arc<DocumentRetriever>,
+) -> Ingestion {
     let announce = server.announcer();
     let services = IngestionServices {
         records: stores.records.clone(),
         extractor: extractor(config),
         clock: Arc::new(SystemClock),
         spawner: background_spawner(),
-        on_end: Arc::new(move |company_id, id| announce(&Change::document(company_id, id))),
+        on_end: Arc::new(move |company_id, id| {
+            retriever.announce(company_id, id);
+            announce(&Change::document(company_id, id));
+        }),
     };
     Ingestion::new(services, IngestionLimits::default())
 }

@@ -78,7 +78,7 @@ pub async fn serve_app(
     let upkeep = tokio::spawn(app::run_maintenance(app.clone()));
     let ingestion = tokio::spawn({
         let app = app.clone();
-        async move { app.uploads.run().await }
+        async move { tokio::join!(app.uploads.run(), app.documents.run()) }
     });
     let draining = tokio::spawn({
         let (app, draining) = (app.clone(), shutdown.wait_for(ShutdownStage::Draining));

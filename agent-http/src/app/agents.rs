@@ -153,7 +153,7 @@ impl Resource for Agents {
         _: u64,
         _: bool,
     ) -> Result<Versioned<AgentView>, HttpError> {
-        self.notify_mcp_clients(id);
+        self.announce(id);
         let now = self.app.roles.masked_role(&self.principal.company_id, &id.into()).await?;
         let now = now.ok_or_else(|| {
             HttpError::conflict("the agent was saved and then deleted by a concurrent request")
@@ -172,7 +172,7 @@ impl Resource for Agents {
     }
 
     async fn removed(&self, id: &str) -> Result<(), HttpError> {
-        self.notify_mcp_clients(id);
+        self.announce(id);
         Ok(self.remove_dependents(id).await?)
     }
 }
@@ -189,7 +189,7 @@ impl Agents {
     }
 
     /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
-    fn notify_mcp_clients(&self, id: &str) {
+    fn announce(&self, id: &str) {
         let company_id = self.principal.company_id.clone();
         self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.into() });
     }
@@ -208,7 +208,7 @@ pub(super) async fn put_owner(context: RequestContext<App>, principal: Principal
         let role = RoleBlock { owner_id: owner_id.clone(), ..found.value };
         match agents.app.roles.put_role(role, Precondition::Version(found.version)).await {
             Ok(_) => {
-                agents.notify_mcp_clients(id);
+                agents.announce(id);
                 let stored = load_in_company(&agents.app, &agents.principal, id).await?;
                 return answer::json(StatusCode::OK, &stored.value);
             }

@@ -96,7 +96,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let media_type = state.uploads.ingestion.detect(&declared, &bytes).ok_or_else(unsupported)?;
     let upload = hashed(NewUpload::new, (id.to_owned(), title, media_type, bytes)).await?;
     let stored = store(&documents, &head.headers, upload, permit).await?;
-    documents.notify_mcp_clients(id, found.is_none());
+    documents.announce(id, found.is_none());
     respond(&documents, &head.headers, id, stored).await
 }
 

@@ -82,7 +82,7 @@ pub(super) async fn restore(context: RequestContext<App>, principal: Principal) 
         WorkspaceError::Store(error) => error.into(),
         error => HttpError::internal(error),
     })?;
-    documents.notify_mcp_clients(&id, false);
+    documents.announce(&id, false);
     answer::json(StatusCode::OK, &document)
 }
 

@@ -91,7 +91,7 @@ impl Resource for Documents {
         }
         // Set by the server, and part of what a client has read. An upload that the client names by its generation
         // stays if the text is the same.
-        document.retain(|name, _| name != "revision" && name != "updatedBy");
+        document.retain(|name, _| !matches!(name.as_str(), "revision" | "updatedBy" | "indexed"));
         let generation =
             document.remove("content").and_then(|mut content| match content.get_mut("generation")?.take() {
                 Value::String(generation) => Some(generation),
@@ -140,7 +140,7 @@ impl Resource for Documents {
         _: u64,
         is_new: bool,
     ) -> Result<Versioned<Document>, HttpError> {
-        self.notify_mcp_clients(id, is_new);
+        self.announce(id, is_new);
         let stored = self.find(id).await?.ok_or_else(|| {
             HttpError::conflict("the document was saved and then deleted by a concurrent request")
         })?;
@@ -158,7 +158,7 @@ impl Resource for Documents {
     }
 
     async fn removed(&self, id: &str) -> Result<(), HttpError> {
-        self.notify_mcp_clients(id, true);
+        self.announce(id, true);
         Ok(())
     }
 }
@@ -204,8 +204,12 @@ impl Documents {
         }
     }
 
-    /// Notifies MCP clients that a document has changed, and that the resource list has if `list_changed`.
-    pub(super) fn notify_mcp_clients(&self, id: &str, list_changed: bool) {
+    /// Tells the search that a document has changed, and MCP clients too, also that the resource list has if
+    /// `list_changed`.
+    pub(super) fn announce(&self, id: &str, list_changed: bool) {
+        if let Some(retriever) = self.app.documents.retriever() {
+            retriever.announce(&self.principal.company_id, id);
+        }
         let server = &self.app.tools.server;
         if list_changed {
             server.announce(&Change::Resources { company_id: self.principal.company_id.clone() });
@@ -265,13 +269,6 @@ pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
     Operation::new("listDocuments", TAG, "Lists the company's documents, without their texts.")
         .paged()
         .json_response(200, "One page of documents.", schemas.schema_for::<DocumentPage>())
-}
-
-pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
-    Operation::new("getDocument", TAG, "Returns a document of the company.")
-        .conditional_read()
-        .versioned_response(200, "The document.", schemas.schema_for::<Document>())
-        .problems(&[Code::NotFound])
 }
 
 pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {

@@ -10,6 +10,7 @@ use super::credential::{
     ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
 };
 use super::document_contents as contents;
+use super::document_indexes;
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
@@ -82,7 +83,7 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::delete(token_path, USER, tokens::delete, tokens::describe_delete),
         Endpoint::post("/api/agents/{id}/retrieve", USER, retrieve::post, retrieve::describe),
         Endpoint::get(documents_path, USER, resource::list::<Documents>, documents::describe_list),
-        Endpoint::get(document_path, USER, resource::get::<Documents>, documents::describe_get),
+        Endpoint::get(document_path, USER, document_indexes::get, document_indexes::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
         Endpoint::delete(document_path, USER, documents::delete, documents::describe_delete),
     ]
@@ -97,6 +98,12 @@ fn content_endpoints() -> Vec<Endpoint<App>> {
             .own_body_limit(|app| app.quotas.upload_bytes),
         Endpoint::get(text_path, USER, contents::get_text, contents::describe_get_text),
         Endpoint::post(reindex_path, USER, contents::reindex, contents::describe_reindex),
+        Endpoint::post(
+            "/api/documents/reindex",
+            USER,
+            document_indexes::reindex,
+            document_indexes::describe_reindex,
+        ),
     ]
 }
 

@@ -41,6 +41,7 @@ fn retriever(records: &SharedRecords) -> DocumentRetriever {
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| drop(std::thread::spawn(work))),
         clock: Arc::new(SystemClock),
         cache_bytes: 64 << 20,
+        embedder: None,
     })
 }
 

@@ -86,6 +86,19 @@ impl DocumentsLayer {
         Self { retrieval: Some(settings), ..self }
     }
 
+    /// Indexes and embeds documents that were written in the background, until the future is dropped. Without retrieval,
+    /// it does nothing.
+    pub async fn run(&self) {
+        if let Some(settings) = &self.retrieval {
+            settings.retriever.run().await;
+        }
+    }
+
+    /// Returns the search over documents.
+    pub fn retriever(&self) -> Option<&Arc<DocumentRetriever>> {
+        self.retrieval.as_ref().map(|settings| &settings.retriever)
+    }
+
     /// Retrieves fragments as a turn does, for an agent without `enableAutoRag` and for every user as well. Returns `None`
     /// if nothing can be searched: the layer is without retrieval, no document is named, or there is no message.
     ///

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard, T
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::company::{Change, CompanyIndex};
+use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::DocumentId;
+use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
 
 use super::search::SkipReason;
@@ -53,7 +55,29 @@ pub(super) struct IndexState {
     pub(super) versions: HashMap<DocumentId, u64>,
     /// Documents that cannot be searched at a version.
     unusable: HashMap<DocumentId, (u64, SkipReason)>,
+    /// Documents that lack vectors of some chunks. Empty without an embedder.
+    unembedded: HashMap<DocumentId, Unembedded>,
     index_bytes: usize,
+}
+
+/// A document that lacks vectors of some chunks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Unembedded {
+    /// Version of the stored index's record that is in memory; 0 if it is not known.
+    pub(super) record_version: u64,
+    /// True if other chunks have vectors.
+    pub(super) is_partial: bool,
+    /// True if the embedder has rejected the document.
+    pub(super) is_rejected: bool,
+}
+
+impl Unembedded {
+    /// Returns the state of a document's index in memory; `None` if all chunks have vectors.
+    pub(super) fn of(index: &DocIndex, record_version: u64, embedder: &EmbedderId) -> Option<Self> {
+        let missing = index.unembedded_chunks(embedder).len();
+        let is_partial = missing < index.chunk_count();
+        (missing > 0).then_some(Self { record_version, is_partial, is_rejected: false })
+    }
 }
 
 /// State of a document in an index.
@@ -201,6 +225,7 @@ impl IndexState {
     /// Records that a document cannot be searched at a version.
     pub(super) fn mark_unusable(&mut self, id: DocumentId, version: u64, reason: SkipReason) {
         self.versions.remove(&id);
+        self.unembedded.remove(&id);
         self.unusable.insert(id, (version, reason));
     }
 
@@ -210,16 +235,80 @@ impl IndexState {
             match change {
                 Change::Put(id, _) => {
                     self.unusable.remove(id);
+                    self.unembedded.remove(id);
                     self.versions.insert(id.clone(), *version);
                 }
                 Change::Remove(id) => {
                     self.unusable.remove(id);
+                    self.unembedded.remove(id);
                     self.versions.remove(id);
                 }
             }
         }
         self.index.apply(changes.into_iter().map(|(change, _)| change));
         self.index_bytes = self.index.memory_bytes();
+    }
+
+    /// Returns the documents of a scope that lack vectors.
+    pub(super) fn unembedded<'i>(
+        &self,
+        ids: impl IntoIterator<Item = &'i DocumentId>,
+    ) -> impl Iterator<Item = (&'i DocumentId, Unembedded)> {
+        ids.into_iter().filter_map(|id| Some((id, *self.unembedded.get(id)?)))
+    }
+
+    /// Returns true if a document lacks vectors, and its stored index has another version than that in memory.
+    pub(super) fn has_new_vectors(&self, id: &DocumentId, record_version: u64) -> bool {
+        self.unembedded.get(id).is_some_and(|unembedded| unembedded.record_version != record_version)
+    }
+
+    /// Returns true if some document of a scope has vectors.
+    pub(super) fn has_vectors<'a>(&self, ids: impl IntoIterator<Item = &'a DocumentId>) -> bool {
+        let mut indexed = ids.into_iter().filter(|id| self.versions.contains_key(*id));
+        indexed.any(|id| self.unembedded.get(id).is_none_or(|unembedded| unembedded.is_partial))
+    }
+
+    /// Gives the document vectors in place of those that it had, if they fit into `max_bytes`, and records which chunks
+    /// lack one.
+    pub(super) fn set_vectors(
+        &mut self,
+        id: &DocumentId,
+        vectors: Option<Arc<Vectors>>,
+        unembedded: Option<Unembedded>,
+        max_bytes: usize,
+    ) {
+        let size = |vectors: Option<&Arc<Vectors>>| vectors.map_or(0, |vectors| vectors.memory_bytes());
+        let without = self.index_bytes.saturating_sub(size(self.index.vectors(id)));
+        let fits = without + size(vectors.as_ref()) <= max_bytes;
+        // Without room for its vectors, a document is found by its words.
+        self.index.set_vectors(id, vectors.filter(|_| fits));
+        self.index_bytes = without + size(self.index.vectors(id));
+        let unembedded = match fits {
+            true => unembedded,
+            false => {
+                Some(Unembedded { is_rejected: true, is_partial: false, ..unembedded.unwrap_or_default() })
+            }
+        };
+        match unembedded.filter(|_| self.versions.contains_key(id)) {
+            Some(unembedded) => drop(self.unembedded.insert(id.clone(), unembedded)),
+            None => drop(self.unembedded.remove(id)),
+        }
+    }
+
+    /// Records the version of a document's index that was stored from memory.
+    pub(super) fn set_record_version(&mut self, id: &DocumentId, document_version: u64, record_version: u64) {
+        if self.versions.get(id) == Some(&document_version)
+            && let Some(unembedded) = self.unembedded.get_mut(id)
+        {
+            unembedded.record_version = record_version;
+        }
+    }
+
+    /// Records that a document stays without vectors until it changes.
+    pub(super) fn mark_not_embeddable(&mut self, id: &DocumentId) {
+        if let Some(unembedded) = self.unembedded.get_mut(id) {
+            unembedded.is_rejected = true;
+        }
     }
 
     /// Returns true if documents that were too large may be searched now: the index has others that are not `wanted`,

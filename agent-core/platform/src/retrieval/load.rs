@@ -7,14 +7,15 @@ use std::time::Duration;
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::Change;
-use agent_retrieval::doc_index::DocIndex;
+use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
-use super::cache::{CompanyEntry, DocumentState};
+use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::search::{DocumentRetriever, SkipReason};
 use crate::records::{Record, StoreError};
-use crate::workspace::{self, ContentFormat, Document};
+use crate::workspace::{self, ContentFormat, Document, IndexedDocument, StoredDocIndex};
 
 /// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
 const MAX_BATCH_BYTES: usize = 2 << 20;
@@ -31,6 +32,8 @@ pub(super) struct WantedDocuments {
     pub(super) present: Vec<(DocumentId, u64)>,
     /// Documents that do not exist.
     pub(super) absent: Vec<DocumentId>,
+    /// Versions of the stored indexes of documents that lack vectors in memory.
+    pub(super) index_versions: Vec<(DocumentId, u64)>,
 }
 
 impl WantedDocuments {
@@ -38,12 +41,23 @@ impl WantedDocuments {
     pub(super) fn ids(&self) -> HashSet<DocumentId> {
         self.present.iter().map(|(id, _)| id.clone()).collect()
     }
+
+    /// Returns the documents, with their versions, whose stored index is another one than that in memory.
+    pub(super) fn with_new_vectors(&self, entry: &CompanyEntry) -> Vec<(DocumentId, u64)> {
+        let known = |state: &IndexState| {
+            let is_new = |(id, version): &&(DocumentId, u64)| state.has_new_vectors(id, *version);
+            self.index_versions.iter().filter(is_new).map(|(id, _)| id.clone()).collect::<HashSet<_>>()
+        };
+        let changed = entry.try_read(known).unwrap_or_default();
+        self.present.iter().filter(|(id, _)| changed.contains(id)).cloned().collect()
+    }
 }
 
 /// An index, or the document to make it from.
 enum IndexSource {
-    Stored(Box<DocIndex>),
-    Text(Box<Extracted>),
+    Stored(Box<StoredDocIndex>),
+    /// The text, and the vectors of an earlier version.
+    Text(Box<Extracted>, Option<Arc<Vectors>>),
 }
 
 /// A document to put into the index.
@@ -53,10 +67,10 @@ struct Loaded {
     source: IndexSource,
 }
 
-/// The encoded index of a document that was analyzed.
+/// The index of a document that was analyzed.
 struct Analyzed {
-    id: DocumentId,
-    version: u64,
+    document: IndexedDocument,
+    index: DocIndex,
     encoded: Vec<u8>,
 }
 
@@ -73,22 +87,23 @@ impl DocumentRetriever {
         self.remove(entry, &scope, wanted).await;
         let outdated = outdated(entry, wanted).await;
         for batch in outdated.chunks(BATCH_DOCUMENTS) {
-            let documents: Vec<(String, u64)> =
-                batch.iter().map(|(id, version)| (id.as_str().to_owned(), *version)).collect();
-            let stored =
-                workspace::load_document_indexes(&*self.config.records, company_id, &documents).await?;
+            let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
+            let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
             let (mut loaded, mut bytes) = (Vec::new(), 0);
             for ((id, version), stored) in batch.iter().zip(stored) {
-                if let Some(index) = stored {
-                    let (id, version) = (id.clone(), *version);
-                    loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(index)) });
-                    continue;
-                }
+                let earlier = match stored {
+                    Some(stored) if stored.version == *version => {
+                        let (id, version) = (id.clone(), *version);
+                        loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(stored)) });
+                        continue;
+                    }
+                    stored => stored.and_then(|stored| stored.index.shared_vectors()),
+                };
                 let Some(found) = self.read_document(company_id, id, *version).await? else { continue };
                 let version = found.version;
                 let Some(document) = self.read_extracted(company_id, found.value).await? else { continue };
                 bytes += document.text.len();
-                let source = IndexSource::Text(Box::new(document));
+                let source = IndexSource::Text(Box::new(document), earlier);
                 loaded.push(Loaded { id: id.clone(), version, source });
                 if bytes >= MAX_BATCH_BYTES {
                     self.put(company_id, entry, &scope, std::mem::take(&mut loaded)).await;
@@ -96,6 +111,35 @@ impl DocumentRetriever {
                 }
             }
             self.put(company_id, entry, &scope, loaded).await;
+        }
+        self.load_vectors(company_id, entry, &wanted.with_new_vectors(entry)).await?;
+        self.cache.update_size(company_id, entry);
+        Ok(())
+    }
+
+    /// Puts the stored vectors of documents at these versions into the index in memory.
+    pub(super) async fn load_vectors(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        documents: &[(DocumentId, u64)],
+    ) -> Result<(), StoreError> {
+        let Some(embedder) = self.embedder_id() else { return Ok(()) };
+        for batch in documents.chunks(BATCH_DOCUMENTS) {
+            let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
+            let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
+            let _guard = entry.loading.lock().await;
+            let mut state = entry.write();
+            for ((id, version), stored) in batch.iter().zip(stored) {
+                let stored = stored.filter(|stored| stored.version == *version);
+                if let Some(StoredDocIndex { index, record_version, .. }) = stored
+                    && state.versions.get(id) == Some(version)
+                {
+                    let unembedded = Unembedded::of(&index, record_version, embedder);
+                    let vectors = index.shared_vectors();
+                    state.set_vectors(id, vectors, unembedded, self.cache.company_share());
+                }
+            }
         }
         self.cache.update_size(company_id, entry);
         Ok(())
@@ -143,21 +187,28 @@ impl DocumentRetriever {
         let analysis = self.analysis.clone().lock_owned().await;
         let guard = entry.loading.clone().lock_owned().await;
         let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());
+        let embedder = self.embedder_id().cloned();
         let work = move || {
             let _guards = (guard, analysis);
-            put_into_index(&changed, &scope, share, loaded)
+            put_into_index(&changed, &scope, (share, embedder.as_ref()), loaded)
         };
         let Some(analyzed) = run_blocking(&self.config.pool, work).await else {
             tracing::error!("the analysis of documents was interrupted");
             return;
         };
         self.cache.update_size(company_id, entry);
-        for Analyzed { id, version, encoded } in analyzed {
+        for Analyzed { document, index, encoded } in analyzed {
             let records = &*self.config.records;
-            let stored =
-                workspace::store_document_index(records, company_id, (id.as_str(), version), &encoded).await;
-            if let Err(error) = stored {
-                tracing::warn!(document = %id, error = ?error, "the index of a document was not stored");
+            match workspace::store_document_index(records, company_id, &document, (&index, &encoded)).await {
+                Ok(Some(record_version)) => {
+                    let _guard = entry.loading.lock().await;
+                    let id = DocumentId::from(document.id);
+                    entry.write().set_record_version(&id, document.version, record_version);
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(document = %document.id, ?error, "the index of a document was not stored");
+                }
             }
         }
     }
@@ -224,22 +275,29 @@ async fn outdated(entry: &Arc<CompanyEntry>, wanted: &WantedDocuments) -> Vec<(D
     })
 }
 
-/// Analyzes documents and puts them into the index. Returns the indexes that were not stored before.
+/// Analyzes documents and puts them into the index. Vectors of the embedder are put where there is room beside the words.
+/// Returns the indexes that were not stored before.
 fn put_into_index(
     entry: &CompanyEntry,
     scope: &HashSet<DocumentId>,
-    share: usize,
+    (share, embedder): (usize, Option<&EmbedderId>),
     loaded: Vec<Loaded>,
 ) -> Vec<Analyzed> {
     let chunker = StructuralChunker::default();
     let (mut changes, mut added, mut analyzed, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut vectors = Vec::new();
     for Loaded { id, version, source } in loaded {
-        let index = match source {
-            IndexSource::Stored(index) => *index,
-            IndexSource::Text(document) => match DocIndex::build(&document, &chunker) {
+        let (index, record_version) = match source {
+            IndexSource::Stored(stored) => (stored.index, stored.record_version),
+            IndexSource::Text(document, earlier) => match DocIndex::build(&document, &chunker) {
                 Ok(index) => {
-                    analyzed.push(Analyzed { id: id.clone(), version, encoded: index.encode() });
-                    index
+                    let index = match earlier {
+                        Some(earlier) => index.with_vectors_of(&document.text, &earlier),
+                        None => index,
+                    };
+                    let document = IndexedDocument { id: id.to_string(), version };
+                    analyzed.push(Analyzed { document, index: index.clone(), encoded: index.encode() });
+                    (index, 0)
                 }
                 Err(error) => {
                     tracing::warn!(document = %id, error = %error, "a document cannot be indexed");
@@ -248,8 +306,12 @@ fn put_into_index(
                 }
             },
         };
+        if let Some(embedder) = embedder {
+            let unembedded = Unembedded::of(&index, record_version, embedder);
+            vectors.push((id.clone(), version, index.shared_vectors(), unembedded));
+        }
         added.push((id.clone(), version));
-        changes.push((Change::Put(id, Arc::new(index)), version));
+        changes.push((Change::Put(id, Arc::new(index.without_vectors())), version));
     }
     let mut state = entry.write();
     // Another search may have put a newer version meanwhile.
@@ -263,5 +325,10 @@ fn put_into_index(
         state.mark_unusable(id, version, SkipReason::Failed);
     }
     state.shrink(share, scope, &added);
+    for (id, version, vectors, unembedded) in vectors {
+        if state.versions.get(&id) == Some(&version) {
+            state.set_vectors(&id, vectors, unembedded, share);
+        }
+    }
     analyzed
 }

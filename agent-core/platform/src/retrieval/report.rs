@@ -36,14 +36,25 @@ impl RetrievalReport {
         let hits = self.result.ranking.hits.iter().zip(&self.packed.verdicts).zip(1..);
         let fragments: Vec<Value> =
             hits.map(|((hit, verdict), rank)| self.hit(hit, *verdict, rank)).collect();
-        json!({
+        let mut value = json!({
             "scope": self.result.scope,
             "skipped": self.result.skipped,
             "terms": self.result.ranking.terms.iter().map(term).collect::<Vec<_>>(),
             "relevance": rounded(self.result.ranking.relevance),
             "fragments": fragments,
             "tokens": self.packed.tokens,
-        })
+        });
+        insert_present(&mut value, self.embedder());
+        value
+    }
+
+    /// Returns the embedding model, and the reason for which the search went without it.
+    fn embedder(&self) -> [(&'static str, Option<Value>); 2] {
+        let embedder = self.result.embedder.as_ref();
+        [
+            ("embedder", embedder.map(|used| used.embedder.as_str().into())),
+            ("embedderSkipped", embedder.and_then(|used| used.skipped).map(|skip| json!(skip))),
+        ]
     }
 
     fn hit(&self, hit: &Hit, verdict: Verdict, rank: usize) -> Value {
@@ -95,12 +106,14 @@ impl RetrievalReport {
         }
         let terms = self.result.ranking.terms.iter().filter(|term| term.origin != TermOrigin::Feedback);
         let dropped = self.packed.verdicts.iter().filter(|verdict| **verdict != Verdict::Kept).count();
-        json!({
+        let mut value = json!({
             "query": {"terms": terms.map(|term| term.term.as_str()).collect::<Vec<_>>()},
             "fragments": fragments,
             "dropped": dropped,
             "ms": self.result.duration.as_micros() as f64 / 1_000.0,
-        })
+        });
+        insert_present(&mut value, self.embedder());
+        value
     }
 
     fn source(&self, fragment: &Fragment, number: usize) -> Value {

@@ -12,8 +12,9 @@ use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::company::Scope;
 use agent_retrieval::document::DocumentId;
+use agent_retrieval::embed::EmbedderId;
 use agent_retrieval::pack::{Packed, pack};
-use agent_retrieval::search::{Query, Ranking, SearchOptions};
+use agent_retrieval::search::{Dense, Query, Ranking, SearchOptions, VectorQuery};
 use futures_util::future::{Either, select};
 use futures_util::lock::Mutex as AsyncMutex;
 use serde::Serialize;
@@ -21,8 +22,10 @@ use serde::Serialize;
 use super::blocking::BlockingPool;
 use super::cache::{CompanyEntry, DocumentState, IndexCache, IndexState};
 use super::load::WantedDocuments;
+use super::query_vector::{EmbedderSkip, EmbedderUse, QueryEmbedder, RetrievalEmbedder};
+use super::queue::DocumentQueue;
 use crate::records::{Key, Records, StoreError};
-use crate::workspace::collection;
+use crate::workspace::{collection, index_key};
 
 /// Default limit on the indexes in memory, in bytes.
 pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
@@ -39,6 +42,8 @@ pub struct RetrieverConfig {
     pub clock: Arc<dyn Clock>,
     /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts.
     pub cache_bytes: usize,
+    /// Embedding model by which documents are found in addition to their words.
+    pub embedder: Option<RetrievalEmbedder>,
 }
 
 /// Searches the documents of companies; see the [module](super).
@@ -47,6 +52,13 @@ pub struct DocumentRetriever {
     pub(super) cache: IndexCache,
     /// Held while documents are analyzed.
     pub(super) analysis: Arc<AsyncMutex<()>>,
+    pub(super) query_embedder: Option<QueryEmbedder>,
+    /// Documents to index in the background.
+    pub(super) written: DocumentQueue,
+    /// Documents to embed in the background.
+    pub(super) unembedded: DocumentQueue,
+    /// Identity of this process in leases.
+    pub(super) owner: String,
 }
 
 /// A search of one company's documents.
@@ -72,6 +84,8 @@ pub struct SearchResult {
     pub skipped: Vec<SkippedDocument>,
     /// The documents of the hits.
     pub documents: HashMap<DocumentId, FoundDocument>,
+    /// Use of the embedding model; `None` if there is none.
+    pub embedder: Option<EmbedderUse>,
     /// Duration of the search.
     pub duration: Duration,
 }
@@ -115,8 +129,23 @@ pub enum SkipReason {
 impl DocumentRetriever {
     /// Creates a retriever without indexes in memory.
     pub fn new(config: RetrieverConfig) -> Self {
-        let cache = IndexCache::new(config.cache_bytes);
-        Self { config, cache, analysis: Arc::default() }
+        Self {
+            cache: IndexCache::new(config.cache_bytes),
+            analysis: Arc::default(),
+            query_embedder: config
+                .embedder
+                .clone()
+                .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
+            written: DocumentQueue::default(),
+            unembedded: DocumentQueue::default(),
+            owner: agent_core::new_id(),
+            config,
+        }
+    }
+
+    /// Returns the identifier of the embedding model.
+    pub fn embedder_id(&self) -> Option<&EmbedderId> {
+        self.query_embedder.as_ref().map(QueryEmbedder::id)
     }
 
     /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
@@ -126,8 +155,8 @@ impl DocumentRetriever {
     pub async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
         let began = self.config.clock.monotonic();
         let DocumentSearch { company_id, documents, query, options } = search;
-        let wanted = self.find(company_id, documents).await?;
         let entry = self.cache.entry(company_id);
+        let wanted = self.find(company_id, Some(&entry), documents).await?;
         if !is_loaded(&entry, &wanted) {
             let load = pin!(self.load(company_id, &entry, &wanted));
             match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
@@ -137,8 +166,10 @@ impl DocumentRetriever {
                 }
             }
         }
+        self.announce_unembedded(company_id, &entry, &wanted);
+        let (vector, embedder) = self.query_vector(&entry, &wanted, &query).await;
         let (ranking, versions, scope, mut skipped) = loop {
-            let found = entry.try_read(|state| rank(state, &wanted, &query, &options));
+            let found = entry.try_read(|state| rank(state, &wanted, (&query, vector.as_ref()), &options));
             match found {
                 Some(found) => break found,
                 // The index is being changed by another search.
@@ -150,7 +181,7 @@ impl DocumentRetriever {
         skipped.extend(wanted.absent.iter().map(not_found));
         let documents = self.read_texts(company_id, &entry, &ranking, &versions).await?;
         let duration = self.config.clock.monotonic().saturating_duration_since(began);
-        Ok(SearchResult { ranking, scope, skipped, documents, duration })
+        Ok(SearchResult { ranking, scope, skipped, documents, embedder, duration })
     }
 
     /// Indexes a document that was written, so that the next search need not.
@@ -158,13 +189,57 @@ impl DocumentRetriever {
     /// # Errors
     /// Those of the store.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
-        let wanted = self.find(company_id, &[id.to_owned()]).await?;
         let entry = self.cache.entry(company_id);
-        self.load(company_id, &entry, &wanted).await
+        let wanted = self.find(company_id, Some(&entry), &[id.to_owned()]).await?;
+        self.load(company_id, &entry, &wanted).await?;
+        self.announce_unembedded(company_id, &entry, &wanted);
+        Ok(())
     }
 
-    /// Returns the versions of documents; identifiers that name several times count once.
-    async fn find(&self, company_id: &CompanyId, ids: &[String]) -> Result<WantedDocuments, StoreError> {
+    /// Lets [`run`](Self::run) embed documents of a search that lack vectors.
+    fn announce_unembedded(&self, company_id: &CompanyId, entry: &CompanyEntry, wanted: &WantedDocuments) {
+        if self.query_embedder.is_none() {
+            return;
+        }
+        let ids = wanted.present.iter().map(|(id, _)| id);
+        entry.try_read(|state| {
+            let waiting = state.unembedded(ids).filter(|(_, unembedded)| !unembedded.is_rejected);
+            waiting.for_each(|(id, _)| self.unembedded.push(company_id, id.as_str()));
+        });
+    }
+
+    /// Returns the vector of a query, if some document of the search has one to compare it with.
+    async fn query_vector(
+        &self,
+        entry: &CompanyEntry,
+        wanted: &WantedDocuments,
+        query: &Query<'_>,
+    ) -> (Option<QueryVector<'_>>, Option<EmbedderUse>) {
+        let Some(query_embedder) = &self.query_embedder else { return (None, None) };
+        let ids = wanted.present.iter().map(|(id, _)| id);
+        let has_vectors = entry.try_read(|state| state.has_vectors(ids)).unwrap_or(false);
+        let embedded = match has_vectors {
+            true => query_embedder.embed(query).await,
+            false => Err(EmbedderSkip::NoVectors),
+        };
+        let embedder = query_embedder.id().clone();
+        match embedded {
+            Ok(vector) => {
+                let settings = &query_embedder.settings;
+                (Some(QueryVector { vector, settings }), Some(EmbedderUse { embedder, skipped: None }))
+            }
+            Err(skip) => (None, Some(EmbedderUse { embedder, skipped: Some(skip) })),
+        }
+    }
+
+    /// Returns the versions of documents, and those of the stored indexes of documents that lack vectors in memory.
+    /// Identifiers that occur several times count once.
+    pub(super) async fn find(
+        &self,
+        company_id: &CompanyId,
+        entry: Option<&CompanyEntry>,
+        ids: &[String],
+    ) -> Result<WantedDocuments, StoreError> {
         let mut seen = HashSet::new();
         let (mut keys, mut absent) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
@@ -174,15 +249,26 @@ impl DocumentRetriever {
                 Err(_) => absent.push(DocumentId::from(id.as_str())),
             }
         }
+        let documents = keys.len();
+        if let Some(entry) = entry.filter(|_| self.query_embedder.is_some()) {
+            let named: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
+            let lacking = entry.try_read(|state| {
+                state.unembedded(&named).map(|(id, _)| index_key(company_id, id.as_str())).collect()
+            });
+            keys.extend(lacking.unwrap_or_else(|| Ok(Vec::new()))?);
+        }
         let versions = self.config.records.versions(&keys).await?;
-        let mut present = Vec::with_capacity(keys.len());
-        for (key, version) in keys.iter().zip(versions) {
+        let mut present = Vec::with_capacity(documents);
+        for (key, version) in keys.iter().zip(&versions).take(documents) {
             match version {
-                Some(version) => present.push((DocumentId::from(key.id()), version)),
+                Some(version) => present.push((DocumentId::from(key.id()), *version)),
                 None => absent.push(DocumentId::from(key.id())),
             }
         }
-        Ok(WantedDocuments { present, absent })
+        let indexes = keys.iter().zip(versions).skip(documents);
+        let index_versions =
+            indexes.filter_map(|(key, version)| Some((DocumentId::from(key.id()), version?))).collect();
+        Ok(WantedDocuments { present, absent, index_versions })
     }
 
     /// Returns the documents of the hits whose texts are still those that were searched.
@@ -222,8 +308,15 @@ fn is_loaded(entry: &CompanyEntry, wanted: &WantedDocuments) -> bool {
         !wanted.present.iter().any(is_outdated)
             && !state.may_retry(&wanted.ids())
             && !wanted.absent.iter().any(|id| state.versions.contains_key(id))
+            && !wanted.index_versions.iter().any(|(id, version)| state.has_new_vectors(id, *version))
     });
     is_loaded.unwrap_or(false)
+}
+
+/// The vector of a query with the settings of its model.
+struct QueryVector<'a> {
+    vector: Vec<f32>,
+    settings: &'a RetrievalEmbedder,
 }
 
 type Ranked = (Ranking, HashMap<DocumentId, u64>, Vec<String>, Vec<SkippedDocument>);
@@ -233,7 +326,7 @@ type Ranked = (Ranking, HashMap<DocumentId, u64>, Vec<String>, Vec<SkippedDocume
 fn rank(
     state: &IndexState,
     wanted: &WantedDocuments,
-    query: &Query<'_>,
+    (query, vector): (&Query<'_>, Option<&QueryVector<'_>>),
     options: &SearchOptions<'_>,
 ) -> Ranked {
     let (mut ids, mut scope, mut skipped) = (BTreeSet::new(), Vec::new(), Vec::new());
@@ -249,7 +342,18 @@ fn rank(
         };
         skipped.push(SkippedDocument { id: id.to_string(), reason });
     }
-    let ranking = state.index.search(Scope::Documents(&ids), query, options);
+    let scoped = Scope::Documents(&ids);
+    let similar = vector.and_then(|QueryVector { vector, settings }| {
+        // A vector that cannot be compared, such as the sum of two opposite ones, finds nothing.
+        let hits = state.index.nearest(scoped, &VectorQuery::new(settings.embedder.id(), vector)).ok()?;
+        Some((hits, settings))
+    });
+    let dense = similar.as_ref().map(|(hits, settings)| Dense {
+        hits,
+        weight: settings.weight,
+        min_similarity: settings.min_similarity,
+    });
+    let ranking = state.index.search(scoped, query, &SearchOptions { dense, ..options.clone() });
     let version = |id: &DocumentId| Some((id.clone(), *state.versions.get(id)?));
     let versions = ranking.hits.iter().filter_map(|hit| version(&hit.document)).collect();
     (ranking, versions, scope, skipped)

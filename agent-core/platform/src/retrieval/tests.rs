@@ -20,7 +20,13 @@ fn retriever_with(
     cache_bytes: usize,
 ) -> DocumentRetriever {
     let records = records.clone();
-    DocumentRetriever::new(RetrieverConfig { records, pool, clock: Arc::new(SystemClock), cache_bytes })
+    DocumentRetriever::new(RetrieverConfig {
+        records,
+        pool,
+        clock: Arc::new(SystemClock),
+        cache_bytes,
+        embedder: None,
+    })
 }
 
 async fn save(records: &MemoryRecords, id: &str, text: &str) {

@@ -57,6 +57,7 @@ impl Stores {
                 pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
                 clock: clock.clone(),
                 cache_bytes: DEFAULT_CACHE_BYTES,
+                embedder: None,
             }))
         });
         Self { records, roles, clock, retriever, reach }

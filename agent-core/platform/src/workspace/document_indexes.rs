@@ -4,10 +4,14 @@
 //! only while the document is at the version that it was made from, so that it is gone with the document and never
 //! newer. One that is older than its document is left out, and replaced when the document is searched.
 
+use std::time::Duration;
+
 use agent_core::ids::CompanyId;
-use agent_retrieval::doc_index::DocIndex;
+use agent_retrieval::doc_index::{DocIndex, Vectors};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::collection;
@@ -28,10 +32,56 @@ struct StoredIndex {
     version: u64,
     /// Number of further pieces.
     further_pieces: usize,
+    /// Account of the index; absent in records of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<IndexStatus>,
     data: String,
 }
 
-fn head_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
+/// Account of a document's index.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IndexStatus {
+    /// Number of chunks.
+    pub chunks: usize,
+    /// ISO 639-1 code of the language, or `und`.
+    pub language: String,
+    /// Identifier of the embedding model that made the vectors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedder: Option<String>,
+    /// Number of chunks with a vector.
+    pub embedded: usize,
+}
+
+impl IndexStatus {
+    fn of(index: &DocIndex) -> Self {
+        Self {
+            chunks: index.chunk_count(),
+            language: index.language().iso_code().to_owned(),
+            embedder: index.vectors().map(|vectors| vectors.embedder().to_owned()),
+            embedded: index.vectors().map_or(0, Vectors::present),
+        }
+    }
+}
+
+/// A document at a version of its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct IndexedDocument {
+    pub(crate) id: String,
+    pub(crate) version: u64,
+}
+
+/// An index as it was stored.
+pub(crate) struct StoredDocIndex {
+    pub(crate) index: DocIndex,
+    /// Version of the document's record that the index was made from.
+    pub(crate) version: u64,
+    /// Version of the index's own record, which grows when the document gets vectors.
+    pub(crate) record_version: u64,
+}
+
+/// Returns the key of the record of a document's index.
+pub(crate) fn index_key(company_id: &CompanyId, id: &str) -> Result<Key, StoreError> {
     Key::new(company_id, collection::DOCUMENT_INDEXES, id)
 }
 
@@ -43,26 +93,90 @@ fn piece_key(company_id: &CompanyId, id: &str, number: usize) -> Result<Key, Sto
     pieces(company_id, id)?.key(format!("{number:03}"))
 }
 
-/// Returns the stored indexes of documents at these versions, in their order; `None` for one that is absent, of another
-/// version, of another format, or damaged.
+/// Returns the stored indexes of documents, in their order; `None` for one that is absent, of another format, or
+/// damaged. They may be older than the documents.
 pub(crate) async fn load_document_indexes(
     records: &dyn Records,
     company_id: &CompanyId,
-    documents: &[(String, u64)],
-) -> Result<Vec<Option<DocIndex>>, StoreError> {
-    let mut indexes = Vec::with_capacity(documents.len());
-    for batch in documents.chunks(READ_BATCH_SIZE) {
-        let keys = batch.iter().map(|(id, _)| head_key(company_id, id)).collect::<Result<Vec<_>, _>>()?;
+    ids: &[String],
+) -> Result<Vec<Option<StoredDocIndex>>, StoreError> {
+    let mut indexes = Vec::with_capacity(ids.len());
+    for batch in ids.chunks(READ_BATCH_SIZE) {
+        let keys = batch.iter().map(|id| index_key(company_id, id)).collect::<Result<Vec<_>, _>>()?;
         let heads = records.get_many_as::<StoredIndex>(&keys).await?;
-        for ((id, version), head) in batch.iter().zip(heads) {
-            let head = head.map(|record| record.value).filter(|head| head.version == *version);
-            indexes.push(match head {
-                Some(head) => decode(records, company_id, id, head).await?,
-                None => None,
-            });
+        for (id, head) in batch.iter().zip(heads) {
+            let Some(head) = head else {
+                indexes.push(None);
+                continue;
+            };
+            let (version, record_version) = (head.value.version, head.version);
+            let index = decode(records, company_id, id, head.value).await?;
+            indexes.push(index.map(|index| StoredDocIndex { index, version, record_version }));
         }
     }
     Ok(indexes)
+}
+
+/// Returns the account of a document's index; `None` if the document is not indexed at this version.
+///
+/// # Errors
+/// Those of the store.
+pub async fn document_index_status(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    id: &str,
+    version: u64,
+) -> Result<Option<IndexStatus>, StoreError> {
+    let head = records.get_as::<StoredIndex>(&index_key(company_id, id)?).await?;
+    Ok(head.filter(|head| head.value.version == version).and_then(|head| head.value.status))
+}
+
+/// Lease on the embedding of a company's documents.
+#[derive(Serialize, Deserialize)]
+struct EmbeddingLease {
+    /// The process.
+    owner: String,
+    until: Timestamp,
+}
+
+/// A lease that this process has taken.
+pub(crate) struct EmbeddingClaim {
+    key: Key,
+    version: u64,
+}
+
+/// Takes the lease on the embedding of a company's documents; `None` if another process has it.
+pub(crate) async fn claim_embedding(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    owner: &str,
+    now: Timestamp,
+    lease: Duration,
+) -> Result<Option<EmbeddingClaim>, StoreError> {
+    let key = Key::new(company_id, collection::EMBEDDING_LEASES, "company")?;
+    let found = records.get_as::<EmbeddingLease>(&key).await?;
+    if found.as_ref().is_some_and(|found| found.value.owner != owner && found.value.until > now) {
+        return Ok(None);
+    }
+    let precondition = found.map_or(Precondition::Absent, |found| Precondition::Version(found.version));
+    let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+    let value = to_json(&EmbeddingLease { owner: owner.to_owned(), until })?;
+    match records.put(&key, value, precondition).await {
+        Ok(version) => Ok(Some(EmbeddingClaim { key, version })),
+        Err(StoreError::Conflict { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends a lease, unless another process has taken it.
+pub(crate) async fn release_embedding(
+    records: &dyn Records,
+    claim: EmbeddingClaim,
+) -> Result<(), StoreError> {
+    match records.delete(&claim.key, Precondition::Version(claim.version)).await {
+        Ok(_) | Err(StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 async fn decode(
@@ -83,25 +197,38 @@ async fn decode(
     Ok(DocIndex::decode(&bytes).ok())
 }
 
-/// Stores the index of a document that is still at `version`. Returns false if it is not, or if the index is too large
-/// to be stored.
+/// Stores the index of a document that is still at its version, and returns the version of the index's record. Returns
+/// `None` if the document has changed, if the index is too large, or if it has no vectors and was stored by another
+/// process meanwhile, perhaps with vectors.
 pub(crate) async fn store_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
-    (id, version): (&str, u64),
-    index: &[u8],
-) -> Result<bool, StoreError> {
-    let encoded: Vec<String> = index.chunks(PIECE_BYTES).map(|piece| STANDARD_NO_PAD.encode(piece)).collect();
-    let Some((data, further)) = encoded.split_first() else { return Ok(false) };
+    document: &IndexedDocument,
+    (index, encoded): (&DocIndex, &[u8]),
+) -> Result<Option<u64>, StoreError> {
+    let IndexedDocument { id, version } = document;
+    let pieces: Vec<String> =
+        encoded.chunks(PIECE_BYTES).map(|piece| STANDARD_NO_PAD.encode(piece)).collect();
+    let Some((data, further)) = pieces.split_first() else { return Ok(None) };
     if further.len() > MAX_PIECES {
-        return Ok(false);
+        return Ok(None);
     }
-    let document = Key::new(company_id, collection::DOCUMENTS, id)?;
-    let mut writes = vec![Write::Check { key: document, precondition: Precondition::Version(version) }];
-    let head = StoredIndex { version, further_pieces: further.len(), data: data.clone() };
-    let key = head_key(company_id, id)?;
+    let key = index_key(company_id, id)?;
     let found = records.get_as::<StoredIndex>(&key).await?;
-    writes.push(Write::Put { key, value: to_json(&head)?, precondition: Precondition::Any });
+    let is_stored =
+        found.as_ref().is_some_and(|found| found.value.version == *version && found.value.status.is_some());
+    if is_stored && index.vectors().is_none() {
+        return Ok(None);
+    }
+    let document_key = Key::new(company_id, collection::DOCUMENTS, id.as_str())?;
+    let status = Some(IndexStatus::of(index));
+    let head = StoredIndex { version: *version, further_pieces: further.len(), status, data: data.clone() };
+    let precondition =
+        found.as_ref().map_or(Precondition::Absent, |found| Precondition::Version(found.version));
+    let mut writes = vec![
+        Write::Put { key, value: to_json(&head)?, precondition },
+        Write::Check { key: document_key, precondition: Precondition::Version(*version) },
+    ];
     for (number, piece) in (1..).zip(further) {
         let key = piece_key(company_id, id, number)?;
         writes.push(Write::Put { key, value: to_json(piece)?, precondition: Precondition::Any });
@@ -109,8 +236,8 @@ pub(crate) async fn store_document_index(
     let found_pieces = found.map_or(0, |found| found.value.further_pieces).min(MAX_PIECES);
     writes.extend(piece_deletions(company_id, id, further.len() + 1..=found_pieces)?);
     match records.commit(writes).await {
-        Ok(_) => Ok(true),
-        Err(StoreError::Conflict { .. }) => Ok(false),
+        Ok(versions) => Ok(versions.into_iter().next().flatten()),
+        Err(StoreError::Conflict { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -121,7 +248,7 @@ pub(super) async fn index_deletions(
     company_id: &CompanyId,
     id: &str,
 ) -> Result<Vec<Write>, StoreError> {
-    let key = head_key(company_id, id)?;
+    let key = index_key(company_id, id)?;
     let Some(found) = records.get_as::<StoredIndex>(&key).await? else {
         return Ok(vec![Write::Check { key, precondition: Precondition::Absent }]);
     };

@@ -97,6 +97,27 @@ fn many_single_changes_leave_few_segments_and_no_dead_documents() {
 }
 
 #[test]
+fn a_document_gets_vectors_without_a_merge() {
+    let mut company = CompanyIndex::new();
+    company.apply([put("a", "The first document."), put("b", "The second document.")]);
+    let id = EmbedderId::new("e");
+    let query = VectorQuery::new(&id, &[1.0, 0.0]);
+    let vectors = |count: usize| {
+        Arc::new(Vectors::quantize("e", 2, &vec![Some([1.0, 0.1]); count]).expect("vectors are stored"))
+    };
+    assert!(!company.set_vectors(&"none".into(), Some(vectors(1))), "there is no such document");
+    assert!(!company.set_vectors(&"a".into(), Some(vectors(2))), "it has one chunk");
+    assert_eq!(company.nearest(Scope::All, &query).expect("a vector").len(), 0);
+    assert!(company.set_vectors(&"a".into(), Some(vectors(1))));
+    // They stay with the document when segments are merged.
+    company.apply([put("c", "The third document.")]);
+    let hits = company.nearest(Scope::All, &query).expect("a vector");
+    assert_eq!(hits.iter().map(|hit| hit.document.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert!(company.set_vectors(&"a".into(), None));
+    assert_eq!(company.nearest(Scope::All, &query).expect("a vector").len(), 0);
+}
+
+#[test]
 fn vectors_find_chunks_of_the_scope_and_of_their_embedder_alone() {
     let embedded = |id: &str, embedder: &str, vector: [f32; 2]| {
         let vectors = Vectors::quantize(embedder, 2, &[Some(vector)]).expect("vectors are stored");

@@ -8,7 +8,7 @@
 //! | labels | code of the language (byte), title, number of headings, headings |
 //! | chunks | number; for each: start minus the start before, length in bytes, heading, page, number of terms |
 //! | terms | number; for each, by ascending hash: the term, number of chunks, and for each chunk its number minus the one before, and its count |
-//! | vectors | 0, or 1 with the embedder, the dimensions, and for each chunk 0, or 1 with the scale (f32, little endian) and the components |
+//! | vectors | 0, or 1 with the embedder, the dimensions, and for each chunk 0, or 1 with the hash of its input (u64, little endian), the scale (f32, little endian) and the components |
 //!
 //! Strings have their length in bytes before them. The checksum finds damage, not malice: every number is checked too.
 
@@ -24,7 +24,7 @@ use crate::analysis::{Language, MAX_TERM_BYTES};
 use crate::postings::Postings;
 
 /// The version that [`DocIndex::encode`] writes.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 
 const MAGIC: &[u8; 4] = b"ADIX";
 const HEAD_BYTES: usize = MAGIC.len() + 2 + 8;
@@ -105,10 +105,11 @@ fn put_vectors(body: &mut Vec<u8>, vectors: Option<&Vectors>) {
     put_number(body, vectors.dimensions());
     for row in vectors.rows() {
         match row {
-            Some((scale, components)) => {
+            Some(row) => {
                 body.push(1);
-                body.extend_from_slice(&scale.to_le_bytes());
-                body.extend(components.iter().map(|&component| component as u8));
+                body.extend_from_slice(&row.input.to_le_bytes());
+                body.extend_from_slice(&row.scale.to_le_bytes());
+                body.extend(row.components.iter().map(|&component| component as u8));
             }
             None => body.push(0),
         }
@@ -273,11 +274,12 @@ impl<'a> Reader<'a> {
             match self.byte()? {
                 0 => vectors.push_absent(),
                 1 => {
-                    let (scale, components) = self
-                        .take(4 + dimensions)?
-                        .split_first_chunk()
-                        .ok_or(DecodeError::Invalid("too short"))?;
-                    if !vectors.push_stored(f32::from_le_bytes(*scale), components) {
+                    let too_short = DecodeError::Invalid("too short");
+                    let (input, rest) =
+                        self.take(8 + 4 + dimensions)?.split_first_chunk().ok_or(too_short.clone())?;
+                    let (scale, components) = rest.split_first_chunk().ok_or(too_short)?;
+                    let (input, scale) = (u64::from_le_bytes(*input), f32::from_le_bytes(*scale));
+                    if !vectors.push_stored(input, scale, components) {
                         return Err(DecodeError::Invalid("scale of a vector"));
                     }
                 }

@@ -7,7 +7,7 @@ use crate::chunk::{Chunk, StructuralChunker};
 use crate::document::{DocumentId, TextFormat};
 use crate::search::{Query, SearchOptions, search_documents};
 
-const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v1.bin");
+const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v2.bin");
 
 fn document() -> Extracted {
     Extracted {
@@ -54,10 +54,10 @@ fn an_index_has_the_chunks_with_their_places() {
 }
 
 #[test]
-fn format_version_1_is_read_and_written() {
+fn format_version_2_is_read_and_written() {
     let index = index();
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc_index_v1.bin");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/doc_index_v2.bin");
         std::fs::write(path, index.encode()).expect("the golden file is written");
         return;
     }
@@ -78,8 +78,8 @@ fn errors_name_the_fault() {
     assert_eq!(DocIndex::decode(b""), Err(DecodeError::NotAnIndex));
     assert_eq!(DocIndex::decode(b"%PDF-1.7"), Err(DecodeError::NotAnIndex));
     let mut newer = GOLDEN.to_vec();
-    newer[4] = 2;
-    assert_eq!(DocIndex::decode(&newer), Err(DecodeError::Version(2)));
+    newer[4] = 3;
+    assert_eq!(DocIndex::decode(&newer), Err(DecodeError::Version(3)));
     let mut damaged = GOLDEN.to_vec();
     *damaged.last_mut().expect("not empty") ^= 1;
     assert_eq!(DocIndex::decode(&damaged), Err(DecodeError::Checksum));
@@ -215,4 +215,75 @@ proptest! {
         let index = DocIndex::build(&document, &StructuralChunker::new(60, 20)).expect("the document is indexed");
         prop_assert_eq!(DocIndex::decode(&index.encode()), Ok(index));
     }
+}
+
+#[test]
+fn a_chunk_is_embedded_below_its_title_and_heading() {
+    let input = index().embedding_input(&document().text, 1);
+    assert_eq!(input.as_deref(), Some("Handbook\nCosts\n# Costs\n\nReceipts are kept for ten years. 領収書"));
+    assert_eq!(index().embedding_input(&document().text, 2), None);
+    assert_eq!(index().embedding_input("another text", 1), None);
+}
+
+fn embeddings(vectors: &[[f32; 2]]) -> crate::embed::Embeddings {
+    crate::embed::Embeddings::new(vectors.len(), vectors).expect("the vectors are valid")
+}
+
+#[test]
+fn vectors_are_added_chunk_by_chunk() {
+    let text = document().text;
+    let index = index();
+    let (old, new) = (crate::embed::EmbedderId::new("test:1"), crate::embed::EmbedderId::new("test:2"));
+    assert_eq!(index.unembedded_chunks(&old), [1]);
+    assert_eq!(index.unembedded_chunks(&new), [0, 1]);
+    // Vectors of another embedder are dropped.
+    let index = index.with_embeddings(&new, &text, &[1], &embeddings(&[[0.0, 2.0]])).expect("a chunk");
+    assert_eq!(index.unembedded_chunks(&new), [0]);
+    assert_eq!(index.unembedded_chunks(&old), [0, 1]);
+    let index = index.with_embeddings(&new, &text, &[0], &embeddings(&[[1.0, 0.0]])).expect("a chunk");
+    assert_eq!(index.unembedded_chunks(&new), [0_usize; 0]);
+    assert_eq!(index.vectors().map(Vectors::present), Some(2));
+    let decoded = DocIndex::decode(&index.encode()).expect("an index");
+    assert_eq!(decoded, index);
+    // The components are those of the chunks: the nearest to each is itself.
+    for (chunk, vector) in [[1.0, 0.0], [0.0, 1.0]].iter().enumerate() {
+        let query = crate::search::VectorQuery::new(&new, vector);
+        let hits = crate::search::nearest_in_documents([(DocumentId::from("h"), &index)], &query);
+        assert_eq!(hits.expect("a vector")[0].chunk as usize, chunk);
+    }
+    // A model that was replaced under its name has other components.
+    let other = crate::embed::Embeddings::new(1, [[1.0, 0.0, 0.0]]).expect("valid");
+    let index = index.with_embeddings(&new, &text, &[1], &other).expect("a chunk");
+    assert_eq!(index.unembedded_chunks(&new), [0]);
+}
+
+#[test]
+fn vectors_of_no_chunk_are_rejected() {
+    let id = crate::embed::EmbedderId::new("test:2");
+    let text = document().text;
+    let two = embeddings(&[[1.0, 0.0], [0.0, 1.0]]);
+    for chunks in [&[0_usize][..], &[1, 0], &[1, 1], &[1, 2], &[0, 1, 2]] {
+        assert!(index().with_embeddings(&id, &text, chunks, &two).is_err(), "{chunks:?}");
+    }
+    assert!(index().with_embeddings(&id, "another text", &[0, 1], &two).is_err());
+}
+
+#[test]
+fn a_change_keeps_the_vectors_of_equal_chunks() {
+    let id = crate::embed::EmbedderId::new("test:2");
+    let text = document().text;
+    let both = embeddings(&[[1.0, 0.0], [0.0, 1.0]]);
+    let earlier = index().with_embeddings(&id, &text, &[0, 1], &both).expect("both chunks");
+    let earlier = earlier.vectors().expect("vectors");
+    let changed = Extracted {
+        text: text.replace("Trains are booked by the office.", "Trains are booked by you."),
+        ..document()
+    };
+    let later = DocIndex::build(&changed, &StructuralChunker::new(45, 10)).expect("indexed");
+    let later = later.with_vectors_of(&changed.text, earlier);
+    assert_eq!(later.unembedded_chunks(&id), [0], "the changed chunk alone");
+    let renamed = Extracted { title: "Rules".to_owned(), ..document() };
+    let later = DocIndex::build(&renamed, &StructuralChunker::new(45, 10)).expect("indexed");
+    let later = later.with_vectors_of(&renamed.text, earlier);
+    assert_eq!(later.vectors(), None, "the title is part of the input");
 }

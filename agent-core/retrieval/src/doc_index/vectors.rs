@@ -1,5 +1,7 @@
 //! Vectors of a document's chunks, eight bits a component.
 
+use std::collections::HashMap;
+
 use thiserror::Error;
 
 use super::dot_product::{DotProducts, dot_products};
@@ -15,6 +17,8 @@ pub struct Vectors {
     dimensions: usize,
     /// Value of a component of 1; 0 for a chunk without a vector.
     scales: Vec<f32>,
+    /// Hash of each chunk's input to the embedder; 0 for a chunk without a vector, and if the input is not known.
+    inputs: Vec<u64>,
     /// The components of the chunks with vectors.
     components: Vec<i8>,
 }
@@ -77,11 +81,59 @@ impl Vectors {
         quantized.components.reserve_exact(vectors.iter().flatten().count() * dimensions);
         for vector in vectors {
             match vector {
-                Some(vector) => quantized.push(vector.as_ref())?,
+                Some(vector) => quantized.push(0, vector.as_ref())?,
                 None => quantized.push_absent(),
             }
         }
         Ok(quantized)
+    }
+
+    /// Returns the vectors of the same chunks with further ones in place of those that the chunks had: for each the
+    /// number of the chunk, in ascending order, the hash of its input, and its components.
+    pub(super) fn with<'v>(
+        &self,
+        added: impl IntoIterator<Item = (usize, u64, &'v [f32])>,
+    ) -> Result<Self, VectorsError> {
+        let mut merged = Self::empty(&self.embedder, self.dimensions)?;
+        let mut added = added.into_iter().peekable();
+        for (chunk, row) in self.rows().enumerate() {
+            match added.next_if(|(number, ..)| *number == chunk) {
+                Some((_, input, vector)) => merged.push(input, vector)?,
+                None => merged.push_row(row),
+            }
+        }
+        merged.shrink();
+        Ok(merged)
+    }
+
+    /// Returns vectors for chunks with these inputs: those of this value for equal inputs, and none for others.
+    pub(super) fn for_inputs(&self, inputs: impl IntoIterator<Item = u64>) -> Self {
+        let mut known: HashMap<u64, Row<'_>> = self.rows().flatten().map(|row| (row.input, row)).collect();
+        known.remove(&0);
+        let mut reused =
+            Self { scales: Vec::new(), inputs: Vec::new(), components: Vec::new(), ..self.clone() };
+        for input in inputs {
+            reused.push_row(known.get(&input).copied());
+        }
+        reused.shrink();
+        reused
+    }
+
+    /// Returns vectors of an embedder for `chunks` chunks, all of which are absent.
+    pub(super) fn absent(embedder: &str, dimensions: usize, chunks: usize) -> Result<Self, VectorsError> {
+        let mut absent = Self::empty(embedder, dimensions)?;
+        (0..chunks).for_each(|_| absent.push_absent());
+        Ok(absent)
+    }
+
+    /// Returns the number of chunks with vectors.
+    pub fn present(&self) -> usize {
+        self.scales.iter().filter(|scale| **scale > 0.0).count()
+    }
+
+    /// Returns for each chunk whether it has a vector.
+    pub(super) fn presence(&self) -> impl Iterator<Item = bool> {
+        self.scales.iter().map(|scale| *scale > 0.0)
     }
 
     /// Returns the identifier of the embedder.
@@ -100,8 +152,9 @@ impl Vectors {
     }
 
     /// Returns the bytes of heap memory that the vectors occupy.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.embedder.capacity() + self.scales.capacity() * size_of::<f32>() + self.components.capacity()
+    pub fn memory_bytes(&self) -> usize {
+        let numbers = self.scales.capacity() * size_of::<f32>() + self.inputs.capacity() * size_of::<u64>();
+        self.embedder.capacity() + numbers + self.components.capacity()
     }
 
     /// Calls `visit` with each chunk that has a vector and the cosine of its vector and the query's, if both are of the
@@ -112,7 +165,7 @@ impl Vectors {
         products: &mut Vec<i32>,
         mut visit: impl FnMut(u32, f32),
     ) {
-        let Vectors { embedder, dimensions, scales, components } = &query.vector;
+        let Vectors { embedder, dimensions, scales, components, .. } = &query.vector;
         if (&self.embedder, self.dimensions) != (embedder, *dimensions) {
             return;
         }
@@ -131,10 +184,16 @@ impl Vectors {
         if !(1..=MAX_DIMENSIONS).contains(&dimensions) || embedder.len() > MAX_EMBEDDER_BYTES {
             return Err(VectorsError::Embedder);
         }
-        Ok(Self { embedder: embedder.to_owned(), dimensions, scales: Vec::new(), components: Vec::new() })
+        Ok(Self {
+            embedder: embedder.to_owned(),
+            dimensions,
+            scales: Vec::new(),
+            inputs: Vec::new(),
+            components: Vec::new(),
+        })
     }
 
-    fn push(&mut self, vector: &[f32]) -> Result<(), VectorsError> {
+    fn push(&mut self, input: u64, vector: &[f32]) -> Result<(), VectorsError> {
         if vector.len() != self.dimensions {
             return Err(VectorsError::Dimensions { expected: self.dimensions, found: vector.len() });
         }
@@ -146,31 +205,54 @@ impl Vectors {
         let step = f64::from(largest) / 127.0;
         self.components.extend(vector.iter().map(|&component| (f64::from(component) / step).round() as i8));
         self.scales.push((step / length) as f32);
+        self.inputs.push(input);
         Ok(())
     }
 
     pub(super) fn push_absent(&mut self) {
         self.scales.push(0.0);
+        self.inputs.push(0);
+    }
+
+    fn push_row(&mut self, row: Option<Row<'_>>) {
+        let Some(row) = row else { return self.push_absent() };
+        self.scales.push(row.scale);
+        self.inputs.push(row.input);
+        self.components.extend_from_slice(row.components);
     }
 
     /// Releases the memory that is not needed once all vectors are there.
     pub(super) fn shrink(&mut self) {
         self.scales.shrink_to_fit();
+        self.inputs.shrink_to_fit();
         self.components.shrink_to_fit();
     }
 
     /// Appends a stored vector; false if the scale is none that is written.
-    pub(super) fn push_stored(&mut self, scale: f32, components: &[u8]) -> bool {
+    pub(super) fn push_stored(&mut self, input: u64, scale: f32, components: &[u8]) -> bool {
         self.scales.push(scale);
+        self.inputs.push(input);
         self.components.extend(components.iter().map(|&byte| byte as i8));
         scale.is_finite() && scale > 0.0
     }
 
     /// Returns the scale and components of each chunk, `None` for chunks without a vector.
-    pub(super) fn rows(&self) -> impl Iterator<Item = Option<(f32, &[i8])>> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = Option<Row<'_>>> {
         let mut rows = self.components.chunks_exact(self.dimensions);
-        self.scales
-            .iter()
-            .map(move |&scale| if scale > 0.0 { rows.next().map(|row| (scale, row)) } else { None })
+        self.scales.iter().zip(&self.inputs).map(move |(&scale, &input)| {
+            let components = if scale > 0.0 { rows.next()? } else { return None };
+            Some(Row { input, scale, components })
+        })
     }
+}
+
+/// A stored vector.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    /// Hash of the input.
+    pub(super) input: u64,
+    /// Value of a component of 1.
+    pub(super) scale: f32,
+    /// The components.
+    pub(super) components: &'a [i8],
 }

@@ -2,25 +2,41 @@
 
 use std::sync::Arc;
 
+use agent_client::outbound::OutboundClient;
 use agent_core::clock::SystemClock;
 use agent_core::prompt::PartCache;
 use agent_platform::layers::{DocumentsLayer, RetrievalSettings};
-use agent_platform::retrieval::{BoundaryKey, DocumentRetriever, RetrieverConfig};
+use agent_platform::retrieval::{BoundaryKey, DocumentRetriever, RetrievalEmbedder, RetrieverConfig};
 use tokio::runtime::Handle;
 
+use crate::StartError;
 use crate::config::AppConfig;
+use crate::embedder::embedder;
 use crate::stores::Stores;
 
+/// Share of the similarity by vectors in a hit's score.
+const VECTOR_WEIGHT: f32 = 0.5;
+
 /// Creates the search over documents. Texts are analyzed in the process's blocking threads.
-pub(super) fn retriever(config: &AppConfig, stores: &Stores) -> Arc<DocumentRetriever> {
+pub(super) fn retriever(
+    config: &AppConfig,
+    stores: &Stores,
+    outbound: &OutboundClient,
+) -> Result<Arc<DocumentRetriever>, StartError> {
     let process = Handle::current();
     let pool = move |work: Box<dyn FnOnce() + Send>| drop(process.spawn_blocking(work));
-    Arc::new(DocumentRetriever::new(RetrieverConfig {
+    let embedder = embedder(config, outbound)?.map(|embedder| RetrievalEmbedder {
+        embedder,
+        weight: VECTOR_WEIGHT,
+        min_similarity: config.rag.min_similarity,
+    });
+    Ok(Arc::new(DocumentRetriever::new(RetrieverConfig {
         records: stores.records.clone(),
         pool: Arc::new(pool),
         clock: Arc::new(SystemClock),
         cache_bytes: config.rag.cache_bytes,
-    }))
+        embedder,
+    })))
 }
 
 /// Creates the context layer of documents. With `DATA_SECRET`, every process quotes equal texts equally.

@@ -55,6 +55,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         rag: RagConfig {
             max_tokens: required_usize(values.number("RAG_MAX_TOKENS")),
             min_relevance: required(values.number("RAG_MIN_RELEVANCE")) as f32 / 1_000.0,
+            min_similarity: required(values.number("RAG_MIN_SIMILARITY")) as f32 / 1_000.0,
             cache_bytes: required_usize(values.number("RAG_CACHE_BYTES")),
         },
         pulse: PulseConfig {

@@ -108,6 +108,7 @@ async fn retrieving(documents: &[(&str, &str, String)]) -> (Arc<MemoryRecords>, 
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
         clock: Arc::new(SystemClock),
         cache_bytes: DEFAULT_CACHE_BYTES,
+        embedder: None,
     });
     let settings = RetrievalSettings {
         retriever: Arc::new(retriever),

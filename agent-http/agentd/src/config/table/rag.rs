@@ -20,6 +20,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         "The relevance that a fragment must reach, in thousandths of the best score that the message allows. Scripts without spaces need half of it.",
     ),
     setting(
+        "RAG_MIN_SIMILARITY",
+        APP,
+        SettingKind::Number { min: 0, max: 1_000 },
+        &["500"],
+        "The similarity by vectors, in thousandths, from which a fragment is relevant whatever its words. Embedding models differ: `POST /api/agents/{id}/retrieve` shows the similarities of yours.",
+    ),
+    setting(
         "RAG_CACHE_BYTES",
         APP,
         SettingKind::Number { min: 1024 * 1024, max: 64 * 1024 * 1024 * 1024 },

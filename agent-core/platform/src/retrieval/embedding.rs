@@ -1,0 +1,289 @@
+//! Indexing and embedding of documents in the background, ahead of the searches.
+//!
+//! A document that was written is indexed at once, and its chunks are embedded a slice at a time, the companies in turn.
+//! Vectors are stored in the document's index, so that a search finds by words what has none yet. Nothing of the work is
+//! recorded elsewhere: what is missing is seen from the index, so that a process that was killed loses a slice at most, and
+//! documents that were left without vectors are announced by the next search of them. A lease for each company keeps
+//! several processes from embedding the same chunks.
+
+use std::time::Duration;
+
+use agent_core::ids::CompanyId;
+use agent_retrieval::doc_index::DocIndex;
+use agent_retrieval::document::DocumentId;
+use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
+use futures_util::future::{Either, join, select};
+use jiff::Timestamp;
+
+use super::blocking::run_blocking;
+use super::search::DocumentRetriever;
+use crate::records::StoreError;
+use crate::workspace::{self, IndexedDocument};
+
+/// Duration after which a document waits for its next turn, and maximum number of chunks of a turn.
+const SLICE: Duration = Duration::from_secs(5);
+const MAX_SLICE_CHUNKS: usize = 1_024;
+/// Maximum duration of one call of the embedder.
+const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Validity of a company's lease: longer than a slice with a slow call.
+const LEASE: Duration = Duration::from_secs(90);
+/// Time after which the lease of another process is looked at again.
+const LEASE_INTERVAL: Duration = Duration::from_secs(2);
+/// Shortest and longest pause after a failure of the embedder or the store.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+
+/// State of a document after a slice.
+enum Progress {
+    /// There is nothing more to do.
+    Done,
+    /// Some chunks have no vector yet.
+    Unfinished,
+    /// Another process embeds the company's documents.
+    Leased,
+}
+
+/// A slice failed.
+#[derive(Debug, thiserror::Error)]
+enum SliceError {
+    /// The embedder failed.
+    #[error(transparent)]
+    Embed(#[from] EmbedError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Vectors of some chunks of a document.
+#[derive(Default)]
+struct Slice {
+    chunks: Vec<usize>,
+    embeddings: Embeddings,
+    /// The failure that ended the slice early.
+    failure: Option<EmbedError>,
+}
+
+impl DocumentRetriever {
+    /// Tells the retriever that a document was written, so that it is indexed and embedded by [`run`](Self::run) ahead of
+    /// the searches. Costs nothing if `run` is not called; searches index what they need.
+    pub fn announce(&self, company_id: &CompanyId, id: &str) {
+        self.written.push(company_id, id);
+    }
+
+    /// Lets [`run`](Self::run) embed what a document lacks, also if the embedder has rejected it before.
+    pub fn embed_again(&self, company_id: &CompanyId, id: &str) {
+        self.unembedded.push(company_id, id);
+    }
+
+    /// Indexes and embeds documents in the background until the future is dropped.
+    pub async fn run(&self) {
+        join(self.index_written(), self.embed_waiting()).await;
+    }
+
+    async fn index_written(&self) {
+        loop {
+            let (company_id, id) = self.written.next().await;
+            if let Err(error) = self.index(&company_id, &id).await {
+                // A search indexes the document.
+                tracing::warn!(%error, document = id, "a document was not indexed ahead");
+            }
+        }
+    }
+
+    async fn embed_waiting(&self) {
+        let Some(embedder) = self.query_embedder.as_ref().map(|query| query.settings.embedder.clone()) else {
+            return;
+        };
+        let mut failures = 0_u32;
+        loop {
+            let (company_id, id) = self.unembedded.next().await;
+            let pause = match self.embed_slice(&*embedder, &company_id, &id).await {
+                Ok(Progress::Done) => None,
+                Ok(Progress::Unfinished) => Some(Duration::ZERO),
+                Ok(Progress::Leased) => Some(LEASE_INTERVAL),
+                Err(SliceError::Embed(error @ (EmbedError::Rejected(_) | EmbedError::InvalidAnswer(_)))) => {
+                    tracing::warn!(%error, document = id, "a document stays without vectors");
+                    self.mark_not_embeddable(&company_id, &id).await;
+                    None
+                }
+                Err(error) => {
+                    tracing::warn!(%error, document = id, "the embedding of a document is repeated");
+                    failures = failures.saturating_add(1);
+                    self.unembedded.push(&company_id, &id);
+                    self.config.clock.sleep(pause_after(&error, failures)).await;
+                    continue;
+                }
+            };
+            failures = 0;
+            if let Some(pause) = pause {
+                self.unembedded.push(&company_id, &id);
+                self.config.clock.sleep(pause).await;
+            }
+        }
+    }
+
+    /// Embeds some chunks of a document and stores their vectors.
+    async fn embed_slice(
+        &self,
+        embedder: &dyn Embedder,
+        company_id: &CompanyId,
+        id: &str,
+    ) -> Result<Progress, SliceError> {
+        let document_id = DocumentId::from(id);
+        let Some(version) = self.version_of(company_id, id).await? else { return Ok(Progress::Done) };
+        let Some(index) = self.stored_index(company_id, id, version).await? else {
+            return Ok(Progress::Done);
+        };
+        let missing = index.unembedded_chunks(embedder.id());
+        if missing.is_empty() {
+            self.adopt_vectors(company_id, &document_id, version).await?;
+            return Ok(Progress::Done);
+        }
+        let read = self.read_document(company_id, &document_id, version).await?;
+        let read = read.filter(|read| read.version == version).map(|read| read.value);
+        let text = match read {
+            Some(document) => self.read_text(company_id, document).await?,
+            None => None,
+        };
+        let Some(text) = text else { return Ok(Progress::Done) };
+        let now = Timestamp::try_from(self.config.clock.now()).unwrap_or_default();
+        let records = &*self.config.records;
+        let claim = workspace::claim_embedding(records, company_id, &self.owner, now, LEASE).await?;
+        let Some(claim) = claim else { return Ok(Progress::Leased) };
+        let slice = self.embed_chunks(embedder, &index, &text, &missing).await;
+        let is_complete = slice.chunks.len() == missing.len();
+        let stored = match slice.chunks.is_empty() {
+            true => Ok(()),
+            false => {
+                let document = IndexedDocument { id: id.to_owned(), version };
+                let (chunks, embeddings) = (slice.chunks, slice.embeddings);
+                self.store_slice(company_id, embedder.id(), document, (index, text), chunks, embeddings).await
+            }
+        };
+        workspace::release_embedding(records, claim).await?;
+        stored?;
+        self.adopt_vectors(company_id, &document_id, version).await?;
+        match slice.failure {
+            Some(failure) => Err(failure.into()),
+            None if is_complete => Ok(Progress::Done),
+            None => Ok(Progress::Unfinished),
+        }
+    }
+
+    /// Returns the stored index of a document at a version, after indexing it if there is none; `None` if it cannot be
+    /// indexed or stored.
+    async fn stored_index(
+        &self,
+        company_id: &CompanyId,
+        id: &str,
+        version: u64,
+    ) -> Result<Option<DocIndex>, StoreError> {
+        let ids = [id.to_owned()];
+        for attempt in 0..2 {
+            let found = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
+            match found.into_iter().next().flatten() {
+                Some(found) if found.version == version => return Ok(Some(found.index)),
+                _ if attempt == 0 => self.index(company_id, id).await?,
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    async fn version_of(&self, company_id: &CompanyId, id: &str) -> Result<Option<u64>, StoreError> {
+        let wanted = self.find(company_id, None, &[id.to_owned()]).await?;
+        Ok(wanted.present.first().map(|(_, version)| *version))
+    }
+
+    /// Calls the embedder until the slice is over, or until it fails.
+    async fn embed_chunks(
+        &self,
+        embedder: &dyn Embedder,
+        index: &DocIndex,
+        text: &str,
+        missing: &[usize],
+    ) -> Slice {
+        let began = self.config.clock.monotonic();
+        let mut slice = Slice::default();
+        for batch in missing.chunks(embedder.max_batch().max(1)) {
+            let inputs: Vec<String> =
+                batch.iter().filter_map(|&chunk| index.embedding_input(text, chunk)).collect();
+            let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+            let call = embedder.embed(&inputs, EmbedRole::Document);
+            let answered = match select(call, self.config.clock.sleep(CALL_TIMEOUT)).await {
+                Either::Left((answered, _)) => answered,
+                Either::Right(_) => Err(EmbedError::unavailable("the embedder took more than a minute")),
+            };
+            let appended = answered.and_then(|embeddings| match embeddings.len() == batch.len() {
+                true => slice.embeddings.append(embeddings),
+                false => Err(EmbedError::InvalidAnswer("vectors are missing".to_owned())),
+            });
+            if let Err(error) = appended {
+                slice.failure = Some(error);
+                break;
+            }
+            slice.chunks.extend(batch);
+            let elapsed = self.config.clock.monotonic().saturating_duration_since(began);
+            if elapsed >= SLICE || slice.chunks.len() >= MAX_SLICE_CHUNKS {
+                break;
+            }
+        }
+        slice
+    }
+
+    /// Adds vectors to a document's index and stores it, if the document is still at its version.
+    async fn store_slice(
+        &self,
+        company_id: &CompanyId,
+        embedder: &EmbedderId,
+        document: IndexedDocument,
+        (index, text): (DocIndex, String),
+        chunks: Vec<usize>,
+        embeddings: Embeddings,
+    ) -> Result<(), SliceError> {
+        let id = embedder.clone();
+        let work = move || {
+            let index = index.with_embeddings(&id, &text, &chunks, &embeddings)?;
+            Ok((index.encode(), index))
+        };
+        let done = run_blocking(&self.config.pool, work).await;
+        let done = done.ok_or_else(|| EmbedError::unavailable("the work was interrupted"))?;
+        let (encoded, index) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
+            EmbedError::InvalidAnswer(error.to_string())
+        })?;
+        workspace::store_document_index(&*self.config.records, company_id, &document, (&index, &encoded))
+            .await?;
+        Ok(())
+    }
+
+    /// Puts the stored vectors of a document into the index in memory, if that has the document.
+    async fn adopt_vectors(
+        &self,
+        company_id: &CompanyId,
+        id: &DocumentId,
+        version: u64,
+    ) -> Result<(), StoreError> {
+        let entry = self.cache.entry(company_id);
+        self.load_vectors(company_id, &entry, &[(id.clone(), version)]).await
+    }
+
+    /// Keeps a document from being announced again until it changes or the process starts anew.
+    async fn mark_not_embeddable(&self, company_id: &CompanyId, id: &str) {
+        let entry = self.cache.entry(company_id);
+        let _guard = entry.loading.lock().await;
+        entry.write().mark_not_embeddable(&DocumentId::from(id));
+    }
+}
+
+/// Returns the pause after a failure, which grows with the number of failures in a row.
+fn pause_after(error: &SliceError, failures: u32) -> Duration {
+    let asked = match error {
+        SliceError::Embed(EmbedError::Unavailable { retry_after, .. }) => *retry_after,
+        _ => None,
+    };
+    let exponential = MIN_PAUSE * 2_u32.saturating_pow(failures.saturating_sub(1).min(6));
+    asked.unwrap_or(exponential).clamp(MIN_PAUSE, MAX_PAUSE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! Tests of vectors in searches, with an embedder of three meanings.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use agent_core::clock::SystemClock;
+use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
+use agent_retrieval::search::{Query, SearchOptions};
+use async_trait::async_trait;
+
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::records::Precondition;
+use crate::retrieval::{
+    DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, RetrieverConfig,
+    SearchResult,
+};
+use crate::workspace::{Document, document_index_status, get_document, save_document};
+
+/// Words of the same meaning.
+const MEANINGS: [&[&str]; 3] = [&["car", "automobile"], &["invoice", "bill"], &["holiday", "vacation"]];
+
+/// What the embedder does.
+#[derive(Debug, Clone, PartialEq)]
+enum Behaviour {
+    Answers,
+    Fails(EmbedError),
+    Hangs,
+}
+
+/// An embedder whose vectors are the meanings of the words.
+struct MeaningEmbedder {
+    id: EmbedderId,
+    max_batch: usize,
+    behaviour: Mutex<Behaviour>,
+    /// Documents' inputs so far.
+    inputs: Mutex<Vec<String>>,
+    queries: AtomicUsize,
+}
+
+impl MeaningEmbedder {
+    fn new(id: &str) -> Arc<Self> {
+        Arc::new(Self {
+            id: EmbedderId::new(id),
+            max_batch: 2,
+            behaviour: Mutex::new(Behaviour::Answers),
+            inputs: Mutex::default(),
+            queries: AtomicUsize::new(0),
+        })
+    }
+
+    fn behave(&self, behaviour: Behaviour) {
+        *self.behaviour.lock().expect("no panic") = behaviour;
+    }
+
+    fn inputs(&self) -> Vec<String> {
+        std::mem::take(&mut self.inputs.lock().expect("no panic"))
+    }
+}
+
+#[async_trait]
+impl Embedder for MeaningEmbedder {
+    fn id(&self) -> &EmbedderId {
+        &self.id
+    }
+
+    fn max_batch(&self) -> usize {
+        self.max_batch
+    }
+
+    async fn embed(&self, texts: &[&str], role: EmbedRole) -> Result<Embeddings, EmbedError> {
+        assert!(texts.len() <= self.max_batch, "no more texts than allowed");
+        match role {
+            EmbedRole::Query => drop(self.queries.fetch_add(1, Ordering::SeqCst)),
+            EmbedRole::Document => {
+                self.inputs.lock().expect("no panic").extend(texts.iter().map(|text| (*text).to_owned()));
+            }
+        }
+        let behaviour = self.behaviour.lock().expect("no panic").clone();
+        match behaviour {
+            Behaviour::Answers => {}
+            Behaviour::Fails(error) => return Err(error),
+            Behaviour::Hangs => std::future::pending().await,
+        }
+        let vector = |text: &&str| {
+            let has = |words: &[&str]| words.iter().any(|word| text.to_lowercase().contains(word));
+            let mut vector = MEANINGS.map(|words| if has(words) { 1.0 } else { 0.0 }).to_vec();
+            vector.push(0.2);
+            vector
+        };
+        Embeddings::new(texts.len(), texts.iter().map(vector))
+    }
+}
+
+fn retriever(records: &Arc<MemoryRecords>, embedder: &Arc<MeaningEmbedder>) -> DocumentRetriever {
+    DocumentRetriever::new(RetrieverConfig {
+        records: records.clone(),
+        pool: Arc::new(|work: Box<dyn FnOnce() + Send>| work()),
+        clock: Arc::new(SystemClock),
+        cache_bytes: DEFAULT_CACHE_BYTES,
+        embedder: Some(RetrievalEmbedder { embedder: embedder.clone(), weight: 0.5, min_similarity: 0.7 }),
+    })
+}
+
+async fn save(records: &MemoryRecords, id: &str, text: &str) {
+    let document =
+        Document { id: id.into(), company_id: "c".into(), text: text.into(), ..Document::default() };
+    save_document(records, &document, Precondition::Any, &"ada".into()).await.expect("saved");
+}
+
+async fn search(retriever: &DocumentRetriever, ids: &[&str], text: &str) -> SearchResult {
+    let ids: Vec<String> = ids.iter().copied().map(str::to_owned).collect();
+    let company_id = CompanyId::from("c");
+    let query = Query { text, previous: None };
+    let search =
+        DocumentSearch { company_id: &company_id, documents: &ids, query, options: SearchOptions::default() };
+    retriever.search(search).await.expect("the store answers")
+}
+
+fn found(result: &SearchResult) -> Vec<&str> {
+    let relevant = result.ranking.hits.iter().filter(|hit| hit.is_relevant);
+    relevant.map(|hit| hit.document.as_str()).collect()
+}
+
+fn skipped(result: &SearchResult) -> Option<EmbedderSkip> {
+    result.embedder.as_ref().expect("an embedder is configured").skipped
+}
+
+/// Returns the numbers of embedded chunks and of all chunks of a document.
+async fn embedded(records: &MemoryRecords, id: &str) -> (usize, usize) {
+    let document = get_document(records, &"c".into(), id).await.expect("read").expect("it exists");
+    let status = document_index_status(records, &"c".into(), id, document.version).await.expect("read");
+    status.map_or((0, 0), |status| (status.embedded, status.chunks))
+}
+
+/// Runs the background work until `done` is.
+async fn while_running(retriever: &DocumentRetriever, done: impl Future<Output = ()>) {
+    let (work, done) = (std::pin::pin!(retriever.run()), std::pin::pin!(done));
+    let ended = tokio::time::timeout(Duration::from_secs(20), select(work, done)).await;
+    assert!(matches!(ended, Ok(Either::Right(_))), "it is done in time");
+}
+
+/// Runs the background work until a document has all vectors.
+async fn run_until_embedded(retriever: &DocumentRetriever, records: &MemoryRecords, id: &str) {
+    let done = async {
+        loop {
+            let (embedded, chunks) = embedded(records, id).await;
+            if chunks > 0 && embedded == chunks {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    while_running(retriever, done).await;
+}
+
+#[tokio::test]
+async fn a_document_is_found_by_its_meaning_once_it_is_embedded() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    save(&records, "desk", "The desk is open from nine to five.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    let before = search(&retriever, &["fleet", "desk"], "Who cleans my car?").await;
+    assert_eq!((found(&before), skipped(&before)), (vec![], Some(EmbedderSkip::NoVectors)));
+    assert_eq!(embedder.queries.load(Ordering::SeqCst), 0, "there is nothing to compare a vector with");
+    // The search has announced the documents.
+    run_until_embedded(&retriever, &records, "fleet").await;
+    let after = search(&retriever, &["fleet", "desk"], "Who cleans my car?").await;
+    assert_eq!((found(&after), skipped(&after)), (vec!["fleet"], None));
+    let hit = &after.ranking.hits[0];
+    assert!(hit.dense > Some(0.9) && hit.lexical == 0.0, "{hit:?}");
+    assert_eq!(after.embedder, Some(EmbedderUse { embedder: EmbedderId::new("e:1"), skipped: None }));
+    // The message before has an effect on a question that leaves out its subject.
+    let ids = ["fleet".to_owned()];
+    let company_id = CompanyId::from("c");
+    let similarity = async |previous: Option<&str>| {
+        let query = Query { text: "And who does it?", previous };
+        let options = SearchOptions::default();
+        let search = DocumentSearch { company_id: &company_id, documents: &ids, query, options };
+        retriever.search(search).await.expect("the store answers").ranking.hits[0].dense
+    };
+    assert!(similarity(Some("Tell me of the car.")).await > similarity(None).await);
+}
+
+#[tokio::test]
+async fn another_process_sees_the_vectors_with_its_next_search() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let (one, other) = (MeaningEmbedder::new("e:1"), MeaningEmbedder::new("e:1"));
+    let (first, second) = (retriever(&records, &one), retriever(&records, &other));
+    assert_eq!(skipped(&search(&second, &["fleet"], "car").await), Some(EmbedderSkip::NoVectors));
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    assert_eq!(found(&search(&second, &["fleet"], "car").await), ["fleet"]);
+    // It finds the work done.
+    run_until_embedded(&second, &records, "fleet").await;
+    assert_eq!(other.inputs(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_change_embeds_only_the_chunks_that_it_changes() {
+    let records = Arc::new(MemoryRecords::default());
+    let part = |name: &str| format!("# {name}\n\n{}\n\n", format!("About {name}. ").repeat(50));
+    let text = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>();
+    save(&records, "d", &text(&["car", "bill", "holiday"])).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    retriever.announce(&"c".into(), "d");
+    run_until_embedded(&retriever, &records, "d").await;
+    let all = embedder.inputs().len();
+    save(&records, "d", &text(&["car", "desk", "holiday"])).await;
+    retriever.announce(&"c".into(), "d");
+    run_until_embedded(&retriever, &records, "d").await;
+    let changed = embedder.inputs();
+    assert!(!changed.is_empty() && changed.len() < all, "{} of {all}", changed.len());
+    assert!(changed.iter().all(|input| input.contains("desk")), "{changed:?}");
+    assert_eq!(found(&search(&retriever, &["d"], "automobile").await), ["d"]);
+}
+
+#[tokio::test]
+async fn a_search_goes_without_an_embedder_that_fails() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let working = MeaningEmbedder::new("e:1");
+    let retriever_of_others = retriever(&records, &working);
+    retriever_of_others.announce(&"c".into(), "fleet");
+    run_until_embedded(&retriever_of_others, &records, "fleet").await;
+    let failures = [
+        (EmbedError::unavailable("it is down"), EmbedderSkip::Unavailable),
+        (EmbedError::Rejected("the key is wrong".into()), EmbedderSkip::Rejected),
+        (EmbedError::InvalidAnswer("no vectors".into()), EmbedderSkip::InvalidAnswer),
+    ];
+    for (error, skip) in failures {
+        let embedder = MeaningEmbedder::new("e:1");
+        embedder.behave(Behaviour::Fails(error));
+        let retriever = retriever(&records, &embedder);
+        let result = search(&retriever, &["fleet"], "When is the automobile washed?").await;
+        assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(skip)));
+        // It is not asked again for a while.
+        embedder.behave(Behaviour::Answers);
+        let result = search(&retriever, &["fleet"], "automobile").await;
+        assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Paused)));
+        assert_eq!(embedder.queries.load(Ordering::SeqCst), 1);
+    }
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::Hangs);
+    let retriever = retriever(&records, &embedder);
+    let began = Instant::now();
+    let result = search(&retriever, &["fleet"], "automobile").await;
+    assert_eq!((found(&result), skipped(&result)), (vec!["fleet"], Some(EmbedderSkip::Timeout)));
+    assert!(began.elapsed() >= Duration::from_millis(800), "it had its time");
+}
+
+#[tokio::test]
+async fn vectors_of_another_model_are_replaced_and_never_compared() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let first = retriever(&records, &MeaningEmbedder::new("e:1"));
+    first.announce(&"c".into(), "fleet");
+    run_until_embedded(&first, &records, "fleet").await;
+    let embedder = MeaningEmbedder::new("e:2");
+    let second = retriever(&records, &embedder);
+    let before = search(&second, &["fleet"], "car").await;
+    assert_eq!((found(&before), skipped(&before)), (vec![], Some(EmbedderSkip::NoVectors)));
+    let work = async {
+        while found(&search(&second, &["fleet"], "car").await).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    while_running(&second, work).await;
+    assert_eq!(embedder.inputs(), ["Each automobile is washed on Mondays."]);
+}
+
+#[tokio::test]
+async fn a_rejected_document_waits_for_a_change_or_a_command() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    save(&records, "other", "Bills are paid.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    embedder.behave(Behaviour::Fails(EmbedError::Rejected("too long".into())));
+    let retriever = retriever(&records, &embedder);
+    search(&retriever, &["fleet"], "car").await;
+    let rejected = async {
+        while embedder.inputs.lock().expect("no panic").is_empty() {
+            tokio::task::yield_now().await;
+        }
+        embedder.behave(Behaviour::Answers);
+        // Announces the rejected document, were it not marked, and another one behind it.
+        search(&retriever, &["fleet"], "car").await;
+        search(&retriever, &["other"], "car").await;
+        while embedded(&records, "other").await.0 == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    while_running(&retriever, rejected).await;
+    assert_eq!(embedder.inputs().len(), 2, "the rejected document was not sent again");
+    assert_eq!(embedded(&records, "fleet").await, (0, 1));
+    retriever.embed_again(&"c".into(), "fleet");
+    run_until_embedded(&retriever, &records, "fleet").await;
+}
+
+#[tokio::test]
+async fn one_process_at_a_time_embeds_the_documents_of_a_company() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", "Each automobile is washed on Mondays.").await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let retriever = retriever(&records, &embedder);
+    let now = Timestamp::now();
+    let claim = |owner: &'static str, now: Timestamp| {
+        let records = records.clone();
+        async move {
+            let company_id = CompanyId::from("c");
+            workspace::claim_embedding(&*records, &company_id, owner, now, LEASE)
+                .await
+                .expect("the store answers")
+                .is_some()
+        }
+    };
+    assert!(claim("other", now).await);
+    let slice = retriever.embed_slice(&*embedder, &"c".into(), "fleet").await.expect("no failure");
+    assert!(matches!(slice, Progress::Leased), "another process has the lease");
+    assert_eq!(embedder.inputs(), [""; 0]);
+    assert!(!claim("third", now).await);
+    // The other process has the lease again, and dies.
+    assert!(claim("other", now - LEASE * 2).await);
+    let slice = retriever.embed_slice(&*embedder, &"c".into(), "fleet").await.expect("no failure");
+    assert!(matches!(slice, Progress::Done));
+    assert_eq!(embedded(&records, "fleet").await, (1, 1));
+}
+
+#[tokio::test]
+async fn vectors_beyond_the_memory_of_a_company_are_left_out() {
+    let records = Arc::new(MemoryRecords::default());
+    save(&records, "fleet", &"Each automobile is washed on Mondays. ".repeat(2_000)).await;
+    let embedder = MeaningEmbedder::new("e:1");
+    let big = retriever(&records, &embedder);
+    big.announce(&"c".into(), "fleet");
+    run_until_embedded(&big, &records, "fleet").await;
+    let entry = big.cache.entry(&"c".into());
+    let with_vectors = entry.read(|state| state.index.memory_bytes());
+    // Room for the words of the document and half of its vectors.
+    let vectors =
+        entry.read(|state| state.index.vectors(&"fleet".into()).map(|vectors| vectors.memory_bytes()));
+    let share = with_vectors - vectors.expect("it has vectors") / 2;
+    let config = RetrieverConfig { cache_bytes: 2 * share, ..retriever(&records, &embedder).config };
+    let small = DocumentRetriever::new(config);
+    let result = search(&small, &["fleet"], "automobile").await;
+    assert_eq!(skipped(&result), Some(EmbedderSkip::NoVectors));
+    assert!(!found(&result).is_empty(), "it is found by its words");
+}

@@ -1,0 +1,104 @@
+//! `GET /api/documents/{id}` with the account of the document's index, and `POST /api/documents/reindex`, which embeds the
+//! company's documents again after a change of the embedding model.
+
+use agent_core::request::Principal;
+use agent_platform::workspace::{Document, IndexStatus, document_index_status, list_document_summaries};
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+
+use super::App;
+use super::answer;
+use super::documents::{Documents, TAG};
+use super::ownership::check_admin;
+use super::resource::{Resource as _, Versioned, get_response, page_params};
+use crate::endpoint::{Operation, RequestContext, Schemas};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::service::HandlerResult;
+
+/// A document with the account of its index.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct IndexedDocument {
+    /// The document.
+    #[serde(flatten)]
+    document: Document,
+    /// The document's index; absent until it is indexed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    indexed: Option<IndexStatus>,
+}
+
+/// One page of documents that are embedded again.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct AnnouncedDocuments {
+    /// Identifiers of the documents that wait to be embedded.
+    documents: Vec<String>,
+    /// Cursor of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let documents = Documents { app: state, principal };
+    let id = params.get("id")?;
+    let Versioned { version, value: document } = documents.load(id).await?;
+    let company_id = &documents.principal.company_id;
+    let indexed = document_index_status(&*documents.app.records, company_id, id, version).await?;
+    get_response(&head.headers, &Versioned { version, value: IndexedDocument { document, indexed } })
+}
+
+pub(super) fn describe_get(schemas: &mut Schemas) -> Operation {
+    Operation::new("getDocument", TAG, "Returns a document of the company.")
+        .describe("The entity tag is the document's: it stays when the index gets vectors.")
+        .conditional_read()
+        .versioned_response(200, "The document.", schemas.schema_for::<IndexedDocument>())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) async fn reindex(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, .. } = context;
+    check_admin(&app, &principal).await?;
+    let retriever = app.documents.retriever();
+    let embedder = retriever.and_then(|retriever| Some((retriever, retriever.embedder_id()?)));
+    let Some((retriever, embedder)) = embedder else {
+        return Err(HttpError::new(Code::NotConfigured, "no embedding model is configured"));
+    };
+    let query = Query::from_uri(&head.uri);
+    let wanted = query.get("embedder")?;
+    let page = list_document_summaries(&*app.records, &principal.company_id, &page_params(&query)?).await?;
+    let mut announced = Vec::new();
+    for document in page.items {
+        let (company_id, id) = (&principal.company_id, &document.id);
+        let found = document_index_status(&*app.records, company_id, id, document.version).await?;
+        let made_by = found.as_ref().and_then(|found| found.embedder.as_deref());
+        let is_complete = found
+            .as_ref()
+            .is_some_and(|found| made_by == Some(embedder.as_str()) && found.embedded == found.chunks);
+        if !is_complete && wanted.is_none_or(|wanted| wanted == made_by.unwrap_or_default()) {
+            retriever.embed_again(company_id, id);
+            announced.push(document.id);
+        }
+    }
+    let announced = AnnouncedDocuments { documents: announced, next_cursor: page.next_cursor };
+    answer::json(StatusCode::ACCEPTED, &announced)
+}
+
+pub(super) fn describe_reindex(schemas: &mut Schemas) -> Operation {
+    let embedder = json!({"type": "string", "maxLength": 512});
+    let summary = "Embeds documents of the company that lack vectors of the embedding model; for admins of the company.";
+    Operation::new("reindexDocuments", TAG, summary)
+        .describe("Looks at one page of the documents. They are found by their words meanwhile.")
+        .paged()
+        .parameter(
+            "query",
+            "embedder",
+            "Embed only documents whose vectors are of this model; empty for those without vectors.",
+            embedder,
+        )
+        .json_response(202, "The documents that wait.", schemas.schema_for::<AnnouncedDocuments>())
+        .problems(&[Code::NotConfigured])
+}

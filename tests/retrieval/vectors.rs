@@ -1,0 +1,125 @@
+//! Search by vectors with an embedding server: documents are found by their meaning once they are embedded, and by their
+//! words always.
+
+use serde_json::{Value, json};
+
+use super::{found, retrieve, workspace_with_documents};
+use crate::support::embedder::{Behaviour, EmbeddingServer};
+use crate::support::server::{self, Server, session_token};
+use crate::support::{expect_problem, poll_until};
+
+/// A key that must not be seen in answers.
+const KEY: &str = "embedding-key-canary";
+
+async fn app_with(server: &EmbeddingServer) -> Server {
+    let settings = [
+        ("EMBEDDING_PROVIDER", "openai"),
+        ("EMBEDDING_BASE_URL", &server.url()),
+        ("EMBEDDING_MODEL", "m"),
+        ("EMBEDDING_API_KEY", KEY),
+    ];
+    let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");
+    workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
+    server::app(&workspace, &settings).await
+}
+
+async fn document(app: &Server, id: &str) -> Value {
+    let request = app.request("GET", &format!("/api/documents/{id}")).bearer_auth(session_token("u1", "c1"));
+    request.send().await.expect("an answer").json().await.expect("JSON")
+}
+
+/// Asks until the agent's documents have vectors, and returns the last account.
+async fn search_embedded(app: &Server, query: &str) -> Value {
+    let body = json!({"query": query});
+    let look = async || retrieve(app, "c1", &body).await.1;
+    let is_embedded = |shown: &Value| {
+        shown["embedderSkipped"].is_null()
+            && shown["fragments"].as_array().is_some_and(|hits| !hits.is_empty())
+    };
+    poll_until(look, is_embedded).await
+}
+
+#[tokio::test]
+async fn documents_are_found_by_their_meaning_once_they_are_embedded() {
+    let server = EmbeddingServer::start().await;
+    let app = app_with(&server).await;
+    let shown = search_embedded(&app, "Where do we store a voucher?").await;
+    let hit = &shown["fragments"][0];
+    assert_eq!(hit["documentId"], "handbook", "{shown}");
+    assert!(hit["dense"].as_f64() > Some(0.9), "{hit}");
+    assert_eq!((&hit["lexical"], &hit["kept"]), (&json!(0.0), &json!(true)));
+    assert_eq!(shown["embedder"], "openai/m");
+    let shown = poll_until(
+        async || document(&app, "handbook").await,
+        |document| document["indexed"]["embedded"] == document["indexed"]["chunks"],
+    )
+    .await;
+    let status = &shown["indexed"];
+    assert_eq!((&status["embedder"], &status["chunks"]), (&json!("openai/m"), &json!(1)), "{shown}");
+    // Only documents that are searched were sent; other companies' are not, and neither are those of no agent.
+    let texts = server.take_texts();
+    assert!(texts.iter().all(|text| !text.contains("burnt") && !text.contains("safe")), "{texts:?}");
+    assert!(server.keys().iter().all(|key| *key == format!("Bearer {KEY}")));
+    // What was read can be written back, and a changed document is found by its new meaning.
+    let mut changed = document(&app, "travel").await;
+    changed["text"] = json!("Days of vacation are granted by the office.");
+    let request = app.request("PUT", "/api/documents/travel").bearer_auth(session_token("u1", "c1"));
+    assert_eq!(request.json(&changed).send().await.expect("an answer").status(), 200);
+    let body = json!({"query": "How many holidays?"});
+    let shown = poll_until(
+        async || retrieve(&app, "c1", &body).await.1,
+        |shown| found(shown).first() == Some(&"travel"),
+    )
+    .await;
+    assert!(!shown.to_string().contains(KEY));
+}
+
+#[tokio::test]
+async fn a_broken_embedding_server_costs_no_answer() {
+    for behaviour in [
+        Behaviour::Fails,
+        Behaviour::Hangs,
+        Behaviour::OtherDimensions,
+        Behaviour::NoNumbers,
+        Behaviour::TooFew,
+    ] {
+        let server = EmbeddingServer::start().await;
+        let app = app_with(&server).await;
+        search_embedded(&app, "voucher").await;
+        server.behave(behaviour);
+        let (status, shown) = retrieve(&app, "c1", &json!({"query": "How long are receipts kept?"})).await;
+        assert_eq!((status, found(&shown)[0]), (200, "handbook"), "{behaviour:?}: {shown}");
+        assert!(shown["embedderSkipped"].is_string(), "{behaviour:?}: {shown}");
+        assert!(!shown.to_string().contains(KEY));
+    }
+}
+
+#[tokio::test]
+async fn admins_have_documents_embedded_again() {
+    let server = EmbeddingServer::start().await;
+    let app = app_with(&server).await;
+    let reindex = async |query: &str, user: &str| {
+        let path = format!("/api/documents/reindex{query}");
+        app.request("POST", &path).bearer_auth(session_token(user, "c1")).send().await.expect("an answer")
+    };
+    // `secret` is searched by no agent, so nothing has embedded it.
+    expect_problem(reindex("", "u1").await, 403, "FORBIDDEN").await;
+    let shown: Value = reindex("", "boss").await.json().await.expect("JSON");
+    let ids = shown["documents"].as_array().expect("a list");
+    assert!(ids.contains(&json!("secret")), "{shown}");
+    poll_until(async || document(&app, "secret").await, |document| document["indexed"]["embedded"] == 1)
+        .await;
+    poll_until(
+        async || reindex("", "boss").await.json::<Value>().await.expect("JSON"),
+        |shown| shown["documents"] == json!([]),
+    )
+    .await;
+    let shown: Value = reindex("?embedder=another", "boss").await.json().await.expect("JSON");
+    assert_eq!(shown["documents"], json!([]));
+    // Without an embedding model there is nothing to do.
+    let mut workspace = workspace_with_documents("http://127.0.0.1:9/v1");
+    workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
+    let app = server::app(&workspace, &[]).await;
+    let request = app.request("POST", "/api/documents/reindex").bearer_auth(session_token("boss", "c1"));
+    expect_problem(request.send().await.expect("an answer"), 503, "NOT_CONFIGURED").await;
+}

@@ -1,0 +1,155 @@
+//! A fake server of OpenAI's Embeddings API, whose vectors are the meanings of words, and which misbehaves on demand.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// Words of the same meaning.
+const MEANINGS: [&[&str]; 3] = [&["receipt", "voucher"], &["train", "railway"], &["holiday", "vacation"]];
+
+/// The server's behaviour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Answers correctly, the last text first: the index tells the order.
+    Answers,
+    /// Answers 500.
+    Fails,
+    /// Never answers.
+    Hangs,
+    /// Answers vectors with other numbers of components.
+    OtherDimensions,
+    /// Answers components that are no numbers.
+    NoNumbers,
+    /// Answers a vector less than there are texts.
+    TooFew,
+}
+
+/// The server; stops when dropped.
+pub struct EmbeddingServer {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+    task: JoinHandle<()>,
+}
+
+struct State {
+    behaviour: Behaviour,
+    texts: Vec<String>,
+    keys: Vec<String>,
+}
+
+impl EmbeddingServer {
+    /// Starts a server on a free port.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it listens");
+        let state = State { behaviour: Behaviour::Answers, texts: Vec::new(), keys: Vec::new() };
+        let state = Arc::new(Mutex::new(state));
+        let task = tokio::spawn(serve(listener, state.clone()));
+        Self { address, state, task }
+    }
+
+    /// Returns the base URL.
+    pub fn url(&self) -> String {
+        format!("http://{}/v1", self.address)
+    }
+
+    /// Changes the behaviour of the next requests.
+    pub fn behave(&self, behaviour: Behaviour) {
+        self.state.lock().expect("unpoisoned").behaviour = behaviour;
+    }
+
+    /// Returns the texts that were received since the last call.
+    pub fn take_texts(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().expect("unpoisoned").texts)
+    }
+
+    /// Returns the values of `Authorization` that were received.
+    pub fn keys(&self) -> Vec<String> {
+        self.state.lock().expect("unpoisoned").keys.clone()
+    }
+}
+
+impl Drop for EmbeddingServer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let state = state.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| answer(request, state.clone()));
+            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    state: Arc<Mutex<State>>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let key = request.headers().get("authorization").and_then(|key| key.to_str().ok()).unwrap_or_default();
+    let key = key.to_owned();
+    let Ok(body) = request.into_body().collect().await else { return Ok(response(400, &json!({}))) };
+    let body: Value = serde_json::from_slice(&body.to_bytes()).expect("the request is JSON");
+    let texts = body["input"].as_array().expect("texts").iter();
+    let texts: Vec<String> = texts.map(|text| text.as_str().expect("a text").to_owned()).collect();
+    let behaviour = {
+        let mut state = state.lock().expect("unpoisoned");
+        state.texts.extend(texts.iter().cloned());
+        state.keys.push(key);
+        state.behaviour
+    };
+    match behaviour {
+        Behaviour::Fails => return Ok(response(500, &json!({"error": {"message": "overloaded"}}))),
+        Behaviour::Hangs => std::future::pending().await,
+        _ => {}
+    }
+    let mut data: Vec<Value> =
+        texts.iter().enumerate().map(|(index, text)| vector(index, text, behaviour)).rev().collect();
+    if behaviour == Behaviour::TooFew {
+        data.pop();
+    }
+    Ok(response(
+        200,
+        &json!({"object": "list", "data": data, "model": "m", "usage": {"prompt_tokens": 1, "total_tokens": 1}}),
+    ))
+}
+
+fn vector(index: usize, text: &str, behaviour: Behaviour) -> Value {
+    let text = text.to_lowercase();
+    let mut components: Vec<Value> = MEANINGS
+        .iter()
+        .map(|words| json!(if words.iter().any(|word| text.contains(word)) { 1.0 } else { 0.0 }))
+        .collect();
+    components.push(json!(0.1));
+    match behaviour {
+        Behaviour::OtherDimensions => components.extend((0..=index).map(|_| json!(0.5))),
+        Behaviour::NoNumbers => components[0] = json!("NaN"),
+        _ => {}
+    }
+    json!({"object": "embedding", "index": index, "embedding": components})
+}
+
+fn response(status: u16, body: &Value) -> Response<Full<Bytes>> {
+    let body = Full::new(Bytes::from(body.to_string()));
+    Response::builder()
+        .status(status)
+        .header("content-type", "application/json")
+        .body(body)
+        .expect("a response")
+}
