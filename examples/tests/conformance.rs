@@ -7,6 +7,9 @@ mod custom_layer;
 #[path = "../custom_tool.rs"]
 #[expect(dead_code, reason = "the example's main function is not called")]
 mod custom_tool;
+#[path = "../external_index.rs"]
+#[expect(dead_code, reason = "the example's main function is not called")]
+mod external_index;
 
 use std::time::SystemTime;
 
@@ -37,5 +40,12 @@ fn the_layer_conforms() {
         };
         let layer = Arc::new(custom_layer::Plan);
         (scenario == Scenario::Completes).then(|| ContextLayerSubject::new(layer, turn))
+    }));
+}
+
+#[test]
+fn the_index_conforms() {
+    futures_executor::block_on(agent_retrieval::conformance::index(async || {
+        Arc::<external_index::Words>::default() as _
     }));
 }

@@ -17,6 +17,7 @@ mod documents;
 mod pulse;
 mod records;
 mod retrieval;
+mod retriever;
 mod role_store;
 
 pub use coding::{coding, coding_polls, coding_refreshes};
@@ -24,6 +25,7 @@ pub use documents::documents;
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};
 pub use retrieval::retrieval;
+pub use retriever::retriever;
 pub use role_store::role_store;
 
 #[cfg(test)]

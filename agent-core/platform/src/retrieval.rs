@@ -11,16 +11,23 @@ mod boundary;
 mod cache;
 mod citations;
 mod embedding;
+mod external;
 mod load;
 mod query_vector;
 mod queue;
 mod report;
+mod rerank;
+mod retriever;
 mod search;
+mod texts;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
+pub use external::IndexRetriever;
 pub use query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 pub use report::RetrievalReport;
+pub use rerank::RerankedRetriever;
+pub use retriever::Retriever;
 pub use search::{
     DEFAULT_CACHE_BYTES, DocumentRetriever, DocumentSearch, FoundDocument, RetrieverConfig, SearchResult,
     SkipReason, SkippedDocument,

@@ -18,7 +18,7 @@ use crate::journal::Journals;
 use crate::messenger::Messenger;
 use crate::pulse::Pulse;
 use crate::records::Records;
-use crate::retrieval::DocumentRetriever;
+use crate::retrieval::Retriever;
 use crate::roles::RoleStore;
 use crate::workspace::WorkspaceError;
 use agent_core::tool::{LocalToolRegistry, ToolError};
@@ -48,7 +48,7 @@ pub struct ToolServices {
     pub pulse: Option<Arc<dyn Pulse>>,
     /// Searches the documents. If absent, the tools have a retriever of their own, which analyzes texts on the thread of the
     /// call.
-    pub retriever: Option<Arc<DocumentRetriever>>,
+    pub retriever: Option<Arc<dyn Retriever>>,
     /// Journals of the occurrences that this process runs, whose records the tools' commits join.
     pub journals: Option<Arc<Journals>>,
 }

@@ -7,8 +7,8 @@
 //! question ──analysis──► terms ──search──► company ──► ranking ──pack──► fragments ──prompt──► text
 //! ```
 //!
-//! Ranking is pure: no clock, no storage, no network, no model. The traits [`extract::Extractor`] and
-//! [`embed::Embedder`] are for what is outside. Equal documents and equal questions give equal
+//! Ranking is pure: no clock, no storage, no network, no model. The traits [`extract::Extractor`],
+//! [`embed::Embedder`], [`index::Index`] and [`rerank::Reranker`] are for what is outside. Equal documents and equal questions give equal
 //! rankings, whatever the order in which the documents were added, and whatever store keeps the values.
 //!
 //! ```
@@ -39,8 +39,11 @@ pub mod doc_index;
 pub mod document;
 pub mod embed;
 pub mod extract;
+pub mod index;
+pub mod memory_index;
 pub mod pack;
 mod part;
 mod postings;
 pub mod prompt;
+pub mod rerank;
 pub mod search;

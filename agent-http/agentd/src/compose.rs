@@ -48,7 +48,7 @@ use agent_platform::layers::{
 };
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
-use agent_platform::retrieval::DocumentRetriever;
+use agent_platform::retrieval::Retriever;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
@@ -147,7 +147,7 @@ fn ingestion(
     config: &AppConfig,
     stores: &Stores,
     server: &McpServer,
-    retriever: Arc<DocumentRetriever>,
+    retriever: Arc<dyn Retriever>,
 ) -> Ingestion {
     let announce = server.announcer();
     let services = IngestionServices {

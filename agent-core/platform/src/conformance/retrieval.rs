@@ -12,7 +12,9 @@ use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
 
 use super::records::SharedRecords;
 use crate::records::{Precondition, Records};
-use crate::retrieval::{DocumentRetriever, DocumentSearch, RetrieverConfig, SearchResult, SkipReason};
+use crate::retrieval::{
+    DocumentRetriever, DocumentSearch, Retriever as _, RetrieverConfig, SearchResult, SkipReason,
+};
 use crate::workspace::{Document, delete_document, save_document};
 
 /// Words of the documents and the queries. Documents of equal words tie, which the order of ids decides.

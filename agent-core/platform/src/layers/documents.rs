@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use super::stored::{cut_to_tokens, delimit, share_tokens};
 use crate::records::{Records, StoreError};
 use crate::retrieval::{
-    BoundaryKey, DocumentRetriever, DocumentSearch, RetrievalReport, SkipReason, SkippedDocument,
+    BoundaryKey, DocumentSearch, RetrievalReport, Retriever, SkipReason, SkippedDocument,
 };
 use crate::workspace::{self, Document};
 use agent_core::budget::EstimateCounter;
@@ -53,7 +53,7 @@ pub struct DocumentsLayer {
 #[derive(Clone)]
 pub struct RetrievalSettings {
     /// Searches the documents.
-    pub retriever: Arc<DocumentRetriever>,
+    pub retriever: Arc<dyn Retriever>,
     /// Key of the suffixes that delimit quotations.
     pub boundary_key: Arc<BoundaryKey>,
     /// Maximum number of tokens of a turn's fragments. A small prompt has room for fewer.
@@ -95,7 +95,7 @@ impl DocumentsLayer {
     }
 
     /// Returns the search over documents.
-    pub fn retriever(&self) -> Option<&Arc<DocumentRetriever>> {
+    pub fn retriever(&self) -> Option<&Arc<dyn Retriever>> {
         self.retrieval.as_ref().map(|settings| &settings.retriever)
     }
 

@@ -12,7 +12,7 @@ use agent_core::ids::CompanyId;
 use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder, EmbedderId, Embeddings};
-use futures_util::future::{Either, join, select};
+use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
 use super::blocking::run_blocking;
@@ -64,23 +64,7 @@ struct Slice {
 }
 
 impl DocumentRetriever {
-    /// Tells the retriever that a document was written, so that it is indexed and embedded by [`run`](Self::run) ahead of
-    /// the searches. Costs nothing if `run` is not called; searches index what they need.
-    pub fn announce(&self, company_id: &CompanyId, id: &str) {
-        self.written.push(company_id, id);
-    }
-
-    /// Lets [`run`](Self::run) embed what a document lacks, also if the embedder has rejected it before.
-    pub fn embed_again(&self, company_id: &CompanyId, id: &str) {
-        self.unembedded.push(company_id, id);
-    }
-
-    /// Indexes and embeds documents in the background until the future is dropped.
-    pub async fn run(&self) {
-        join(self.index_written(), self.embed_waiting()).await;
-    }
-
-    async fn index_written(&self) {
+    pub(super) async fn index_written(&self) {
         loop {
             let (company_id, id) = self.written.next().await;
             if let Err(error) = self.index(&company_id, &id).await {
@@ -90,7 +74,7 @@ impl DocumentRetriever {
         }
     }
 
-    async fn embed_waiting(&self) {
+    pub(super) async fn embed_waiting(&self) {
         let Some(embedder) = self.query_embedder.as_ref().map(|query| query.settings.embedder.clone()) else {
             return;
         };
@@ -139,10 +123,10 @@ impl DocumentRetriever {
             self.adopt_vectors(company_id, &document_id, version).await?;
             return Ok(Progress::Done);
         }
-        let read = self.read_document(company_id, &document_id, version).await?;
+        let read = self.texts.read_document(company_id, &document_id, version).await?;
         let read = read.filter(|read| read.version == version).map(|read| read.value);
         let text = match read {
-            Some(document) => self.read_text(company_id, document).await?,
+            Some(document) => self.texts.read_text(company_id, document).await?,
             None => None,
         };
         let Some(text) = text else { return Ok(Progress::Done) };
@@ -191,8 +175,8 @@ impl DocumentRetriever {
     }
 
     async fn version_of(&self, company_id: &CompanyId, id: &str) -> Result<Option<u64>, StoreError> {
-        let wanted = self.find(company_id, None, &[id.to_owned()]).await?;
-        Ok(wanted.present.first().map(|(_, version)| *version))
+        let (present, _) = self.texts.versions(company_id, &[id.to_owned()]).await?;
+        Ok(present.first().map(|(_, version)| *version))
     }
 
     /// Calls the embedder until the slice is over, or until it fails.

@@ -2,30 +2,24 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::Change;
 use agent_retrieval::doc_index::{DocIndex, Vectors};
-use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+use agent_retrieval::document::{DocumentId, Extracted};
 use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::search::{DocumentRetriever, SkipReason};
-use crate::records::{Record, StoreError};
-use crate::workspace::{self, ContentFormat, Document, IndexedDocument, StoredDocIndex};
+use crate::records::StoreError;
+use crate::workspace::{self, IndexedDocument, StoredDocIndex};
 
 /// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
 const MAX_BATCH_BYTES: usize = 2 << 20;
 /// Number of documents whose stored indexes are read at a time.
 const BATCH_DOCUMENTS: usize = 32;
-/// Number of attempts to read a document at a version that is known, and the time between them. A store's cache may
-/// return an older version for a moment.
-const READ_ATTEMPTS: usize = 20;
-const READ_INTERVAL: Duration = Duration::from_millis(25);
-
 /// The documents that a search needs.
 pub(super) struct WantedDocuments {
     /// The documents with the versions of their records.
@@ -99,9 +93,11 @@ impl DocumentRetriever {
                     }
                     stored => stored.and_then(|stored| stored.index.shared_vectors()),
                 };
-                let Some(found) = self.read_document(company_id, id, *version).await? else { continue };
+                let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
                 let version = found.version;
-                let Some(document) = self.read_extracted(company_id, found.value).await? else { continue };
+                let Some(document) = self.texts.read_extracted(company_id, found.value).await? else {
+                    continue;
+                };
                 bytes += document.text.len();
                 let source = IndexSource::Text(Box::new(document), earlier);
                 loaded.push(Loaded { id: id.clone(), version, source });
@@ -124,7 +120,7 @@ impl DocumentRetriever {
         entry: &Arc<CompanyEntry>,
         documents: &[(DocumentId, u64)],
     ) -> Result<(), StoreError> {
-        let Some(embedder) = self.embedder_id() else { return Ok(()) };
+        let Some(embedder) = self.embedder() else { return Ok(()) };
         for batch in documents.chunks(BATCH_DOCUMENTS) {
             let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
             let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
@@ -187,7 +183,7 @@ impl DocumentRetriever {
         let analysis = self.analysis.clone().lock_owned().await;
         let guard = entry.loading.clone().lock_owned().await;
         let (changed, scope, share) = (entry.clone(), scope.clone(), self.cache.company_share());
-        let embedder = self.embedder_id().cloned();
+        let embedder = self.embedder().cloned();
         let work = move || {
             let _guards = (guard, analysis);
             put_into_index(&changed, &scope, (share, embedder.as_ref()), loaded)
@@ -211,56 +207,6 @@ impl DocumentRetriever {
                 }
             }
         }
-    }
-
-    /// Reads the text of a document as the chunker takes it; `None` if it was replaced or deleted meanwhile.
-    async fn read_extracted(
-        &self,
-        company_id: &CompanyId,
-        document: Document,
-    ) -> Result<Option<Extracted>, StoreError> {
-        let format = match document.content.as_ref().and_then(|content| content.text_format) {
-            Some(ContentFormat::Plain) => TextFormat::Plain,
-            Some(ContentFormat::Markdown) | None => TextFormat::Markdown,
-        };
-        let page_starts = workspace::read_page_starts(&*self.config.records, company_id, &document).await?;
-        let title = document.title.clone();
-        let text = self.read_text(company_id, document).await?;
-        Ok(text.map(|text| Extracted { title, text, format, page_starts }))
-    }
-
-    /// Reads the whole text of a document, wherever it is stored; `None` if it was replaced or deleted meanwhile.
-    pub(super) async fn read_text(
-        &self,
-        company_id: &CompanyId,
-        document: Document,
-    ) -> Result<Option<String>, StoreError> {
-        if !document.has_long_text() {
-            return Ok(Some(document.text));
-        }
-        let range = 0..document.text_bytes();
-        match workspace::read_document_text(&*self.config.records, company_id, &document, range).await {
-            Ok(read) => Ok(Some(read.text)),
-            Err(StoreError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Reads a document at a version or a newer one; `None` if it was deleted.
-    pub(super) async fn read_document(
-        &self,
-        company_id: &CompanyId,
-        id: &DocumentId,
-        version: u64,
-    ) -> Result<Option<Record<Document>>, StoreError> {
-        for _ in 0..READ_ATTEMPTS {
-            let found = workspace::get_document(&*self.config.records, company_id, id.as_str()).await?;
-            match found {
-                Some(found) if found.version < version => self.config.clock.sleep(READ_INTERVAL).await,
-                found => return Ok(found),
-            }
-        }
-        Ok(None)
     }
 }
 

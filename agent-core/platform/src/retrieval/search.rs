@@ -1,6 +1,6 @@
 //! The search over a company's documents.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::pin::pin;
@@ -24,8 +24,9 @@ use super::cache::{CompanyEntry, DocumentState, IndexCache, IndexState};
 use super::load::WantedDocuments;
 use super::query_vector::{EmbedderSkip, EmbedderUse, QueryEmbedder, RetrievalEmbedder};
 use super::queue::DocumentQueue;
-use crate::records::{Key, Records, StoreError};
-use crate::workspace::{collection, index_key};
+use super::texts::{DocumentTexts, NamedDocuments};
+use crate::records::{Records, StoreError};
+use crate::workspace::index_key;
 
 /// Default limit on the indexes in memory, in bytes.
 pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
@@ -50,6 +51,7 @@ pub struct RetrieverConfig {
 pub struct DocumentRetriever {
     pub(super) config: RetrieverConfig,
     pub(super) cache: IndexCache,
+    pub(super) texts: DocumentTexts,
     /// Held while documents are analyzed.
     pub(super) analysis: Arc<AsyncMutex<()>>,
     pub(super) query_embedder: Option<QueryEmbedder>,
@@ -72,6 +74,14 @@ pub struct DocumentSearch<'a> {
     pub query: Query<'a>,
     /// Number of hits, and relevance that they must reach.
     pub options: SearchOptions<'a>,
+}
+
+impl<'a> DocumentSearch<'a> {
+    /// Returns a search for a text with the default options.
+    pub fn new(company_id: &'a CompanyId, documents: &'a [String], text: &'a str) -> Self {
+        let query = Query { text, previous: None };
+        Self { company_id, documents, query, options: SearchOptions::default() }
+    }
 }
 
 /// Result of a search.
@@ -122,6 +132,8 @@ pub enum SkipReason {
     TooLarge,
     /// The document cannot be indexed.
     Failed,
+    /// The index of an application's own did not answer.
+    Unavailable,
     /// The whole document is part of the prompt.
     InPrompt,
 }
@@ -131,6 +143,7 @@ impl DocumentRetriever {
     pub fn new(config: RetrieverConfig) -> Self {
         Self {
             cache: IndexCache::new(config.cache_bytes),
+            texts: DocumentTexts { records: config.records.clone(), clock: config.clock.clone() },
             analysis: Arc::default(),
             query_embedder: config
                 .embedder
@@ -144,19 +157,19 @@ impl DocumentRetriever {
     }
 
     /// Returns the identifier of the embedding model.
-    pub fn embedder_id(&self) -> Option<&EmbedderId> {
+    pub(super) fn embedder(&self) -> Option<&EmbedderId> {
         self.query_embedder.as_ref().map(QueryEmbedder::id)
     }
 
-    /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
+    /// Searches documents; see [`Retriever`](super::Retriever).
+    pub(super) async fn search_documents(
+        &self,
+        search: DocumentSearch<'_>,
+    ) -> Result<SearchResult, StoreError> {
         let began = self.config.clock.monotonic();
         let DocumentSearch { company_id, documents, query, options } = search;
         let entry = self.cache.entry(company_id);
-        let wanted = self.find(company_id, Some(&entry), documents).await?;
+        let wanted = self.find(company_id, &entry, documents).await?;
         if !is_loaded(&entry, &wanted) {
             let load = pin!(self.load(company_id, &entry, &wanted));
             match select(load, self.config.clock.sleep(INDEXING_TIMEOUT)).await {
@@ -190,7 +203,7 @@ impl DocumentRetriever {
     /// Those of the store.
     pub async fn index(&self, company_id: &CompanyId, id: &str) -> Result<(), StoreError> {
         let entry = self.cache.entry(company_id);
-        let wanted = self.find(company_id, Some(&entry), &[id.to_owned()]).await?;
+        let wanted = self.find(company_id, &entry, &[id.to_owned()]).await?;
         self.load(company_id, &entry, &wanted).await?;
         self.announce_unembedded(company_id, &entry, &wanted);
         Ok(())
@@ -237,20 +250,12 @@ impl DocumentRetriever {
     pub(super) async fn find(
         &self,
         company_id: &CompanyId,
-        entry: Option<&CompanyEntry>,
+        entry: &CompanyEntry,
         ids: &[String],
     ) -> Result<WantedDocuments, StoreError> {
-        let mut seen = HashSet::new();
-        let (mut keys, mut absent) = (Vec::with_capacity(ids.len()), Vec::new());
-        for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
-            match Key::new(company_id, collection::DOCUMENTS, id.as_str()) {
-                Ok(key) => keys.push(key),
-                // An invalid identifier names no document.
-                Err(_) => absent.push(DocumentId::from(id.as_str())),
-            }
-        }
+        let NamedDocuments { mut keys, invalid: mut absent } = NamedDocuments::new(company_id, ids);
         let documents = keys.len();
-        if let Some(entry) = entry.filter(|_| self.query_embedder.is_some()) {
+        if self.query_embedder.is_some() {
             let named: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
             let lacking = entry.try_read(|state| {
                 state.unembedded(&named).map(|(id, _)| index_key(company_id, id.as_str())).collect()
@@ -289,9 +294,9 @@ impl DocumentRetriever {
                 found.insert(hit.document.clone(), FoundDocument { version, text });
                 continue;
             }
-            let read = self.read_document(company_id, &hit.document, version).await?;
+            let read = self.texts.read_document(company_id, &hit.document, version).await?;
             let Some(read) = read.filter(|read| read.version == version) else { continue };
-            let Some(text) = self.read_text(company_id, read.value).await? else { continue };
+            let Some(text) = self.texts.read_text(company_id, read.value).await? else { continue };
             let text: Arc<str> = text.into();
             self.cache.keep_text(company_id, entry, (&hit.document, version), &text);
             found.insert(hit.document.clone(), FoundDocument { version, text });

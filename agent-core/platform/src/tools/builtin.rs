@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{ToolServices, schema};
 use crate::records::{Records, StoreError};
-use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
+use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, Retriever, RetrieverConfig};
 use crate::roles::RoleStore;
 use agent_core::allowed_tools::allowed_tools;
 use agent_core::clock::{Clock, SystemClock};
@@ -44,7 +44,7 @@ pub(super) struct Stores {
     pub(super) records: Arc<dyn Records>,
     roles: Arc<dyn RoleStore>,
     clock: Arc<dyn Clock>,
-    pub(super) retriever: Arc<DocumentRetriever>,
+    pub(super) retriever: Arc<dyn Retriever>,
     pub(super) reach: ToolServices,
 }
 

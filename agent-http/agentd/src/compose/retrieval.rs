@@ -6,7 +6,9 @@ use agent_client::outbound::OutboundClient;
 use agent_core::clock::SystemClock;
 use agent_core::prompt::PartCache;
 use agent_platform::layers::{DocumentsLayer, RetrievalSettings};
-use agent_platform::retrieval::{BoundaryKey, DocumentRetriever, RetrievalEmbedder, RetrieverConfig};
+use agent_platform::retrieval::{
+    BoundaryKey, DocumentRetriever, RetrievalEmbedder, Retriever, RetrieverConfig,
+};
 use tokio::runtime::Handle;
 
 use crate::StartError;
@@ -22,7 +24,7 @@ pub(super) fn retriever(
     config: &AppConfig,
     stores: &Stores,
     outbound: &OutboundClient,
-) -> Result<Arc<DocumentRetriever>, StartError> {
+) -> Result<Arc<dyn Retriever>, StartError> {
     let process = Handle::current();
     let pool = move |work: Box<dyn FnOnce() + Send>| drop(process.spawn_blocking(work));
     let embedder = embedder(config, outbound)?.map(|embedder| RetrievalEmbedder {
@@ -43,7 +45,7 @@ pub(super) fn retriever(
 pub(super) fn documents_layer(
     config: &AppConfig,
     stores: &Stores,
-    retriever: Arc<DocumentRetriever>,
+    retriever: Arc<dyn Retriever>,
     parts: &Arc<PartCache>,
 ) -> DocumentsLayer {
     let boundary_key = config.data_secret.as_ref().map_or_else(BoundaryKey::random, BoundaryKey::from_secret);

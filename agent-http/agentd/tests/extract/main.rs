@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_extract::{ExtractionLimits, MediaType, fixtures};
+use agent_retrieval::conformance::ExtractorSample;
 use agent_retrieval::extract::{ExtractError, Extraction, Extractor};
 use agentd::config::ExtractionConfig;
 use agentd::extract::ProcessExtractor;
@@ -43,6 +44,19 @@ async fn a_process_gives_the_text_that_the_library_gives() {
         let extraction = extract(&extractor, media_type.as_str(), bytes).await;
         assert_eq!(format!("{extraction:?}"), format!("{expected:?}"), "{media_type}");
     }
+}
+
+#[tokio::test]
+async fn the_extractor_conforms() {
+    let sample = |media_type: MediaType| {
+        let bytes = fixtures::document(media_type);
+        let extraction = agent_extract::extract(media_type, &bytes, &ExtractionLimits::default());
+        let text = extraction.expect("a fixture is read").document.text;
+        let words = text.split_whitespace().take(3).map(str::to_owned).collect();
+        ExtractorSample { media_type: media_type.as_str().to_owned(), bytes: bytes.into(), words }
+    };
+    let samples: Vec<_> = MediaType::ALL.into_iter().map(sample).collect();
+    agent_retrieval::conformance::extractor(&*extractor(ExtractionConfig::default()), &samples).await;
 }
 
 #[tokio::test]

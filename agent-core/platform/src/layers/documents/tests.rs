@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{Key, Precondition, RecordsExt};
-use crate::retrieval::{DEFAULT_CACHE_BYTES, RetrieverConfig};
+use crate::retrieval::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
 use crate::workspace::{Document, collection};
 use agent_core::clock::SystemClock;
 use agent_core::message::Message;

@@ -13,8 +13,8 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::Precondition;
 use crate::retrieval::{
-    DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, RetrieverConfig,
-    SearchResult,
+    DEFAULT_CACHE_BYTES, DocumentSearch, EmbedderSkip, EmbedderUse, RetrievalEmbedder, Retriever as _,
+    RetrieverConfig, SearchResult,
 };
 use crate::workspace::{Document, document_index_status, get_document, save_document};
 

@@ -1,0 +1,63 @@
+//! The search over documents as a trait: by the platform's own index, or by an index of the application's own.
+
+use agent_core::ids::CompanyId;
+use agent_retrieval::embed::EmbedderId;
+use async_trait::async_trait;
+use futures_util::future::join;
+
+use super::search::{DocumentRetriever, DocumentSearch, SearchResult};
+use crate::records::StoreError;
+
+/// Searches the documents of companies. [`DocumentRetriever`] is the platform's own, and
+/// [`IndexRetriever`](super::IndexRetriever) that of an index elsewhere.
+///
+/// A search sees the documents of its company that it names, at their present versions, and no others. The contract is the
+/// suite `conformance::retriever`.
+#[async_trait]
+pub trait Retriever: Send + Sync + 'static {
+    /// Searches documents. Those that the company does not have, or that are not indexed in time, are skipped.
+    ///
+    /// # Errors
+    /// Those of the store of the documents. An index that fails finds nothing, and its documents are skipped.
+    async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError>;
+
+    /// Tells the retriever that a document was written or deleted, so that [`run`](Self::run) indexes it ahead of the
+    /// searches. Costs nothing if `run` is not called; searches see to what they need.
+    fn announce(&self, company_id: &CompanyId, id: &str);
+
+    /// Indexes documents in the background until the future is dropped.
+    async fn run(&self);
+
+    /// Returns the identifier of the embedding model, if there is one that the platform calls.
+    fn embedder_id(&self) -> Option<&EmbedderId> {
+        None
+    }
+
+    /// Lets [`run`](Self::run) embed what a document lacks, also if the embedding model has rejected it before.
+    fn embed_again(&self, company_id: &CompanyId, id: &str) {
+        self.announce(company_id, id);
+    }
+}
+
+#[async_trait]
+impl Retriever for DocumentRetriever {
+    async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
+        self.search_documents(search).await
+    }
+
+    fn announce(&self, company_id: &CompanyId, id: &str) {
+        self.written.push(company_id, id);
+    }
+
+    async fn run(&self) {
+        join(self.index_written(), self.embed_waiting()).await;
+    }
+
+    fn embedder_id(&self) -> Option<&EmbedderId> {
+        self.embedder()
+    }
+
+    fn embed_again(&self, company_id: &CompanyId, id: &str) {
+        self.unembedded.push(company_id, id);
+    }
+}

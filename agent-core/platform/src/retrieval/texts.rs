@@ -1,0 +1,119 @@
+//! Reading of documents and their texts for the search.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::ids::CompanyId;
+use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
+
+use crate::records::{Key, Record, Records, StoreError};
+use crate::workspace::{self, ContentFormat, Document, collection};
+
+/// Number of attempts to read a document at a version that is known, and the time between them. A store's cache may
+/// return an older version for a moment.
+const READ_ATTEMPTS: usize = 20;
+const READ_INTERVAL: Duration = Duration::from_millis(25);
+
+/// Reads documents from the store.
+#[derive(Clone)]
+pub(super) struct DocumentTexts {
+    pub(super) records: Arc<dyn Records>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// Documents that are named: keys of those whose identifiers are valid, and the other identifiers.
+pub(super) struct NamedDocuments {
+    pub(super) keys: Vec<Key>,
+    /// Invalid identifiers, which name no document.
+    pub(super) invalid: Vec<DocumentId>,
+}
+
+impl NamedDocuments {
+    /// Returns the keys of documents of a company. Identifiers that occur several times count once.
+    pub(super) fn new(company_id: &CompanyId, ids: &[String]) -> Self {
+        let mut seen = HashSet::new();
+        let (mut keys, mut invalid) = (Vec::with_capacity(ids.len()), Vec::new());
+        for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
+            match Key::new(company_id, collection::DOCUMENTS, id.as_str()) {
+                Ok(key) => keys.push(key),
+                Err(_) => invalid.push(DocumentId::from(id.as_str())),
+            }
+        }
+        Self { keys, invalid }
+    }
+}
+
+/// Identifiers of documents with the versions of their records.
+pub(super) type Versions = Vec<(DocumentId, u64)>;
+
+impl DocumentTexts {
+    /// Returns the documents that exist, with their versions, and those that do not.
+    pub(super) async fn versions(
+        &self,
+        company_id: &CompanyId,
+        ids: &[String],
+    ) -> Result<(Versions, Vec<DocumentId>), StoreError> {
+        let NamedDocuments { keys, invalid: mut absent } = NamedDocuments::new(company_id, ids);
+        let versions = self.records.versions(&keys).await?;
+        let mut present = Vec::with_capacity(keys.len());
+        for (key, version) in keys.iter().zip(versions) {
+            match version {
+                Some(version) => present.push((DocumentId::from(key.id()), version)),
+                None => absent.push(DocumentId::from(key.id())),
+            }
+        }
+        Ok((present, absent))
+    }
+
+    /// Reads the text of a document as the chunker takes it; `None` if it was replaced or deleted meanwhile.
+    pub(super) async fn read_extracted(
+        &self,
+        company_id: &CompanyId,
+        document: Document,
+    ) -> Result<Option<Extracted>, StoreError> {
+        let format = match document.content.as_ref().and_then(|content| content.text_format) {
+            Some(ContentFormat::Plain) => TextFormat::Plain,
+            Some(ContentFormat::Markdown) | None => TextFormat::Markdown,
+        };
+        let page_starts = workspace::read_page_starts(&*self.records, company_id, &document).await?;
+        let title = document.title.clone();
+        let text = self.read_text(company_id, document).await?;
+        Ok(text.map(|text| Extracted { title, text, format, page_starts }))
+    }
+
+    /// Reads the whole text of a document, wherever it is stored; `None` if it was replaced or deleted meanwhile.
+    pub(super) async fn read_text(
+        &self,
+        company_id: &CompanyId,
+        document: Document,
+    ) -> Result<Option<String>, StoreError> {
+        if !document.has_long_text() {
+            return Ok(Some(document.text));
+        }
+        let range = 0..document.text_bytes();
+        match workspace::read_document_text(&*self.records, company_id, &document, range).await {
+            Ok(read) => Ok(Some(read.text)),
+            Err(StoreError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a document at a version or a newer one; `None` if it was deleted.
+    pub(super) async fn read_document(
+        &self,
+        company_id: &CompanyId,
+        id: &DocumentId,
+        version: u64,
+    ) -> Result<Option<Record<Document>>, StoreError> {
+        for _ in 0..READ_ATTEMPTS {
+            let found = workspace::get_document(&*self.records, company_id, id.as_str()).await?;
+            match found {
+                Some(found) if found.version < version => self.clock.sleep(READ_INTERVAL).await,
+                found => return Ok(found),
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,60 @@
+//! Conformance suite for [`Chunker`].
+
+use crate::chunk::Chunker;
+use crate::doc_index::DocIndex;
+use crate::document::{Extracted, TextFormat};
+
+/// Runs the conformance suite of [`Chunker`].
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub fn chunker(chunker: &dyn Chunker) {
+    for document in documents() {
+        let chunks = chunker.chunk(&document);
+        assert_eq!(chunks, chunker.chunk(&document), "equal documents give equal chunks");
+        let mut last_start = 0;
+        let mut covered = vec![false; document.text.len()];
+        for chunk in &chunks {
+            let content = document.text.get(chunk.start..chunk.end);
+            assert!(
+                content.is_some_and(|content| !content.is_empty()),
+                "{}..{} is a part of the text, on boundaries of characters",
+                chunk.start,
+                chunk.end
+            );
+            assert!(chunk.start >= last_start, "starts do not descend: {} after {last_start}", chunk.start);
+            assert!(chunk.page.is_none_or(|page| page > 0), "pages are numbered from 1");
+            last_start = chunk.start;
+            covered[chunk.start..chunk.end].fill(true);
+        }
+        let lost = document.text.char_indices().find(|(at, char)| char.is_alphanumeric() && !covered[*at]);
+        assert_eq!(lost, None, "every word is in a chunk");
+        let index = DocIndex::build(&document, chunker).expect("the chunks can be indexed");
+        assert_eq!(index.chunk_count(), chunks.len());
+    }
+}
+
+/// Returns documents that chunkers have got wrong.
+fn documents() -> Vec<Extracted> {
+    let text =
+        |text: String, format| Extracted { title: "Title".to_owned(), text, format, page_starts: Vec::new() };
+    let pages = "The first page.\n\nThe second page.\n\n".to_owned();
+    vec![
+        text(String::new(), TextFormat::Plain),
+        text(" \n\n\t \n".to_owned(), TextFormat::Plain),
+        text("word".repeat(20_000), TextFormat::Plain),
+        text("領収書は十年間保管します。".repeat(500), TextFormat::Plain),
+        text("👩‍👩‍👧‍👦🇩🇪e\u{301}".repeat(2_000), TextFormat::Plain),
+        text("A sentence. ".repeat(2_000), TextFormat::Plain),
+        text(
+            "# One\n\nText of one.\n\n## Two\n\n```\n# no heading\n```\n\n".repeat(100),
+            TextFormat::Markdown,
+        ),
+        text("#\n#\n######\n".repeat(100), TextFormat::Markdown),
+        text("one\r\ntwo\rthree\u{2028}four\n".repeat(300), TextFormat::Plain),
+        Extracted { page_starts: vec![0, 17], ..text(pages, TextFormat::Plain) },
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! The suite accepts the default chunker, and finds each violation.
+
+use super::*;
+use crate::chunk::{Chunk, StructuralChunker};
+
+#[test]
+fn the_default_chunker_conforms() {
+    chunker(&StructuralChunker::default());
+    chunker(&StructuralChunker::new(40, 10));
+}
+
+struct Changed(fn(Vec<Chunk>) -> Vec<Chunk>);
+
+impl Chunker for Changed {
+    fn chunk(&self, document: &Extracted) -> Vec<Chunk> {
+        (self.0)(StructuralChunker::default().chunk(document))
+    }
+}
+
+#[test]
+fn violations_are_found() {
+    let violations: [fn(Vec<Chunk>) -> Vec<Chunk>; 5] = [
+        |chunks| chunks.into_iter().skip(1).collect(),
+        |chunks| chunks.into_iter().rev().collect(),
+        |chunks| chunks.into_iter().map(|chunk| Chunk { end: chunk.end + 1, ..chunk }).collect(),
+        |chunks| chunks.into_iter().map(|chunk| Chunk { end: chunk.start, ..chunk }).collect(),
+        |chunks| chunks.into_iter().map(|chunk| Chunk { page: Some(0), ..chunk }).collect(),
+    ];
+    for (number, violation) in violations.into_iter().enumerate() {
+        let found = std::panic::catch_unwind(|| chunker(&Changed(violation)));
+        assert!(found.is_err(), "violation {number} is found");
+    }
+}

@@ -1,0 +1,60 @@
+//! Documents that are searched by an index of the application's own, such as a vector database.
+//!
+//! `cargo run -p examples --example external_index`
+
+use agent_core::clock::SystemClock;
+use agent_core::prelude::*;
+use agent_platform::retrieval::{DocumentSearch, IndexRetriever, Retriever as _};
+use agent_platform::{memory::MemoryRecords, records::Precondition, workspace};
+use agent_retrieval::document::{DocumentId, Extracted};
+use agent_retrieval::index::{Index, IndexAnswer, IndexError, IndexHit, IndexSearch};
+use futures_util::lock::Mutex;
+
+/// Finds documents that contain the words of a query. A real one calls a service.
+#[derive(Default)]
+pub(crate) struct Words(Mutex<Vec<(String, DocumentId, u64, String)>>);
+
+#[async_trait]
+impl Index for Words {
+    async fn put(&self, company: &str, id: &DocumentId, at: u64, new: &Extracted) -> Result<(), IndexError> {
+        self.remove(company, id).await?;
+        self.0.lock().await.push((company.to_owned(), id.clone(), at, new.text.to_lowercase()));
+        Ok(())
+    }
+    async fn remove(&self, company: &str, id: &DocumentId) -> Result<(), IndexError> {
+        self.0.lock().await.retain(|found| (&*found.0, &found.1) != (company, id));
+        Ok(())
+    }
+    async fn search(&self, search: &IndexSearch<'_>) -> Result<IndexAnswer, IndexError> {
+        let (all, mut answer) = (self.0.lock().await, IndexAnswer::default());
+        for (id, version) in search.documents {
+            let wanted = (search.company, id, version);
+            let Some((.., text)) = all.iter().find(|found| (&*found.0, &found.1, &found.2) == wanted) else {
+                answer.missing.push(id.clone());
+                continue;
+            };
+            let words = search.query.text.split_whitespace().map(str::to_lowercase);
+            let score = words.filter(|word| text.contains(word)).count() as f32;
+            let hit = IndexHit::new(id.clone(), *version, 0..text.len(), score);
+            answer.hits.extend((score > 0.0).then_some(hit));
+        }
+        answer.hits.sort_by(|left, right| right.score.total_cmp(&left.score));
+        answer.hits.truncate(search.limit);
+        Ok(answer)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "it is what an example is for")]
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    futures_executor::block_on(async {
+        let (records, company_id, ids) = (Arc::<MemoryRecords>::default(), &"acme".into(), ["rules".into()]);
+        let rules = r#"{"id": "rules", "companyId": "acme", "text": "Bicycles are lent for a week."}"#;
+        let rules = serde_json::from_str::<workspace::Document>(rules)?;
+        workspace::save_document(&*records, &rules, Precondition::Any, &"ada".into()).await?;
+        let retriever = IndexRetriever::new(Arc::<Words>::default(), records, Arc::new(SystemClock));
+        retriever.index(company_id, "rules").await?;
+        let search = DocumentSearch::new(company_id, &ids, "lent bicycles");
+        println!("{:?}", retriever.search(search).await?.ranking.hits);
+        Ok(())
+    })
+}
