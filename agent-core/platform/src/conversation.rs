@@ -45,7 +45,7 @@ pub use run::{
 pub use store::{
     AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,
     DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS,
-    NodePage, NodeQuery, NodeSelection, ProcessLease, RunFilter, RunPage, ThreadLinks, parse_number_cursor,
+    NodePage, NodeQuery, NodeSelection, RunFilter, RunLease, RunPage, ThreadLinks, parse_number_cursor,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,

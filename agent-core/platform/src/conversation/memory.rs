@@ -14,9 +14,9 @@ use super::tree::Tree;
 use super::{
     AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
     DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    NewNode, NodeId, NodeLink, NodePage, NodeQuery, NodeRole, ProcessLease, Run, RunFilter, RunPage,
-    RunState, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
-    ThreadPage, ThreadPatch, parse_number_cursor,
+    NewNode, NodeId, NodeLink, NodePage, NodeQuery, NodeRole, Run, RunFilter, RunLease, RunPage, RunState,
+    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
+    ThreadPatch, parse_number_cursor,
 };
 
 /// Default capacity of a [`MemoryConversations`], in nodes.
@@ -25,19 +25,19 @@ const MAX_MEMORY_NODES: usize = 1_000_000;
 /// [`Conversations`] in memory, for tests and applications without persistence.
 #[derive(Debug, Default)]
 pub struct MemoryConversations {
-    state: Mutex<MemoryState>,
+    state: Mutex<ConversationState>,
 }
 
 #[derive(Debug, Default)]
-struct MemoryState {
-    owners: HashMap<ThreadOwner, OwnerState>,
+struct ConversationState {
+    owners: HashMap<ThreadOwner, OwnerConversations>,
     leases: HashMap<String, Timestamp>,
     last_run: i64,
     node_count: usize,
 }
 
 #[derive(Debug, Default)]
-struct OwnerState {
+struct OwnerConversations {
     threads: BTreeMap<ThreadId, MemoryThread>,
     runs: HashMap<RunId, MemoryRun>,
 }
@@ -56,12 +56,12 @@ struct MemoryRun {
 
 impl MemoryConversations {
     /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
-    fn lock(&self) -> MutexGuard<'_, MemoryState> {
+    fn lock(&self) -> MutexGuard<'_, ConversationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl MemoryState {
+impl ConversationState {
     fn find(&self, key: &ThreadKey) -> Option<&MemoryThread> {
         self.owners.get(&key.thread_owner())?.threads.get(&key.id)
     }
@@ -298,7 +298,7 @@ impl Conversations for MemoryConversations {
             known: known.clone(),
         };
         let commit = commit::begin_run(&begin, rows)?;
-        let ProcessLease { process, until } = &begin.lease;
+        let RunLease { process, until } = &begin.lease;
         let lease = state.leases.entry(process.clone()).or_insert(*until);
         *lease = (*lease).max(*until);
         state.write(&begin.key, commit.thread.clone(), commit.nodes.clone());
@@ -359,14 +359,14 @@ impl Conversations for MemoryConversations {
         Ok(RunPage::from_overfetch(runs, limit))
     }
 
-    async fn renew_lease(&self, lease: &ProcessLease) -> Result<(), ConversationError> {
+    async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {
         self.lock().leases.insert(lease.process.clone(), lease.until);
         Ok(())
     }
 
     async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError> {
         let mut state = self.lock();
-        let MemoryState { owners, leases, .. } = &mut *state;
+        let ConversationState { owners, leases, .. } = &mut *state;
         let mut reaped = 0;
         for owner in owners.values_mut() {
             for found in owner.runs.values_mut() {

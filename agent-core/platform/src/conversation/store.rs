@@ -138,7 +138,7 @@ pub trait Conversations: Send + Sync {
     ) -> Result<RunPage, ConversationError>;
 
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
-    async fn renew_lease(&self, lease: &ProcessLease) -> Result<(), ConversationError>;
+    async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
 
     /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`], and frees their threads. Returns
     /// their number.
@@ -147,7 +147,7 @@ pub trait Conversations: Send + Sync {
 
 /// Lease of a process on all its runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProcessLease {
+pub struct RunLease {
     /// Id of the process, another at every start.
     pub process: String,
     /// Time until which the process is alive unless it renews the lease.
@@ -311,7 +311,7 @@ pub struct BeginRun {
     /// Hash of the request to the backend.
     pub request_sha256: Option<String>,
     /// Process of the run and its lease, which is stored if it has none or an earlier one.
-    pub lease: ProcessLease,
+    pub lease: RunLease,
     /// Current time.
     pub now: Timestamp,
 }
