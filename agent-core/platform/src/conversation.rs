@@ -53,3 +53,6 @@ pub use thread::{
     ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, max_threads,
 };
 pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
+
+#[cfg(test)]
+mod wire_tests;

@@ -202,3 +202,6 @@ impl FoldedMessage {
         (!is_empty).then_some((id, message))
     }
 }
+
+#[cfg(test)]
+mod tests;

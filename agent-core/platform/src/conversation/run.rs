@@ -360,3 +360,6 @@ impl Run {
         self.error = Some(RunFailure { code: RUN_INTERRUPTED.to_owned(), message });
     }
 }
+
+#[cfg(test)]
+mod tests;
