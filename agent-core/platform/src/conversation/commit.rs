@@ -89,6 +89,7 @@ pub struct BeginCommit {
 pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
     begin.key.check()?;
     check_conversation_id("runId", &begin.run_id)?;
+    check_conversation_id("agentId", &begin.agent_id)?;
     if let Some(run) = rows.used_run {
         return Err(ConversationError::RunIdUsed { run: Box::new(run) });
     }
@@ -250,6 +251,7 @@ pub fn create(
     thread_count: u64,
 ) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
     create.key.check()?;
+    check_conversation_id("agentId", &create.agent_id)?;
     check_thread_count(&create.key, thread_count)?;
     let now = whole_millis(create.now);
     let mut thread = new_thread(&create.key, create.agent_id, &create.new, now)?;
@@ -274,6 +276,7 @@ pub fn fork(
     let now = whole_millis(fork.now);
     let new = NewThread { origin: source.origin, metadata: source.metadata, ..NewThread::default() };
     let agent = fork.agent_id.clone().unwrap_or(source.agent_id);
+    check_conversation_id("agentId", &agent)?;
     let mut thread = new_thread(&key, agent, &new, now)?;
     (thread.title, thread.title_from) = (source.title, source.title_from);
     if let Some(title) = &fork.title {
@@ -439,12 +442,12 @@ impl Placement {
             return Err(ConversationError::ThreadFull(ThreadLimit::Children));
         }
         *children += 1;
-        let mut client_id = node.client_id;
+        let mut client_id = node.client_id.filter(|id| check_conversation_id("", id).is_ok());
         let is_taken = self.known.places.contains_key(&node.id);
         // A vendor's ids may repeat. Clients have seen the first one.
         let id = if is_taken || check_conversation_id("", node.id.as_str()).is_err() {
             let id = NodeId::generate();
-            client_id = client_id.or_else(|| Some(node.id.as_str().to_owned()));
+            client_id = client_id.or_else(|| Some(node.id.as_str().to_owned()).filter(|_| is_taken));
             self.renamed.insert(node.id, id.clone());
             id
         } else {

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::commit::{self, BeginRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
-use super::page::select_nodes;
+use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
     AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
@@ -231,13 +231,8 @@ impl Conversations for MemoryConversations {
     async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError> {
         let mut state = self.lock();
         let found = state.find(&fork.key).ok_or(ConversationError::ThreadNotFound)?;
-        let links = found.links();
-        let tree = Tree::new(&links);
-        let at = match &fork.at {
-            Some(id) => Some(tree.find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?),
-            None => found.thread.head.as_ref().and_then(|head| tree.find(head)),
-        };
-        let path = tree.path(at).into_iter().map(|at| found.nodes[at].clone()).collect();
+        let seqs = path_to_fork(&fork, &found.thread, &found.links())?;
+        let path = seqs.iter().map(|seq| found.nodes[*seq as usize].clone()).collect();
         let source = found.thread.clone();
         let key = ThreadKey { id: fork.id.clone(), ..fork.key.clone() };
         state.create(&key, |count| commit::fork(&fork, source, path, count))

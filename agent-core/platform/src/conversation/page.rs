@@ -2,8 +2,8 @@
 
 use super::tree::Tree;
 use super::{
-    ConversationError, NodeLink, NodePage, NodeQuery, NodeSelection, Siblings, StoredNode, Thread,
-    parse_number_cursor,
+    ConversationError, ForkThread, NodeLink, NodePage, NodeQuery, NodeSelection, Siblings, StoredNode,
+    Thread, parse_number_cursor,
 };
 
 /// Nodes that a page has: their places in the thread, and their places among their siblings.
@@ -44,6 +44,23 @@ pub fn select_nodes(
         siblings: page.iter().map(|at| siblings[*at]).collect(),
         next_cursor: last.map(|at| format!("{:x}", links[*at].seq)),
     })
+}
+
+/// Returns the places of the nodes that a copy of a thread has, root first.
+///
+/// # Errors
+/// [`ConversationError::NodeNotFound`] if the last node does not exist.
+pub fn path_to_fork(
+    fork: &ForkThread,
+    source: &Thread,
+    links: &[NodeLink],
+) -> Result<Vec<u32>, ConversationError> {
+    let tree = Tree::new(links);
+    let at = match &fork.at {
+        Some(id) => Some(tree.find(id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?),
+        None => source.head.as_ref().and_then(|head| tree.find(head)),
+    };
+    Ok(tree.path(at).into_iter().map(|at| links[at].seq).collect())
 }
 
 impl SelectedNodes {

@@ -207,8 +207,10 @@ pub struct ThreadPage {
 }
 
 impl ThreadPage {
-    /// Builds a page from threads in order. A store reads one more than `limit` to detect whether another page follows.
+    /// Builds a page from threads of one order, or of several that are joined. A store reads one more than `limit` to
+    /// detect whether another page follows.
     pub fn from_overfetch(mut threads: Vec<Thread>, limit: usize) -> Self {
+        threads.sort_by(|a, b| (b.last_activity_at, &b.id).cmp(&(a.last_activity_at, &a.id)));
         let has_more = threads.len() > limit;
         threads.truncate(limit);
         let next = threads.last().filter(|_| has_more).map(ThreadCursor::of);
@@ -227,6 +229,11 @@ pub struct ThreadCursor {
 }
 
 impl ThreadCursor {
+    /// Returns the place in front of all threads.
+    pub fn start() -> Self {
+        Self { active_ms: i64::MAX, id: "".into() }
+    }
+
     /// Returns the place behind `thread`.
     pub fn of(thread: &Thread) -> Self {
         Self { active_ms: thread.last_activity_at.as_millisecond(), id: thread.id.clone() }

@@ -157,6 +157,7 @@ fn configure_and_migrate(
 /// Opens a read-only connection to an existing file.
 pub(super) fn open_reader(path: &Path, options: &SqliteOptions) -> rusqlite::Result<Connection> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)?;
+    array::load_module(&connection)?;
     connection.pragma_update(None, "query_only", true)?;
     Ok(connection)
 }
