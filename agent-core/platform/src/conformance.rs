@@ -13,6 +13,7 @@
 //! ```
 
 mod coding;
+mod conversations;
 mod documents;
 mod pulse;
 mod records;
@@ -21,6 +22,7 @@ mod retriever;
 mod role_store;
 
 pub use coding::{coding, coding_polls, coding_refreshes};
+pub use conversations::conversations;
 pub use documents::documents;
 pub use pulse::{PulseSubject, pulse};
 pub use records::{inventory, records};

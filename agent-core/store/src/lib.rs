@@ -1,6 +1,6 @@
 //! Persistent stores in SQLite and PostgreSQL: implementations of [`Records`](agent_platform::records::Records),
-//! [`Inventory`](agent_platform::records::Inventory) and [`JobStore`](agent_jobs::job::JobStore). The only crate that
-//! contains SQL.
+//! [`Inventory`](agent_platform::records::Inventory), [`JobStore`](agent_jobs::job::JobStore) and
+//! [`Conversations`](agent_platform::conversation::Conversations). The only crate that contains SQL.
 //!
 //! - [`sqlite`], by the feature of that name (a default): one file on this machine, nothing to install.
 //! - `copy`, with both features: copies a whole installation from one database to another.
@@ -11,6 +11,8 @@
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod activity;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod conversation_row;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]
 pub mod copy;
 #[cfg(all(feature = "postgres", feature = "sqlite"))]

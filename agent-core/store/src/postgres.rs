@@ -9,6 +9,7 @@
 //! | `session`, `param` | connection pool, settings, pipelined transactions; types of parameters |
 //! | `schema` | tables and migrations |
 //! | `record_store`, `records` | records: reads, commits, change feed |
+//! | `conversations` | threads, nodes and runs |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |
@@ -78,6 +79,7 @@ use std::time::Duration;
 use agent_platform::records::MAX_VALUE_BYTES;
 
 mod address;
+mod conversations;
 #[cfg(feature = "sqlite")]
 pub(crate) mod copy;
 mod fair_queue;

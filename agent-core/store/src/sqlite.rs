@@ -8,6 +8,7 @@
 //! | `schema` | tables and migrations |
 //! | `rows` | statements that read and write records |
 //! | `jobs` | statements that read, write and claim jobs |
+//! | `conversations` | statements that read and write threads, nodes and runs |
 //! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
@@ -70,6 +71,7 @@ use crate::job_row::UnreadableJobs;
 use crate::read_cache::{PageKey, ReadCache};
 
 mod backup;
+mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
 mod fault;

@@ -22,12 +22,12 @@ use crate::read_cache::{PageKey, ReadCache};
 
 /// [`Records`] in the schema `app` of a PostgreSQL database. See the [module documentation](super) for its guarantees.
 pub struct PostgresRecords {
-    sessions: SessionPool,
-    permits: Arc<FairQueue>,
+    pub(super) sessions: SessionPool,
+    pub(super) permits: Arc<FairQueue>,
     commits: CommitQueue,
     cache: Option<ReadCache<ChangeTracker>>,
     max_value_bytes: usize,
-    wait_timeout: Duration,
+    pub(super) wait_timeout: Duration,
     counts: Arc<ActivityCounters>,
     poller: Option<AbortHandle>,
 }
@@ -82,7 +82,7 @@ impl PostgresRecords {
 
     /// Runs a read for a company, which releases the session. Repeats it on another connection if the connection was
     /// lost, as all idle ones are by a restart of the server.
-    async fn read<T, F: Future<Output = Result<T, OperationError>>>(
+    pub(super) async fn read<T, F: Future<Output = Result<T, OperationError>>>(
         &self,
         company: &str,
         read: impl Fn(Session) -> F,
@@ -108,7 +108,7 @@ impl PostgresRecords {
         read(self.sessions.get().await?).await
     }
 
-    fn record_outcome(&self, is_failing: bool) {
+    pub(super) fn record_outcome(&self, is_failing: bool) {
         self.counts.is_failing.store(is_failing, Ordering::Relaxed);
     }
 

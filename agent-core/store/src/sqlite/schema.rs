@@ -77,6 +77,65 @@ const MIGRATIONS: &[&str] = &["
     -- The agent of the payload, for filters. NULL in a damaged row.
     ALTER TABLE jobs ADD COLUMN agent TEXT;
     UPDATE jobs SET agent = CASE WHEN json_valid(body) THEN json_extract(body, '$.payload.agentId') END;
+", "
+    -- Threads, with all of them in `body`; the other columns are for queries.
+    CREATE TABLE threads (
+        n INTEGER PRIMARY KEY,
+        company TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        id TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        archived INTEGER NOT NULL,
+        status TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        active_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (company, owner, id)
+    ) STRICT;
+    CREATE INDEX threads_recent ON threads (company, owner, archived, active_ms, id);
+    -- Messages. `seq` is the order in which they were stored: children come after their parent.
+    CREATE TABLE nodes (
+        thread INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        parent INTEGER,
+        id TEXT NOT NULL,
+        client_id TEXT,
+        turn TEXT NOT NULL,
+        role TEXT NOT NULL,
+        status TEXT NOT NULL,
+        -- Of role and content, for the comparison with what clients send again.
+        sha TEXT NOT NULL,
+        run TEXT,
+        origin TEXT NOT NULL,
+        at_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (thread, seq)
+    ) STRICT;
+    CREATE UNIQUE INDEX nodes_id ON nodes (thread, id);
+    -- Counts children.
+    CREATE INDEX nodes_parent ON nodes (thread, parent);
+    -- Runs, with all of them in `body`, in the order in which they began.
+    CREATE TABLE runs (
+        n INTEGER PRIMARY KEY,
+        company TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        id TEXT NOT NULL,
+        thread INTEGER NOT NULL,
+        agent TEXT NOT NULL,
+        state TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        process TEXT NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (company, owner, id)
+    ) STRICT;
+    CREATE INDEX runs_thread ON runs (thread, n);
+    CREATE INDEX runs_owner ON runs (company, owner, n);
+    CREATE INDEX runs_live ON runs (process) WHERE state IN ('queued', 'running');
+    -- Leases of the processes that have runs.
+    CREATE TABLE processes (
+        id TEXT NOT NULL PRIMARY KEY,
+        lease_ms INTEGER NOT NULL
+    ) STRICT;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

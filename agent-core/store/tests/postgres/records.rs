@@ -40,6 +40,14 @@ async fn records_hold_their_contract_with_a_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn conversations_hold_their_contract() {
+    for options in [impatient(), PostgresOptions { connections: 1, ..impatient() }] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::conversations(async || maker.make().await as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn retrieval_holds_its_contract() {
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::retrieval(async || maker.make().await as _).await;

@@ -1,0 +1,166 @@
+//! Conformance suite for [`Conversations`].
+
+use std::sync::Arc;
+
+use agent_core::ids::RunId;
+use agent_core::message::Message;
+use jiff::Timestamp;
+
+use crate::conversation::{
+    BeginRun, BegunRun, ConversationError, Conversations, CreateThread, EndRun, EndedRun, NewNode, NewThread,
+    Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection, OnDisconnect, RunEnding, RunLease,
+    RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
+};
+
+mod deletion;
+mod limits;
+mod lists;
+mod runs;
+mod threads;
+
+/// Runs the conformance suite of [`Conversations`] against stores from `make`, which must return an empty one at every
+/// call.
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
+    threads::a_thread_is_created_with_imported_messages(&*make().await).await;
+    threads::owners_and_companies_are_apart(&*make().await).await;
+    threads::a_patch_changes_what_it_names(&*make().await).await;
+    threads::messages_are_appended_without_a_run(&*make().await).await;
+    threads::any_text_is_kept_as_it_is(&*make().await).await;
+    threads::a_fork_copies_the_path(&*make().await).await;
+    threads::paths_and_trees_are_read_in_pages(&*make().await).await;
+    runs::a_run_begins_and_ends_in_one_commit_each(&*make().await).await;
+    runs::an_answer_is_made_anew_beside_the_first(&*make().await).await;
+    runs::a_busy_thread_refuses_other_runs(&*make().await).await;
+    runs::a_used_run_id_is_refused_whatever_the_thread(&*make().await).await;
+    runs::a_refused_run_writes_nothing(&*make().await).await;
+    runs::a_run_of_a_lost_process_does_not_block_its_thread(&*make().await).await;
+    runs::lost_runs_are_reaped(&*make().await).await;
+    runs::a_continued_run_belongs_to_the_turn(&*make().await).await;
+    runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
+    runs::one_of_a_hundred_begins(make().await).await;
+    lists::threads_are_listed_by_activity(&*make().await).await;
+    lists::pages_are_stable_while_others_write(&*make().await).await;
+    lists::runs_are_listed_newest_first(&*make().await).await;
+    limits::nodes_children_and_threads_are_limited(&*make().await).await;
+    limits::ten_thousand_nodes_are_read(&*make().await).await;
+    deletion::a_thread_is_deleted_with_all_it_has(&*make().await).await;
+    deletion::many_are_deleted_by_agent_and_time(&*make().await).await;
+    deletion::a_node_is_erased_and_stays_in_the_tree(&*make().await).await;
+}
+
+fn done<T>(what: &str, result: Result<T, ConversationError>) -> T {
+    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
+}
+
+/// Returns a fixed point in time plus `ms` milliseconds.
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
+}
+
+fn ada() -> ThreadOwner {
+    ThreadOwner::new("acme", "ada")
+}
+
+fn key(id: &str) -> ThreadKey {
+    ada().thread(id)
+}
+
+fn user(parent: Option<&NodeId>, text: &str) -> NewNode {
+    NewNode::user(parent.cloned(), Message::user(text))
+}
+
+fn answer(id: &str, parent: &NodeId, text: &str) -> NewNode {
+    NewNode {
+        id: id.into(),
+        origin: NodeOrigin::Run,
+        ..NewNode::user(Some(parent.clone()), Message::assistant(text))
+    }
+}
+
+fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThread {
+    let messages = texts.iter().enumerate().map(|(at, text)| match at % 2 {
+        0 => Message::user(*text),
+        _ => Message::assistant(*text),
+    });
+    let nodes = import_nodes(None, messages.collect());
+    CreateThread { key, agent_id: "gardener".into(), new: NewThread::default(), nodes, now: at(ms) }
+}
+
+fn lease(until_ms: i64) -> RunLease {
+    RunLease { process: "p1".to_owned(), until: at(until_ms) }
+}
+
+/// Returns the begin of a run with one new message below `parent`, at `at(ms)`.
+fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64) -> BeginRun {
+    let node = user(parent, text);
+    BeginRun {
+        key,
+        agent_id: "gardener".into(),
+        run_id: run.into(),
+        continues: None,
+        trigger: RunTrigger::default(),
+        parent_id: Some(node.id.clone()),
+        nodes: vec![node],
+        new_thread: NewThread::default(),
+        expected_version: None,
+        on_disconnect: OnDisconnect::default(),
+        grace_ms: None,
+        backend: None,
+        request_sha256: None,
+        lease: lease(ms + 10_000),
+        now: at(ms),
+    }
+}
+
+fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
+    EndRun {
+        owner,
+        run_id: run.into(),
+        process: "p1".to_owned(),
+        nodes,
+        ending: RunEnding::default(),
+        request_sha256: None,
+        backend: None,
+        now: at(ms),
+    }
+}
+
+/// Runs a turn at `at(ms)` and returns its beginning and its end.
+async fn turn(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    run: &str,
+    parent: Option<&NodeId>,
+    ms: i64,
+) -> (BegunRun, EndedRun) {
+    let begun = done("begin", store.begin_run(begin(key.clone(), run, parent, "Hello", ms)).await);
+    let last = begun.nodes.last().expect("the user's message").id.clone();
+    let nodes = vec![answer(&format!("{run}-answer"), &last, "Hi")];
+    let ended = done("end", store.end_run(end(key.thread_owner(), run, nodes, ms + 1)).await);
+    (begun, ended)
+}
+
+async fn thread(store: &dyn Conversations, key: &ThreadKey) -> Thread {
+    done("thread", store.thread(key).await).expect("the thread is there")
+}
+
+async fn page(store: &dyn Conversations, key: &ThreadKey, select: NodeSelection) -> NodePage {
+    let query = NodeQuery { select, ..NodeQuery::default() };
+    done("nodes", store.nodes(key, &query).await).expect("the thread is there")
+}
+
+async fn path(store: &dyn Conversations, key: &ThreadKey) -> Vec<Node> {
+    page(store, key, NodeSelection::default()).await.nodes
+}
+
+fn texts(nodes: &[Node]) -> Vec<String> {
+    let text = |node: &Node| node.message.as_message().map(|message| message.content.to_text().into_owned());
+    nodes.iter().map(|node| text(node).unwrap_or_default()).collect()
+}
+
+fn run_id(id: &str) -> RunId {
+    id.into()
+}

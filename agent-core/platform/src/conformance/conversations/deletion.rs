@@ -1,0 +1,83 @@
+//! Deletion of threads and of single messages.
+
+use super::*;
+use crate::conversation::{DeleteFilter, MAX_DELETED_THREADS, NodeStatus, RunFilter, ThreadFilter};
+
+pub(super) async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
+    assert!(done("delete", store.delete(&key("t")).await).is_none(), "there was none");
+    turn(store, &key("t"), "r1", None, 0).await;
+    turn(store, &key("other"), "r2", None, 0).await;
+    done("begin", store.begin_run(begin(key("t"), "r3", None, "x", 5)).await);
+    let deleted = done("delete", store.delete(&key("t")).await).expect("there was one");
+    assert_eq!((deleted.deleted, deleted.active_runs), (1, vec![run_id("r3")]));
+    assert!(done("delete", store.delete(&key("t")).await).is_none(), "it is deleted once");
+    assert!(done("thread", store.thread(&key("t")).await).is_none());
+    assert!(done("nodes", store.nodes(&key("t"), &NodeQuery::default()).await).is_none());
+    for run in ["r1", "r3"] {
+        assert!(done("run", store.run(&ada(), &run_id(run)).await).is_none(), "a thread's runs go with it");
+    }
+    let late = store.end_run(end(ada(), "r3", vec![user(None, "late")], 6)).await;
+    assert!(
+        matches!(late, Err(ConversationError::RunNotFound)),
+        "a run does not bring its thread back: {late:?}"
+    );
+    assert!(done("thread", store.thread(&key("t")).await).is_none());
+    assert_eq!(texts(&path(store, &key("other")).await), ["Hello", "Hi"], "other threads stay");
+    assert!(done("run", store.run(&ada(), &run_id("r2")).await).is_some());
+    // The id begins anew.
+    let (begun, ended) = turn(store, &key("t"), "r3", None, 9).await;
+    assert_eq!((begun.thread.message_count, ended.thread.message_count), (1, 2));
+    assert_eq!(path(store, &key("t")).await.len(), 2, "nothing of the first thread comes back");
+}
+
+pub(super) async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations) {
+    for n in 0..8 {
+        let agent = if n % 2 == 0 { "gardener" } else { "cook" };
+        let new = CreateThread { agent_id: agent.into(), ..create(key(&n.to_string()), &["x"], n) };
+        done("create", store.create(new).await);
+    }
+    let bob = ThreadOwner::new("acme", "bob");
+    done("create", store.create(create(bob.thread("0"), &["x"], 0)).await);
+    let filter = DeleteFilter { agent: Some("cook".into()), before: Some(at(5)) };
+    let deleted = done("delete", store.delete_many(&ada(), &filter).await);
+    assert_eq!((deleted.deleted, deleted.more), (2, false), "those before the time");
+    let left = done("threads", store.threads(&ada(), &ThreadFilter::default(), None, 50).await).threads;
+    let left: Vec<&str> = left.iter().map(|thread| thread.id.as_str()).collect();
+    assert_eq!(left, ["7", "6", "5", "4", "2", "0"]);
+    for n in 0..MAX_DELETED_THREADS {
+        done("create", store.create(create(key(&format!("many{n}")), &["x"], 20)).await);
+    }
+    let all = DeleteFilter::default();
+    let deleted = done("delete", store.delete_many(&ada(), &all).await);
+    assert_eq!((deleted.deleted, deleted.more), (MAX_DELETED_THREADS, true), "a call is bounded");
+    let deleted = done("delete", store.delete_many(&ada(), &all).await);
+    assert_eq!((deleted.deleted, deleted.more), (6, false));
+    let none = done("delete", store.delete_many(&ada(), &all).await);
+    assert_eq!((none.deleted, none.more), (0, false));
+    let runs = done("runs", store.runs(&ada(), &RunFilter::default(), None, 50).await);
+    assert!(runs.runs.is_empty());
+    assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");
+}
+
+pub(super) async fn a_node_is_erased_and_stays_in_the_tree(store: &dyn Conversations) {
+    let missing = store.erase_node(&key("t"), &"n".into()).await;
+    assert!(matches!(missing, Err(ConversationError::ThreadNotFound)), "{missing:?}");
+    done("create", store.create(create(key("t"), &["secret word", "Hi", "second"], 0)).await);
+    let nodes = path(store, &key("t")).await;
+    let missing = store.erase_node(&key("t"), &"n".into()).await;
+    assert!(matches!(missing, Err(ConversationError::NodeNotFound(_))), "{missing:?}");
+    let before = thread(store, &key("t")).await;
+    let erased = done("erase", store.erase_node(&key("t"), &nodes[0].id).await);
+    assert!(erased.version > before.version);
+    assert_eq!(erased.title, "second", "the title does not keep what was erased");
+    let left = path(store, &key("t")).await;
+    assert_eq!(texts(&left), ["", "Hi", "second"]);
+    let statuses: Vec<NodeStatus> = left.iter().map(|node| node.status).collect();
+    assert_eq!(statuses, [NodeStatus::Deleted, NodeStatus::Complete, NodeStatus::Complete]);
+    let links = done("links", store.links(&key("t")).await).expect("a thread").links;
+    assert_ne!(links[0].hash, nodes[0].message.hash(), "the hash would tell the text");
+    let json = serde_json::to_string(&left).unwrap_or_default();
+    assert!(!json.contains("secret"), "{json}");
+    let again = done("erase", store.erase_node(&key("t"), &nodes[0].id).await);
+    assert_eq!(again, erased, "again, it changes nothing");
+}

@@ -1,0 +1,58 @@
+//! Conversations kept on the server: threads with a tree of messages, and runs.
+//!
+//! A *thread* is a conversation of one owner with one agent. Its messages are *nodes* of an immutable tree; its *head* is
+//! the leaf that is shown and continued, and the *path* leads from the root to it. A *run* is one execution of the
+//! agent; a *turn* is a run with those that continue it.
+//!
+//! | module | content |
+//! |---|---|
+//! | `key`, `thread`, `node`, `run` | data, in its JSON form on the wire |
+//! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
+//! | `store` | the trait [`Conversations`] |
+//! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
+//! | `memory` | [`MemoryConversations`] |
+
+pub mod commit;
+mod error;
+mod fold;
+mod key;
+mod memory;
+mod merge;
+mod node;
+pub mod page;
+mod run;
+mod store;
+mod thread;
+mod time;
+mod title;
+pub mod tree;
+
+pub use error::ConversationError;
+pub use fold::{FoldedRun, RunFold, fold};
+pub use key::{
+    MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
+};
+pub use memory::MemoryConversations;
+pub use merge::{Envelope, MergeInput, Merged, ParentChoice, UiTrigger, import_nodes, merge};
+pub use node::{
+    ContentHash, NewNode, Node, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, ReasoningMessage,
+    ReasoningMessageRole, Siblings, StoredNode,
+};
+pub use run::{
+    CancelReason, OnDisconnect, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunEndKind, RunEnding, RunEvents,
+    RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
+};
+pub use store::{
+    AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,
+    DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS,
+    NodePage, NodeQuery, NodeSelection, RunFilter, RunLease, RunPage, ThreadLinks, parse_number_cursor,
+};
+pub use thread::{
+    MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,
+    MAX_USER_THREADS, MAX_VISITOR_THREADS, NewThread, Thread, ThreadCursor, ThreadFilter, ThreadLimit,
+    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, max_threads,
+};
+pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
+
+#[cfg(test)]
+mod wire_tests;

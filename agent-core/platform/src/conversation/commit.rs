@@ -1,0 +1,488 @@
+//! Commits of a store as pure functions: from the rows that a store has read to those that it writes.
+//!
+//! A store reads the rows that a function takes, under a lock on the owner, writes what the function returns, and
+//! returns it to the caller. It decides nothing itself.
+
+use std::collections::{HashMap, HashSet};
+
+use agent_core::ids::{AgentId, RunId};
+use jiff::Timestamp;
+
+use super::thread::{check_metadata, check_title, max_threads};
+use super::time::whole_millis;
+use super::{
+    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
+    NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents, RunState, RunStep,
+    Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom,
+    check_conversation_id, title,
+};
+
+/// Place of a stored node, as far as a new node needs it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NodePlace {
+    /// Place in the order in which the thread's nodes were stored.
+    pub seq: u32,
+    /// Number of children.
+    pub children: u32,
+}
+
+/// Stored nodes that new nodes refer to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KnownNodes {
+    /// Those of [`referenced_ids`] that exist.
+    pub places: HashMap<NodeId, NodePlace>,
+    /// Number of roots.
+    pub roots: u32,
+}
+
+/// Returns the ids that decide about new nodes: their own, and their parents'.
+pub fn referenced_ids<'n>(nodes: &'n [NewNode], parent: Option<&'n NodeId>) -> HashSet<&'n NodeId> {
+    let ids = nodes.iter().flat_map(|node| [Some(&node.id), node.parent_id.as_ref()]);
+    ids.chain([parent]).flatten().collect()
+}
+
+/// A run with the process that has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredRun {
+    /// The run.
+    pub run: Run,
+    /// Id of the process.
+    pub process: String,
+}
+
+/// Rows that the beginning of a run reads.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BeginRows {
+    /// The thread.
+    pub thread: Option<Thread>,
+    /// Number of the owner's threads, if the thread does not exist.
+    pub thread_count: u64,
+    /// The owner's run of the same id.
+    pub used_run: Option<Run>,
+    /// The thread's run that has not ended, and the end of its process's lease, if there is one.
+    pub active: Option<(Run, Option<Timestamp>)>,
+    /// The run that this one continues.
+    pub continued: Option<Run>,
+    /// Nodes of [`referenced_ids`].
+    pub known: KnownNodes,
+}
+
+/// Rows that the beginning of a run writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BeginCommit {
+    /// The thread.
+    pub thread: Thread,
+    /// New nodes.
+    pub nodes: Vec<StoredNode>,
+    /// The new run.
+    pub run: Run,
+    /// The run that was interrupted.
+    pub interrupted: Option<Run>,
+    /// The run that is continued.
+    pub continued: Option<Run>,
+}
+
+/// Begins a run.
+///
+/// # Errors
+/// See [`Conversations::begin_run`](super::Conversations::begin_run).
+pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
+    begin.key.check()?;
+    check_conversation_id("runId", &begin.run_id)?;
+    check_conversation_id("agentId", &begin.agent_id)?;
+    if let Some(run) = rows.used_run {
+        return Err(ConversationError::RunIdUsed { run: Box::new(run) });
+    }
+    let now = whole_millis(begin.now);
+    let interrupted = interrupt_expired(rows.active, now)?;
+    let found = rows.thread.as_ref().map_or(0, |thread| thread.version);
+    if begin.expected_version.is_some_and(|expected| expected != found) {
+        return Err(ConversationError::VersionConflict { found });
+    }
+    let mut thread = match rows.thread {
+        Some(thread) if thread.agent_id != begin.agent_id => {
+            return Err(ConversationError::AgentMismatch { agent: thread.agent_id });
+        }
+        Some(thread) => Thread { version: thread.version + 1, ..thread },
+        None => {
+            check_thread_count(&begin.key, rows.thread_count)?;
+            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)?
+        }
+    };
+    let continued = rows.continued.map(|run| Run { continued_by: Some(begin.run_id.clone()), ..run });
+    let turn_id = continued.as_ref().map_or_else(|| begin.run_id.clone(), |run| run.turn_id.clone());
+    let mut placement = Placement::new(&thread, rows.known, now);
+    placement.run = Some((turn_id.clone(), begin.run_id.clone()));
+    let nodes = placement.add_all(begin.nodes.clone(), true)?;
+    let parent_id = begin.parent_id.as_ref().map(|id| placement.resolve(id)).transpose()?;
+    apply_nodes(&mut thread, &nodes, now);
+    thread.active_run_id = Some(begin.run_id.clone());
+    thread.status = ThreadStatus::Running;
+    let run = Run {
+        id: begin.run_id.clone(),
+        thread_id: begin.key.id.clone(),
+        turn_id,
+        agent_id: begin.agent_id.clone(),
+        state: RunState::Running,
+        reason: None,
+        trigger: begin.trigger.clone(),
+        parent_id,
+        node_ids: nodes.iter().map(|node| node.link.id.clone()).collect(),
+        continues: begin.continues.clone(),
+        continued_by: None,
+        on_disconnect: begin.on_disconnect,
+        grace_ms: begin.grace_ms,
+        attached: 0,
+        events: RunEvents::default(),
+        backend: begin.backend.clone(),
+        request_sha256: begin.request_sha256.clone(),
+        finish_reason: None,
+        outcome: None,
+        usage: Vec::new(),
+        error: None,
+        created_at: now,
+        started_at: Some(now),
+        ended_at: None,
+    };
+    Ok(BeginCommit { thread, nodes, run, interrupted, continued })
+}
+
+/// Returns the run that is interrupted because its process's lease has expired.
+fn interrupt_expired(
+    active: Option<(Run, Option<Timestamp>)>,
+    now: Timestamp,
+) -> Result<Option<Run>, ConversationError> {
+    let Some((run, lease)) = active else { return Ok(None) };
+    if lease.is_some_and(|until| until > now) {
+        return Err(ConversationError::ThreadBusy { active_run: run.id });
+    }
+    Ok(run.step(RunStep::Interrupt, now).ok())
+}
+
+/// Rows that the end of a run reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndRows {
+    /// The run.
+    pub run: StoredRun,
+    /// Its thread.
+    pub thread: Thread,
+    /// Nodes of [`referenced_ids`].
+    pub known: KnownNodes,
+}
+
+/// Rows that the end of a run writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndCommit {
+    /// The thread.
+    pub thread: Thread,
+    /// New nodes.
+    pub nodes: Vec<StoredNode>,
+    /// The run.
+    pub run: Run,
+}
+
+/// Ends a run. The answer is stored even if it exceeds the thread's limits.
+///
+/// # Errors
+/// See [`Conversations::end_run`](super::Conversations::end_run).
+pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationError> {
+    let EndRows { run: StoredRun { run, process }, mut thread, known } = rows;
+    let now = whole_millis(end.now);
+    if process != end.process {
+        return Err(ConversationError::RunEnded { run: Box::new(run) });
+    }
+    let mut run = match run.clone().step(RunStep::End(end.ending.clone()), now) {
+        Ok(ended) => ended,
+        Err(_) => return Err(ConversationError::RunEnded { run: Box::new(run) }),
+    };
+    let mut placement = Placement::new(&thread, known, now);
+    placement.run = Some((run.turn_id.clone(), run.id.clone()));
+    let nodes = placement.add_all(end.nodes.clone(), false)?;
+    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
+    run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
+    run.backend = end.backend.clone().or(run.backend);
+    thread.version += 1;
+    apply_nodes(&mut thread, &nodes, now);
+    free(&mut thread, &run.id);
+    Ok(EndCommit { thread, nodes, run })
+}
+
+/// Interrupts a run of a process whose lease has expired; `None` if it has ended.
+pub fn reap(run: Run, mut thread: Thread, now: Timestamp) -> Option<(Run, Thread)> {
+    let now = whole_millis(now);
+    let run = run.step(RunStep::Interrupt, now).ok()?;
+    thread.version += 1;
+    free(&mut thread, &run.id);
+    Some((run, thread))
+}
+
+fn free(thread: &mut Thread, run: &RunId) {
+    if thread.active_run_id.as_ref() == Some(run) {
+        thread.active_run_id = None;
+        thread.status = ThreadStatus::Idle;
+    }
+}
+
+/// Adds nodes without a run. `rows` has the nodes of [`referenced_ids`].
+///
+/// # Errors
+/// See [`Conversations::append`](super::Conversations::append).
+pub fn append(
+    mut thread: Thread,
+    known: KnownNodes,
+    nodes: Vec<NewNode>,
+    now: Timestamp,
+) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
+    let now = whole_millis(now);
+    let nodes = Placement::new(&thread, known, now).add_all(nodes, true)?;
+    if !nodes.is_empty() {
+        thread.version += 1;
+        apply_nodes(&mut thread, &nodes, now);
+    }
+    Ok((thread, nodes))
+}
+
+/// Creates a thread. `thread_count` is the number of threads that the owner has.
+///
+/// # Errors
+/// See [`Conversations::create`](super::Conversations::create).
+pub fn create(
+    create: CreateThread,
+    thread_count: u64,
+) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
+    create.key.check()?;
+    check_conversation_id("agentId", &create.agent_id)?;
+    check_thread_count(&create.key, thread_count)?;
+    let now = whole_millis(create.now);
+    let mut thread = new_thread(&create.key, create.agent_id, &create.new, now)?;
+    let nodes = Placement::new(&thread, KnownNodes::default(), now).add_all(create.nodes, true)?;
+    apply_nodes(&mut thread, &nodes, now);
+    Ok((thread, nodes))
+}
+
+/// Copies a path into a new thread. `path` has its nodes, root first.
+///
+/// # Errors
+/// See [`Conversations::fork`](super::Conversations::fork).
+pub fn fork(
+    fork: &ForkThread,
+    source: Thread,
+    path: Vec<StoredNode>,
+    thread_count: u64,
+) -> Result<(Thread, Vec<StoredNode>), ConversationError> {
+    let key = ThreadKey { id: fork.id.clone(), ..fork.key.clone() };
+    key.check()?;
+    check_thread_count(&key, thread_count)?;
+    let now = whole_millis(fork.now);
+    let new = NewThread { origin: source.origin, metadata: source.metadata, ..NewThread::default() };
+    let agent = fork.agent_id.clone().unwrap_or(source.agent_id);
+    check_conversation_id("agentId", &agent)?;
+    let mut thread = new_thread(&key, agent, &new, now)?;
+    (thread.title, thread.title_from) = (source.title, source.title_from);
+    if let Some(title) = &fork.title {
+        check_title(title)?;
+        (thread.title, thread.title_from) = (title.clone(), TitleFrom::User);
+    }
+    let copy = |(seq, node): (u32, StoredNode)| {
+        let link = NodeLink { seq, parent: seq.checked_sub(1), ..node.link };
+        StoredNode { link, run_id: None, ..node }
+    };
+    let nodes: Vec<StoredNode> = (0..).zip(path).map(copy).collect();
+    thread.message_count = count(nodes.len());
+    thread.head = nodes.last().map(|node| node.link.id.clone());
+    Ok((thread, nodes))
+}
+
+/// Changes a thread. `newest_leaf` is that of the branch of `patch.head`, if the node exists.
+///
+/// # Errors
+/// See [`Conversations::patch`](super::Conversations::patch).
+pub fn patch(
+    mut thread: Thread,
+    patch: &ThreadPatch,
+    newest_leaf: Option<NodeId>,
+) -> Result<Thread, ConversationError> {
+    if patch.expected_version.is_some_and(|expected| expected != thread.version) {
+        return Err(ConversationError::VersionConflict { found: thread.version });
+    }
+    if let Some(title) = &patch.title {
+        check_title(title)?;
+        (thread.title, thread.title_from) = (title.clone(), TitleFrom::User);
+    }
+    if let Some(metadata) = &patch.metadata {
+        check_metadata(metadata)?;
+        thread.metadata = metadata.clone();
+    }
+    thread.archived = patch.archived.unwrap_or(thread.archived);
+    if let Some(head) = &patch.head {
+        let missing = || ConversationError::NodeNotFound(head.to_string());
+        thread.head = Some(newest_leaf.ok_or_else(missing)?);
+    }
+    thread.version += 1;
+    Ok(thread)
+}
+
+/// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
+/// which a title is made anew. Returns the thread and the node, or `None` if it is erased already.
+pub fn erase_node<'m>(
+    mut thread: Thread,
+    mut node: StoredNode,
+    others: impl IntoIterator<Item = &'m NodeMessage>,
+) -> Option<(Thread, StoredNode)> {
+    if node.link.status == NodeStatus::Deleted {
+        return None;
+    }
+    node.message = node.message.erased();
+    node.link.status = NodeStatus::Deleted;
+    // The hash would tell a short text to whoever tries all of them.
+    node.link.hash = super::ContentHash::default();
+    if thread.title_from == TitleFrom::Message {
+        thread.title = title(others);
+    }
+    thread.version += 1;
+    Some((thread, node))
+}
+
+fn check_thread_count(key: &ThreadKey, count: u64) -> Result<(), ConversationError> {
+    match count >= max_threads(&key.thread_owner()) {
+        true => Err(ConversationError::ThreadFull(ThreadLimit::Threads)),
+        false => Ok(()),
+    }
+}
+
+fn new_thread(
+    key: &ThreadKey,
+    agent_id: AgentId,
+    new: &NewThread,
+    now: Timestamp,
+) -> Result<Thread, ConversationError> {
+    let NewThread { origin, title, metadata, expires_at } = new;
+    title.as_deref().map_or(Ok(()), check_title)?;
+    check_metadata(metadata)?;
+    let title_from = if title.is_some() { TitleFrom::User } else { TitleFrom::Message };
+    Ok(Thread {
+        id: key.id.clone(),
+        agent_id,
+        title: title.clone().unwrap_or_default(),
+        title_from,
+        status: ThreadStatus::Idle,
+        active_run_id: None,
+        head: None,
+        archived: false,
+        origin: *origin,
+        owner: None,
+        message_count: 0,
+        metadata: metadata.clone(),
+        created_at: now,
+        last_activity_at: now,
+        expires_at: expires_at.map(whole_millis),
+        version: 1,
+    })
+}
+
+/// Records new nodes in the thread: head, number, activity, and the title if there is none.
+fn apply_nodes(thread: &mut Thread, nodes: &[StoredNode], now: Timestamp) {
+    if let Some(last) = nodes.last() {
+        thread.head = Some(last.link.id.clone());
+    }
+    thread.message_count += count(nodes.len());
+    thread.last_activity_at = thread.last_activity_at.max(now);
+    if thread.title.is_empty() && thread.title_from == TitleFrom::Message {
+        thread.title = title(nodes.iter().map(|node| &node.message));
+    }
+}
+
+fn count(nodes: usize) -> u32 {
+    u32::try_from(nodes).unwrap_or(u32::MAX)
+}
+
+/// Placement of new nodes in a tree.
+struct Placement {
+    known: KnownNodes,
+    /// Ids of new nodes that the thread had already, and those given to them.
+    renamed: HashMap<NodeId, NodeId>,
+    next_seq: u32,
+    /// Turn and run of the new nodes.
+    run: Option<(RunId, RunId)>,
+    now: Timestamp,
+}
+
+impl Placement {
+    fn new(thread: &Thread, known: KnownNodes, now: Timestamp) -> Self {
+        Self { known, renamed: HashMap::new(), next_seq: thread.message_count, run: None, now }
+    }
+
+    fn add_all(
+        &mut self,
+        nodes: Vec<NewNode>,
+        is_limited: bool,
+    ) -> Result<Vec<StoredNode>, ConversationError> {
+        if is_limited && self.next_seq as usize + nodes.len() > MAX_THREAD_NODES as usize && !nodes.is_empty()
+        {
+            return Err(ConversationError::ThreadFull(ThreadLimit::Nodes));
+        }
+        nodes.into_iter().map(|node| self.add(node, is_limited)).collect()
+    }
+
+    /// Returns the id of a node as it is stored.
+    fn resolve(&self, id: &NodeId) -> Result<NodeId, ConversationError> {
+        let id = self.renamed.get(id).unwrap_or(id);
+        match self.known.places.contains_key(id) {
+            true => Ok(id.clone()),
+            false => Err(ConversationError::NodeNotFound(id.to_string())),
+        }
+    }
+
+    fn add(&mut self, node: NewNode, is_limited: bool) -> Result<StoredNode, ConversationError> {
+        let parent_id = node.parent_id.as_ref().map(|id| self.resolve(id)).transpose()?;
+        let parent_place = parent_id.as_ref().and_then(|id| self.known.places.get_mut(id));
+        let parent = parent_place.as_ref().map(|place| place.seq);
+        let children = parent_place.map_or(&mut self.known.roots, |place| &mut place.children);
+        if is_limited && *children >= MAX_NODE_CHILDREN {
+            return Err(ConversationError::ThreadFull(ThreadLimit::Children));
+        }
+        *children += 1;
+        let mut client_id = node.client_id.filter(|id| check_conversation_id("", id).is_ok());
+        let is_taken = self.known.places.contains_key(&node.id);
+        // A vendor's ids may repeat. Clients have seen the first one.
+        let id = if is_taken || check_conversation_id("", node.id.as_str()).is_err() {
+            let id = NodeId::generate();
+            client_id = client_id.or_else(|| Some(node.id.as_str().to_owned()).filter(|_| is_taken));
+            self.renamed.insert(node.id, id.clone());
+            id
+        } else {
+            node.id
+        };
+        let (seq, now) = (self.next_seq, self.now);
+        self.next_seq += 1;
+        self.known.places.insert(id.clone(), NodePlace { seq, children: 0 });
+        let (turn_id, run_id) = match &self.run {
+            Some((turn, run)) => (turn.clone(), Some(run.clone())),
+            None => (id.as_str().into(), None),
+        };
+        let (role, hash) = (node.message.role(), node.message.hash());
+        let message = node.message.with_id(&id);
+        let link = NodeLink { seq, parent, id, client_id, turn_id, role, status: node.status, hash };
+        Ok(StoredNode { link, parent_id, run_id, origin: node.origin, created_at: now, message })
+    }
+}
+
+/// Returns new nodes on the wire. `known` has their parents as they were before.
+pub fn nodes_on_wire(nodes: Vec<StoredNode>, known: &KnownNodes) -> Vec<Node> {
+    let mut children: HashMap<Option<NodeId>, u32> = HashMap::new();
+    let before = |parent: &Option<NodeId>| match parent {
+        Some(id) => known.places.get(id).map_or(0, |place| place.children),
+        None => known.roots,
+    };
+    let mut indices = Vec::with_capacity(nodes.len());
+    for node in &nodes {
+        let count = children.entry(node.parent_id.clone()).or_insert_with(|| before(&node.parent_id));
+        indices.push(*count);
+        *count += 1;
+    }
+    let siblings = |(node, index): (StoredNode, u32)| {
+        let count = children.get(&node.parent_id).copied().unwrap_or(1);
+        node.into_node(Siblings { index, count })
+    };
+    nodes.into_iter().zip(indices).map(siblings).collect()
+}

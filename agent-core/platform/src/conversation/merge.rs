@@ -1,0 +1,153 @@
+//! Merging of a request's messages into a thread's tree.
+//!
+//! Clients resend their history with each request: with the ids that they were given, with new ids, or without any. The
+//! stored tree wins: elements of the list are recognized, and only new user messages and results of pending client-side
+//! calls become nodes. The cost is linear in nodes and messages.
+//!
+//! - An element is *known* if its id is a node's, a client's or a turn's, or if its role and content equal those of a
+//!   node at the place that the walk has come to. The walk begins at the root and prefers the path to the head.
+//! - An unknown assistant or tool message stands for the answer that is stored at its place.
+//! - User messages before the first known element are ignored; those after the last one are new.
+//! - A known user message with other content is an edit: a sibling of the newest node with that id.
+//! - If the list ends with a known user message, its answer is made anew.
+//! - If nothing is known, a list that is a whole conversation becomes a new root; one message alone, in the formats that
+//!   send the next message only, is appended to the head.
+
+use agent_core::message::{Message, Role};
+
+use super::{ConversationError, NewNode, Node, NodeId, NodeLink, NodeOrigin, NodeStatus, RunTriggerKind};
+
+mod choice;
+mod walk;
+
+use choice::Choice;
+use walk::Walk;
+
+/// Format of a request, which tells whether its list is the whole conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Envelope {
+    /// The field `message`: one new user message.
+    Message,
+    /// The field `messages` in a format of its own or OpenAI's. One element alone is the next message.
+    #[default]
+    Messages,
+    /// AG-UI's `RunAgentInput`, whose list is the whole conversation.
+    AgUi,
+    /// The AI SDK's body. One element alone is the next message.
+    UiMessages {
+        /// Field `trigger`.
+        trigger: UiTrigger,
+        /// Field `messageId`.
+        message_id: Option<String>,
+    },
+}
+
+/// Field `trigger` of the AI SDK.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UiTrigger {
+    /// `submit-message`: a new message, or an edited one if `messageId` is given.
+    #[default]
+    Submit,
+    /// `regenerate-message`: the turn `messageId` is made anew.
+    Regenerate,
+}
+
+/// Place of the new message, as the field `parentId` gives it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ParentChoice {
+    /// No field: the place that the messages have in the tree.
+    #[default]
+    Unspecified,
+    /// `null`: a new root.
+    Root,
+    /// Below this node.
+    Node(NodeId),
+}
+
+/// A request's messages and the tree into which they are merged.
+#[derive(Debug, Clone, Default)]
+pub struct MergeInput<'l> {
+    /// The thread's nodes, in the order in which they were stored; empty for a new thread.
+    pub links: &'l [NodeLink],
+    /// The thread's head.
+    pub head: Option<NodeId>,
+    /// The request's messages.
+    pub messages: Vec<Message>,
+    /// Format of the request.
+    pub envelope: Envelope,
+    /// Field `parentId`.
+    pub parent: ParentChoice,
+    /// Calls of client-side tools at the head that have no result.
+    pub pending_calls: Vec<String>,
+    /// True for a visitor of a widget, of whose unknown history only user messages are stored.
+    pub is_visitor: bool,
+}
+
+/// Result of a merge.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Merged {
+    /// Messages with the role `system` or `developer`, which precede the path in this run's prompt and are not stored.
+    pub instructions: Vec<Message>,
+    /// Stored nodes of the prompt, root first.
+    pub path: Vec<NodeId>,
+    /// Nodes to add, each below the one before; the first below the end of `path`.
+    pub nodes: Vec<NewNode>,
+    /// Node below which the answer goes: the last of `nodes`, or the end of `path`.
+    pub parent_id: Option<NodeId>,
+    /// Kind of the run.
+    pub trigger: RunTriggerKind,
+}
+
+impl Merged {
+    /// Returns the prompt's messages. `stored` has the nodes of `path`; deleted nodes and reasoning are left out.
+    pub fn prompt(&self, stored: &[Node]) -> Vec<Message> {
+        let stored = stored.iter().filter(|node| node.status != NodeStatus::Deleted);
+        let stored = stored.filter_map(|node| node.message.as_message());
+        let added = self.nodes.iter().filter_map(|node| node.message.as_message());
+        self.instructions.iter().chain(stored).chain(added).cloned().collect()
+    }
+}
+
+/// Merges a request's messages into a tree.
+///
+/// # Errors
+/// [`ConversationError::NodeNotFound`] if `parent` names a node that does not exist, [`ConversationError::Invalid`] for
+/// a new root without a message.
+pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
+    let MergeInput { links, head, messages, envelope, parent, pending_calls, is_visitor } = input;
+    let is_instruction = |message: &Message| matches!(message.role, Role::System | Role::Developer);
+    let (instructions, messages): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_instruction);
+    let walk = Walk::new(links, head.as_ref(), pending_calls);
+    let choice = match parent {
+        ParentChoice::Unspecified => walk.place(messages, &envelope, is_visitor),
+        ParentChoice::Root => walk.below(None, messages)?,
+        ParentChoice::Node(id) => {
+            let at = walk.tree.find(&id).ok_or_else(|| ConversationError::NodeNotFound(id.to_string()))?;
+            walk.below(Some(at), messages)?
+        }
+    };
+    let Choice { below, messages, origins, trigger } = choice;
+    let path: Vec<NodeId> = walk.tree.path(below).into_iter().map(|at| links[at].id.clone()).collect();
+    let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
+    let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
+    Ok(Merged { instructions, path, nodes, parent_id, trigger })
+}
+
+/// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.
+pub fn import_nodes(parent: Option<NodeId>, messages: Vec<Message>) -> Vec<NewNode> {
+    let kept = messages.into_iter().filter(|message| !matches!(message.role, Role::System | Role::Developer));
+    chain(parent, kept.map(|message| (message, NodeOrigin::Client)))
+}
+
+fn chain(parent: Option<NodeId>, messages: impl IntoIterator<Item = (Message, NodeOrigin)>) -> Vec<NewNode> {
+    let mut parent = parent;
+    let node = |(message, origin)| {
+        let node = NewNode { origin, ..NewNode::user(parent.take(), message) };
+        parent = Some(node.id.clone());
+        node
+    };
+    messages.into_iter().map(node).collect()
+}
+
+#[cfg(test)]
+mod tests;

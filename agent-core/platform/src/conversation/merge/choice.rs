@@ -1,0 +1,47 @@
+//! Outcome of a walk: the place of a run, and the messages that become nodes.
+
+use agent_core::message::{Message, Role};
+
+use super::{NodeOrigin, RunTriggerKind};
+
+/// Place of a run in the tree, and its new messages.
+#[derive(Debug)]
+pub(super) struct Choice {
+    /// Index of the node below which the first new message goes, or the answer if there is none.
+    pub(super) below: Option<usize>,
+    /// New messages, each below the one before.
+    pub(super) messages: Vec<Message>,
+    /// Author of each new message.
+    pub(super) origins: Vec<NodeOrigin>,
+    pub(super) trigger: RunTriggerKind,
+}
+
+impl Choice {
+    /// Adds messages of the owner; results of client-side calls are the client's.
+    pub(super) fn new(below: Option<usize>, messages: Vec<Message>, trigger: RunTriggerKind) -> Self {
+        let origin = |message: &Message| match message.role {
+            Role::User => NodeOrigin::User,
+            _ => NodeOrigin::Client,
+        };
+        let origins = messages.iter().map(origin).collect();
+        Self { below, messages, origins, trigger }
+    }
+
+    /// Makes an answer below a node, without a new message.
+    pub(super) fn answer(below: Option<usize>, trigger: RunTriggerKind) -> Self {
+        Self::new(below, Vec::new(), trigger)
+    }
+
+    /// Adds a conversation of the client as a new root. Its last message is what the owner says now.
+    pub(super) fn new_root(mut messages: Vec<Message>, is_visitor: bool) -> Self {
+        if is_visitor {
+            messages.retain(|message| message.role == Role::User);
+        }
+        let mut origins = vec![NodeOrigin::Client; messages.len()];
+        if let (Some(origin), Some(Role::User)) = (origins.last_mut(), messages.last().map(|last| last.role))
+        {
+            *origin = NodeOrigin::User;
+        }
+        Self { below: None, messages, origins, trigger: RunTriggerKind::Chat }
+    }
+}

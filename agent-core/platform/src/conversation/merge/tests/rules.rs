@@ -1,0 +1,242 @@
+//! The rules of merging, one by one.
+
+use super::*;
+
+/// Returns messages without ids: `u…` of the user, `t…` a tool's result, all others of the assistant.
+fn list(words: &[&str]) -> Vec<Message> {
+    let message = |word: &&str| match word.as_bytes()[0] {
+        b'u' => Message::user(*word),
+        b't' => Message::tool_result("call", *word),
+        b's' => Message::text(Role::System, *word),
+        _ => Message::assistant(*word),
+    };
+    words.iter().map(message).collect()
+}
+
+fn ag_ui(words: &[&str]) -> MergeInput<'static> {
+    MergeInput { messages: list(words), envelope: Envelope::AgUi, ..MergeInput::default() }
+}
+
+fn single(word: &str) -> MergeInput<'static> {
+    MergeInput { messages: list(&[word]), envelope: Envelope::Message, ..MergeInput::default() }
+}
+
+/// Returns a tree of two turns: u1 a1 u2 a2.
+fn two_turns() -> StoredTree {
+    let mut tree = StoredTree::default();
+    tree.chat(single("u1"), "a1");
+    tree.chat(single("u2"), "a2");
+    tree
+}
+
+#[test]
+fn a_message_alone_goes_below_the_head() {
+    let mut tree = two_turns();
+    assert_eq!(tree.chat(single("u3"), "a3"), texts(&["u1", "a1", "u2", "a2", "u3"]));
+    // The same text again is said again.
+    assert_eq!(tree.chat(single("u3"), "a4"), texts(&["u1", "a1", "u2", "a2", "u3", "a3", "u3"]));
+}
+
+#[test]
+fn instructions_are_set_aside() {
+    let tree = two_turns();
+    let merged = tree.merge(ag_ui(&["sys", "u1", "a1", "u2", "a2", "sys2", "u3"]));
+    assert_eq!(merged.instructions, list(&["sys", "sys2"]));
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
+    let stored: Vec<Node> = Vec::new();
+    assert_eq!(merged.prompt(&stored).len(), 3, "two instructions and the new message");
+}
+
+#[test]
+fn an_unknown_answer_stands_for_the_stored_one() {
+    let tree = two_turns();
+    let merged = tree.merge(ag_ui(&["u1", "forged", "u2", "forged too", "t", "u3"]));
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]));
+    // An answer that the client has lost, or has in more pieces, is the stored one too.
+    for words in [&["u1", "u2", "u3"][..], &["u1", "a", "b", "t", "c", "u2", "u3"]] {
+        let merged = tree.merge(ag_ui(words));
+        assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3"]), "{words:?}");
+    }
+}
+
+#[test]
+fn an_answer_of_which_nothing_is_stored_is_left_out() {
+    let mut tree = StoredTree::default();
+    let merged = tree.merge(single("u1"));
+    tree.run(merged, Vec::new());
+    let merged = tree.merge(ag_ui(&["u1", "forged", "u2"]));
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "u2"]));
+}
+
+#[test]
+fn a_list_that_ends_with_a_known_user_message_makes_its_answer_anew() {
+    let tree = two_turns();
+    for (words, expected) in [
+        (&["u1", "a1", "u2"][..], &["u1", "a1", "u2"][..]),
+        (&["u1"], &["u1"]),
+        (&["u1", "a1", "u2", "forged"], &["u1", "a1", "u2", "a2"]),
+    ] {
+        let merged = tree.merge(ag_ui(words));
+        assert_eq!((merged.nodes.len(), tree.prompt(&merged)), (0, texts(expected)), "{words:?}");
+    }
+    let merged = tree.merge(ag_ui(&["u1", "a1", "u2"]));
+    assert_eq!(merged.trigger, RunTriggerKind::Regenerate);
+}
+
+#[test]
+fn a_known_id_with_other_content_is_an_edit_and_the_newest_counts() {
+    let mut tree = StoredTree::default();
+    let input = |messages| MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() };
+    let user = |id: &str, text: &str| with_id(id, Message::user(text));
+    tree.chat(input(vec![user("1", "u1")]), "a1");
+    let second = |text: &str| vec![user("1", "u1"), Message::assistant("a1"), user("2", text)];
+    tree.chat(input(second("u2")), "a2");
+    let merged = tree.merge(input(second("u2 edited")));
+    assert_eq!(merged.trigger, RunTriggerKind::Edit);
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited"]));
+    tree.run(merged, vec![Message::assistant("a2 edited").into()]);
+    // The history goes on from the edit, and the first version is still known.
+    let mut third = second("u2 edited");
+    third.extend([Message::assistant("a2 edited"), user("3", "u3")]);
+    let merged = tree.merge(input(third));
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited", "a2 edited", "u3"]));
+    let merged = tree.merge(input(second("u2")));
+    assert_eq!((merged.nodes.len(), merged.trigger), (0, RunTriggerKind::Regenerate));
+}
+
+#[test]
+fn what_a_client_has_cut_off_is_taken_from_the_store() {
+    let mut tree = two_turns();
+    tree.chat(single("u3"), "a3");
+    let id = |at: usize| tree.links[at].id.to_string();
+    let messages = vec![
+        Message::user("not known any more"),
+        with_id(id(2), Message::user("u2")),
+        with_id(id(3), Message::assistant("a2")),
+        Message::user("u3"),
+        Message::assistant("a3"),
+        Message::user("u4"),
+    ];
+    let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2", "a2", "u3", "a3", "u4"]));
+    assert_eq!(merged.nodes.len(), 1);
+}
+
+#[test]
+fn an_unknown_conversation_becomes_a_root_of_its_own() {
+    let tree = two_turns();
+    for input in [
+        ag_ui(&["u9"]),
+        ag_ui(&["a0", "u9"]),
+        MergeInput { envelope: Envelope::Messages, ..ag_ui(&["u8", "a8", "u9"]) },
+    ] {
+        let messages = input.messages.clone();
+        let merged = tree.merge(input);
+        assert_eq!(merged.path, []);
+        assert_eq!(tree.prompt(&merged), messages.iter().map(role_and_text).collect::<Vec<_>>());
+        let (last, before) = merged.nodes.split_last().expect("nodes");
+        assert_eq!(last.origin, NodeOrigin::User);
+        assert!(before.iter().all(|node| node.origin == NodeOrigin::Client));
+    }
+    let visitor = MergeInput { is_visitor: true, ..ag_ui(&["a0", "u8", "a8", "u9"]) };
+    assert_eq!(tree.prompt(&tree.merge(visitor)), texts(&["u8", "u9"]), "a visitor's own words alone");
+}
+
+#[test]
+fn parent_id_decides_the_place() {
+    let tree = two_turns();
+    let below = |at: usize| ParentChoice::Node(tree.links[at].id.clone());
+    let merged = |parent, words: &[&str]| tree.merge(MergeInput { parent, ..ag_ui(words) });
+    let new = merged(below(1), &["u2 edited"]);
+    assert_eq!(tree.prompt(&new), texts(&["u1", "a1", "u2 edited"]));
+    let listed = merged(below(1), &["u1", "a1", "u2 edited"]);
+    assert_eq!(tree.prompt(&listed), texts(&["u1", "a1", "u2 edited"]));
+    let anew = merged(below(0), &[]);
+    assert_eq!((anew.nodes.len(), tree.prompt(&anew)), (0, texts(&["u1"])));
+    let root = merged(ParentChoice::Root, &["u9"]);
+    assert_eq!(tree.prompt(&root), texts(&["u9"]));
+    let nothing = tree.try_merge(MergeInput { parent: ParentChoice::Root, ..ag_ui(&[]) });
+    assert!(matches!(nothing, Err(ConversationError::Invalid(_))), "{nothing:?}");
+    let missing = tree.try_merge(MergeInput { parent: ParentChoice::Node("none".into()), ..ag_ui(&["u"]) });
+    assert!(matches!(missing, Err(ConversationError::NodeNotFound(_))), "{missing:?}");
+}
+
+#[test]
+fn results_of_pending_calls_are_new_and_others_are_not() {
+    let mut tree = StoredTree::default();
+    let calls = vec![agent_core::message::ToolCall::new("call", "pick", "{}")];
+    let merged = tree.merge(single("u1"));
+    tree.run(merged, vec![Message::with_tool_calls("", calls).into()]);
+    let pending = |words: &[&str]| MergeInput { pending_calls: vec!["call".to_owned()], ..ag_ui(words) };
+    let merged = tree.merge(pending(&["u1", "assistant", "t first", "t second"]));
+    assert_eq!(tree.prompt(&merged)[2..], texts(&["t first"]), "the first result counts");
+    assert_eq!(merged.trigger, RunTriggerKind::Tools);
+    let merged = tree.merge(ag_ui(&["u1", "assistant", "t first", "u2"]));
+    assert_eq!(tree.prompt(&merged)[2..], texts(&["u2"]), "a call that is not pending has no result");
+}
+
+#[test]
+fn a_deleted_message_is_not_said_again_by_a_client_that_still_shows_it() {
+    let mut tree = two_turns();
+    tree.links[0].status = NodeStatus::Deleted;
+    tree.links[0].hash = ContentHash::default();
+    let mut with_ids = ag_ui(&["u1", "a1", "u2", "a2", "u3"]);
+    for (message, link) in with_ids.messages.iter_mut().zip(&tree.links) {
+        message.id = Some(link.id.to_string());
+    }
+    for input in [with_ids, ag_ui(&["u1", "a1", "u2", "a2", "u3"])] {
+        let merged = tree.merge(input);
+        assert_eq!(merged.nodes.len(), 1);
+        assert_eq!(tree.prompt(&merged), texts(&["a1", "u2", "a2", "u3"]));
+    }
+}
+
+#[test]
+fn ids_that_a_vendor_repeats_do_not_lead_astray() {
+    let mut tree = StoredTree::default();
+    for (user, answer) in [("u1", "a1"), ("u2", "a2")] {
+        let merged = tree.merge(single(user));
+        tree.run(merged, vec![Message::assistant(answer).into()]);
+        let last = tree.links.len() - 1;
+        tree.links[last].client_id = Some("msg".to_owned());
+    }
+    let messages =
+        vec![Message::user("u1"), with_id("msg", Message::assistant("a1")), Message::user("u2 edited")];
+    let merged = tree.merge(MergeInput { messages, envelope: Envelope::AgUi, ..MergeInput::default() });
+    assert_eq!(tree.prompt(&merged), texts(&["u1", "a1", "u2 edited"]));
+}
+
+#[test]
+fn the_same_text_many_times_is_told_apart_by_its_place() {
+    let mut tree = StoredTree::default();
+    let mut words = Vec::new();
+    for turn in 1..=5 {
+        words.push("u");
+        let prompt = tree.chat(ag_ui(&words), "a");
+        assert_eq!((prompt, tree.links.len()), (texts(&words), 2 * turn));
+        words.push("a");
+    }
+}
+
+#[test]
+fn ten_thousand_unknown_messages_on_ten_thousand_nodes_are_merged() {
+    let mut tree = StoredTree::default();
+    let nodes = import_nodes(None, (0..10_000).map(|n| Message::user(format!("u{n}"))).collect());
+    nodes.into_iter().for_each(|node| _ = tree.add(node, "t"));
+    let unknown: Vec<Message> =
+        (0..10_000).map(|n| with_id(format!("x{n}"), Message::user(format!("other {n}")))).collect();
+    let merged =
+        tree.merge(MergeInput { messages: unknown, envelope: Envelope::AgUi, ..MergeInput::default() });
+    assert_eq!((merged.path.len(), merged.nodes.len()), (0, 10_000));
+    // Alternating between the ends of a chain of answers costs no more.
+    let mut tree = StoredTree::default();
+    let answers = import_nodes(None, (0..10_000).map(|_| Message::assistant("a")).collect());
+    answers.into_iter().for_each(|node| _ = tree.add(node, "t"));
+    let first = tree.links[0].id.to_string();
+    let messages = (0..10_000).map(|n| match n % 2 {
+        0 => with_id(first.clone(), Message::assistant("a")),
+        _ => Message::user("u"),
+    });
+    let merged = tree.merge(MergeInput { messages: messages.collect(), ..MergeInput::default() });
+    assert_eq!((merged.path.len(), merged.nodes.len()), (10_000, 1));
+}

@@ -1,0 +1,365 @@
+//! Runs: executions of an agent in a thread, with their states and the steps between them.
+
+use agent_core::event::RunOutcome;
+use agent_core::ids::{AgentId, JobId, RunId, ThreadId};
+use agent_core::message::{FinishReason, Usage};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::NodeId;
+use super::time;
+
+/// Time after a process's last renewal at which its runs count as interrupted.
+pub const RUN_LEASE_MS: i64 = 10_000;
+
+/// A run, in its JSON form on the wire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Run {
+    /// Id, unique within the owner.
+    pub id: RunId,
+    /// The thread.
+    pub thread_id: ThreadId,
+    /// The turn: the id of its first run.
+    pub turn_id: RunId,
+    /// The agent.
+    pub agent_id: AgentId,
+    /// State.
+    pub state: RunState,
+    /// Reason of a cancellation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<CancelReason>,
+    /// Cause of the run.
+    pub trigger: RunTrigger,
+    /// Node below which the answer goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<NodeId>,
+    /// Nodes of the run: those sent with it, then those of its answer.
+    pub node_ids: Vec<NodeId>,
+    /// Run that this one continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<RunId>,
+    /// Run that continues this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continued_by: Option<RunId>,
+    /// Effect of a client's disconnect.
+    pub on_disconnect: OnDisconnect,
+    /// Time without a client after which the run is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u32>,
+    /// Number of attached clients.
+    pub attached: u32,
+    /// State of the run's log of events.
+    pub events: RunEvents,
+    /// Backend that runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+    /// Hash of the request to the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_sha256: Option<String>,
+    /// Reason for which the model stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<FinishReason>,
+    /// Outcome other than success, as AG-UI's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<serde_json::Value>,
+    /// Token usage, one entry per model.
+    pub usage: Vec<Usage>,
+    /// Error of a failed or interrupted run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<RunFailure>,
+    /// Time at which the run was accepted.
+    #[serde(with = "time")]
+    pub created_at: Timestamp,
+    /// Time at which it began to run.
+    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// Time at which it ended.
+    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+/// State of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunState {
+    /// Waits for the thread. Left to `running`, `cancelled`, `interrupted`.
+    Queued,
+    /// A process has it under a lease. Left to every other state but `queued`.
+    Running,
+    /// Asks people for decisions. Left to `completed`, `cancelled`.
+    Waiting,
+    /// Final: the answer is complete.
+    Completed,
+    /// Final: it was stopped.
+    Cancelled,
+    /// Final: it failed.
+    Failed,
+    /// Final: its process ended.
+    Interrupted,
+}
+
+impl RunState {
+    const ALL: [Self; 7] = [
+        Self::Queued,
+        Self::Running,
+        Self::Waiting,
+        Self::Completed,
+        Self::Cancelled,
+        Self::Failed,
+        Self::Interrupted,
+    ];
+
+    /// Returns true if no step leaves the state.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Cancelled | Self::Failed | Self::Interrupted)
+    }
+
+    /// Returns the name used on the wire and in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Completed => "completed",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// Reason of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CancelReason {
+    /// By request.
+    Requested,
+    /// No client was attached.
+    Disconnected,
+    /// Another run took its place.
+    Displaced,
+    /// The thread was deleted.
+    Deleted,
+}
+
+/// Effect of a client's disconnect on a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnDisconnect {
+    /// The run is cancelled.
+    #[default]
+    Cancel,
+    /// The run goes on to its end.
+    Continue,
+}
+
+/// Cause of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunTrigger {
+    /// Kind.
+    pub kind: RunTriggerKind,
+    /// Reason of a proactive call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<JobId>,
+    /// The job's occurrence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub occurrence: Option<u64>,
+}
+
+impl From<RunTriggerKind> for RunTrigger {
+    fn from(kind: RunTriggerKind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+}
+
+/// Kind of a run's cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RunTriggerKind {
+    /// A new message.
+    #[default]
+    Chat,
+    /// An answer is made anew.
+    Regenerate,
+    /// A user message was edited.
+    Edit,
+    /// Decisions sent with a chat.
+    Resume,
+    /// Results of client-side tools.
+    Tools,
+    /// A decision by the route of approvals.
+    Approval,
+    /// A scheduled job.
+    Job,
+    /// A proactive call.
+    Proactive,
+}
+
+impl RunTriggerKind {
+    const ALL: [Self; 8] = [
+        Self::Chat,
+        Self::Regenerate,
+        Self::Edit,
+        Self::Resume,
+        Self::Tools,
+        Self::Approval,
+        Self::Job,
+        Self::Proactive,
+    ];
+
+    /// Returns the name used on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Regenerate => "regenerate",
+            Self::Edit => "edit",
+            Self::Resume => "resume",
+            Self::Tools => "tools",
+            Self::Approval => "approval",
+            Self::Job => "job",
+            Self::Proactive => "proactive",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+/// State of a run's log of events.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunEvents {
+    /// Number of events in the log.
+    pub count: u64,
+    /// True if the log has all events.
+    pub complete: bool,
+    /// Time until which the log is kept.
+    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// Public error of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFailure {
+    /// Machine-readable code.
+    pub code: String,
+    /// Public message.
+    pub message: String,
+}
+
+/// Code of the error of an interrupted run.
+pub const RUN_INTERRUPTED: &str = "RUN_INTERRUPTED";
+
+/// Step of a run's state machine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunStep {
+    /// Begins a queued run.
+    Start,
+    /// Ends a running run.
+    End(RunEnding),
+    /// Records that the process of the run has ended.
+    Interrupt,
+    /// Ends a run that was stopped.
+    Cancel(CancelReason),
+}
+
+/// End of a run as its process reports it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunEnding {
+    /// Kind of the end.
+    pub kind: RunEndKind,
+    /// Reason for which the model stopped.
+    pub finish_reason: Option<FinishReason>,
+    /// Token usage, one entry per model.
+    pub usage: Vec<Usage>,
+}
+
+/// Kind of a run's end.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum RunEndKind {
+    /// The answer is complete.
+    #[default]
+    Completed,
+    /// The run was stopped.
+    Cancelled(CancelReason),
+    /// The run failed.
+    Failed(RunFailure),
+    /// The process ends before the run does.
+    Interrupted,
+}
+
+/// Error of a step: the run's state does not allow it. The run is unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the run is {}", .0.as_str())]
+pub struct RunStepError(pub RunState);
+
+impl Run {
+    /// Applies a step.
+    ///
+    /// # Errors
+    /// [`RunStepError`] if the state does not allow it.
+    pub fn step(mut self, step: RunStep, now: Timestamp) -> Result<Self, RunStepError> {
+        let allowed = match step {
+            RunStep::Start => self.state == RunState::Queued,
+            RunStep::End(_) => self.state == RunState::Running,
+            RunStep::Interrupt => matches!(self.state, RunState::Queued | RunState::Running),
+            RunStep::Cancel(_) => !self.state.is_final(),
+        };
+        if !allowed {
+            return Err(RunStepError(self.state));
+        }
+        match step {
+            RunStep::Start => {
+                self.state = RunState::Running;
+                self.started_at = Some(time::whole_millis(now));
+                return Ok(self);
+            }
+            RunStep::End(ending) => self.end(ending),
+            RunStep::Interrupt => self.interrupt(),
+            RunStep::Cancel(reason) => self.cancel(reason),
+        }
+        self.ended_at = Some(time::whole_millis(now));
+        Ok(self)
+    }
+
+    fn end(&mut self, ending: RunEnding) {
+        self.finish_reason = ending.finish_reason;
+        self.usage = ending.usage;
+        match ending.kind {
+            RunEndKind::Completed => self.state = RunState::Completed,
+            RunEndKind::Cancelled(reason) => self.cancel(reason),
+            RunEndKind::Interrupted => self.interrupt(),
+            RunEndKind::Failed(failure) => {
+                self.state = RunState::Failed;
+                self.error = Some(failure);
+            }
+        }
+    }
+
+    fn cancel(&mut self, reason: CancelReason) {
+        self.state = RunState::Cancelled;
+        self.reason = Some(reason);
+        self.outcome = serde_json::to_value(RunOutcome::Cancelled).ok();
+    }
+
+    fn interrupt(&mut self) {
+        self.state = RunState::Interrupted;
+        let message = "the process of the run has ended".to_owned();
+        self.error = Some(RunFailure { code: RUN_INTERRUPTED.to_owned(), message });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use serde_json::json;
+
+use super::*;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
+}
+
+fn run(state: RunState) -> Run {
+    Run {
+        id: "r".into(),
+        thread_id: "t".into(),
+        turn_id: "r".into(),
+        agent_id: "a".into(),
+        state,
+        reason: None,
+        trigger: RunTrigger::default(),
+        parent_id: None,
+        node_ids: Vec::new(),
+        continues: None,
+        continued_by: None,
+        on_disconnect: OnDisconnect::Cancel,
+        grace_ms: None,
+        attached: 0,
+        events: RunEvents::default(),
+        backend: None,
+        request_sha256: None,
+        finish_reason: None,
+        outcome: None,
+        usage: Vec::new(),
+        error: None,
+        created_at: at(0),
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+#[test]
+fn each_step_leads_from_the_states_that_allow_it_alone() {
+    use RunState::{Cancelled, Completed, Failed, Interrupted, Queued, Running, Waiting};
+    let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
+    let end = |kind| RunStep::End(RunEnding { kind, ..RunEnding::default() });
+    let cases = [
+        (RunStep::Start, vec![Queued], Running),
+        (end(RunEndKind::Completed), vec![Running], Completed),
+        (end(RunEndKind::Failed(failure)), vec![Running], Failed),
+        (end(RunEndKind::Interrupted), vec![Running], Interrupted),
+        (end(RunEndKind::Cancelled(CancelReason::Requested)), vec![Running], Cancelled),
+        (RunStep::Interrupt, vec![Queued, Running], Interrupted),
+        (RunStep::Cancel(CancelReason::Deleted), vec![Queued, Running, Waiting], Cancelled),
+    ];
+    for (step, allowed, expected) in cases {
+        for state in RunState::ALL {
+            let stepped = run(state).step(step.clone(), at(7));
+            match allowed.contains(&state) {
+                false => assert_eq!(stepped, Err(RunStepError(state)), "{step:?} of {state:?}"),
+                true => {
+                    let stepped = stepped.unwrap_or_else(|error| panic!("{step:?} of {state:?}: {error}"));
+                    assert_eq!(stepped.state, expected);
+                    let is_over = expected.is_final();
+                    assert_eq!(stepped.ended_at, is_over.then(|| at(7)), "{step:?}");
+                    assert_eq!(stepped.reason.is_some(), expected == Cancelled);
+                    assert_eq!(stepped.error.is_some(), matches!(expected, Failed | Interrupted));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn states_and_kinds_have_the_names_of_the_wire() {
+    for state in RunState::ALL {
+        assert_eq!(serde_json::to_value(state).expect("plain data"), json!(state.as_str()));
+        assert_eq!(RunState::from_name(state.as_str()), Some(state));
+    }
+    for kind in RunTriggerKind::ALL {
+        assert_eq!(serde_json::to_value(kind).expect("plain data"), json!(kind.as_str()));
+        assert_eq!(RunTriggerKind::from_name(kind.as_str()), Some(kind));
+    }
+    assert_eq!((RunState::from_name("x"), RunTriggerKind::from_name("")), (None, None));
+}
+
+#[test]
+fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
+    let plain = run(RunState::Queued);
+    let json = json!({
+        "id": "r", "threadId": "t", "turnId": "r", "agentId": "a", "state": "queued", "trigger": {"kind": "chat"},
+        "nodeIds": [], "onDisconnect": "cancel", "attached": 0, "events": {"count": 0, "complete": false},
+        "usage": [], "createdAt": "2026-01-01T00:00:00.000Z",
+    });
+    assert_eq!(serde_json::to_value(&plain).expect("plain data"), json);
+    assert_eq!(serde_json::from_value::<Run>(json).expect("it reads back"), plain);
+    let trigger = RunTrigger { job_id: Some("j".into()), occurrence: Some(3), ..RunTriggerKind::Job.into() };
+    let full = Run {
+        parent_id: Some("n".into()),
+        node_ids: vec!["n".into()],
+        grace_ms: Some(5),
+        trigger,
+        started_at: Some(at(1)),
+        ..run(RunState::Running)
+    };
+    let ending = RunEnding { kind: RunEndKind::Cancelled(CancelReason::Requested), ..RunEnding::default() };
+    let full = full.step(RunStep::End(ending), at(1)).expect("a step");
+    let json = serde_json::to_value(&full).expect("plain data");
+    assert_eq!(json["trigger"], json!({"kind": "job", "jobId": "j", "occurrence": 3}));
+    assert_eq!((&json["outcome"], &json["reason"]), (&json!({"type": "cancelled"}), &json!("requested")));
+    assert_eq!(
+        (&json["startedAt"], &json["endedAt"]),
+        (&json!("2026-01-01T00:00:00.001Z"), &json!("2026-01-01T00:00:00.001Z"))
+    );
+    assert_eq!(serde_json::from_value::<Run>(json).expect("it reads back"), full);
+}

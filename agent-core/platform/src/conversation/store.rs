@@ -1,0 +1,416 @@
+//! The [`Conversations`] trait and the types of its interface.
+
+use agent_core::ids::{AgentId, RunId, ThreadId};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::{
+    ConversationError, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run, RunEnding, RunState,
+    RunTrigger, RunTriggerKind, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+};
+
+/// Default number of nodes on a page.
+pub const DEFAULT_PAGE_NODES: usize = 200;
+/// Maximum number of nodes on a page.
+pub const MAX_PAGE_NODES: usize = 500;
+/// Maximum number of threads that one call deletes.
+pub const MAX_DELETED_THREADS: usize = 1_000;
+/// Maximum number of runs that one call interrupts.
+pub const MAX_REAPED_RUNS: usize = 100;
+
+/// Threads with their message trees and runs. All ids are looked up within a company and an owner; what belongs to
+/// others is reported as absent.
+///
+/// The contract is the suite `conformance::conversations`, which every store runs. Each operation is one commit, except
+/// deletion, which may take several and leaves the thread to be deleted again if its process ends meanwhile. Times are
+/// kept to the millisecond.
+#[async_trait]
+pub trait Conversations: Send + Sync {
+    /// Returns a thread.
+    async fn thread(&self, key: &ThreadKey) -> Result<Option<Thread>, ConversationError>;
+
+    /// Returns a thread with the identity of all its nodes, in the order in which they were stored.
+    async fn links(&self, key: &ThreadKey) -> Result<Option<ThreadLinks>, ConversationError>;
+
+    /// Returns a thread with a page of its nodes.
+    ///
+    /// # Errors
+    /// [`ConversationError::NodeNotFound`] for a path to a node that does not exist, [`ConversationError::Invalid`] for
+    /// a cursor that no page has given.
+    async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError>;
+
+    /// Returns a page of an owner's threads, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS). Threads of the same
+    /// activity are in descending order of their ids.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn threads(
+        &self,
+        owner: &ThreadOwner,
+        filter: &ThreadFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ThreadPage, ConversationError>;
+
+    /// Creates a thread, possibly with imported nodes.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadExists`], [`ConversationError::ThreadFull`].
+    async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError>;
+
+    /// Changes a thread.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`],
+    /// [`ConversationError::VersionConflict`].
+    async fn patch(
+        &self,
+        key: &ThreadKey,
+        patch: ThreadPatch,
+        now: Timestamp,
+    ) -> Result<Thread, ConversationError>;
+
+    /// Adds nodes without a run. The head becomes the last of them.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`] for a parent,
+    /// [`ConversationError::ThreadFull`].
+    async fn append(
+        &self,
+        key: &ThreadKey,
+        nodes: Vec<NewNode>,
+        now: Timestamp,
+    ) -> Result<AppendedNodes, ConversationError>;
+
+    /// Copies the path to a node into a new thread of the same owner.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`], [`ConversationError::ThreadExists`],
+    /// [`ConversationError::ThreadFull`].
+    async fn fork(&self, fork: ForkThread) -> Result<Thread, ConversationError>;
+
+    /// Deletes a thread with its nodes and runs; `None` if there is none.
+    async fn delete(&self, key: &ThreadKey) -> Result<Option<DeletedThreads>, ConversationError>;
+
+    /// Deletes threads of an owner, at most [`MAX_DELETED_THREADS`]; without conditions, everything that the owner has.
+    async fn delete_many(
+        &self,
+        owner: &ThreadOwner,
+        filter: &DeleteFilter,
+    ) -> Result<DeletedThreads, ConversationError>;
+
+    /// Erases the content of a node, which stays as `deleted`. Again, it changes nothing.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
+    async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError>;
+
+    /// Begins a run: makes the thread or checks that it is free, adds the nodes, and stores the run as `running`. A run
+    /// of a process whose lease has expired is interrupted by it.
+    ///
+    /// # Errors
+    /// [`ConversationError::RunIdUsed`], [`ConversationError::ThreadBusy`], [`ConversationError::AgentMismatch`],
+    /// [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for a parent,
+    /// [`ConversationError::ThreadFull`], in this order.
+    async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError>;
+
+    /// Ends a run: adds the nodes of its answer, moves the head to the last of them, and frees the thread.
+    ///
+    /// # Errors
+    /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
+    /// has ended or is another process's.
+    async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError>;
+
+    /// Returns a run.
+    async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError>;
+
+    /// Returns a page of an owner's runs, newest first, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn runs(
+        &self,
+        owner: &ThreadOwner,
+        filter: &RunFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<RunPage, ConversationError>;
+
+    /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
+    async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
+
+    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`], and frees their threads. Returns
+    /// their number.
+    async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError>;
+}
+
+/// Lease of a process on all its runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunLease {
+    /// Id of the process, another at every start.
+    pub process: String,
+    /// Time until which the process is alive unless it renews the lease.
+    pub until: Timestamp,
+}
+
+/// A thread and the identity of its nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadLinks {
+    /// The thread.
+    pub thread: Thread,
+    /// All nodes, in the order in which they were stored.
+    pub links: Vec<NodeLink>,
+}
+
+/// Query of a thread's nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeQuery {
+    /// Nodes to return.
+    pub select: NodeSelection,
+    /// Cursor returned with the previous page of the same selection.
+    pub cursor: Option<String>,
+    /// Maximum number of nodes; [`DEFAULT_PAGE_NODES`] if absent, capped at [`MAX_PAGE_NODES`].
+    pub limit: Option<usize>,
+}
+
+impl NodeQuery {
+    /// Returns the maximum number of nodes on the page.
+    pub fn page_size(&self) -> usize {
+        self.limit.unwrap_or(DEFAULT_PAGE_NODES).clamp(1, MAX_PAGE_NODES)
+    }
+}
+
+/// Nodes that a query selects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeSelection {
+    /// The nodes from the root to a node, or to the head; root first.
+    Path {
+        /// Last node of the path.
+        at: Option<NodeId>,
+    },
+    /// All nodes, in the order in which they were stored.
+    Tree,
+}
+
+impl Default for NodeSelection {
+    fn default() -> Self {
+        Self::Path { at: None }
+    }
+}
+
+/// A thread and a page of its nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodePage {
+    /// The thread.
+    pub thread: Thread,
+    /// Nodes of this page.
+    pub nodes: Vec<Node>,
+    /// Cursor of the next page; absent on the last page.
+    pub next_cursor: Option<String>,
+}
+
+/// A thread to be created.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateThread {
+    /// Key.
+    pub key: ThreadKey,
+    /// The agent.
+    pub agent_id: AgentId,
+    /// Attributes.
+    pub new: NewThread,
+    /// Nodes, parents first.
+    pub nodes: Vec<NewNode>,
+    /// Current time.
+    pub now: Timestamp,
+}
+
+/// Nodes that were added, and the thread after it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AppendedNodes {
+    /// The thread.
+    pub thread: Thread,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+}
+
+/// A copy of a thread's path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkThread {
+    /// The thread to copy from.
+    pub key: ThreadKey,
+    /// Last node of the path; the head if absent.
+    pub at: Option<NodeId>,
+    /// Id of the copy.
+    pub id: ThreadId,
+    /// Agent of the copy; the same if absent.
+    pub agent_id: Option<AgentId>,
+    /// Title of the copy; the same if absent.
+    pub title: Option<String>,
+    /// Current time.
+    pub now: Timestamp,
+}
+
+/// Conditions on the threads to be deleted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteFilter {
+    /// Restricts to an agent.
+    pub agent: Option<AgentId>,
+    /// Restricts to threads whose last activity was before this time.
+    pub before: Option<Timestamp>,
+}
+
+impl DeleteFilter {
+    /// Returns true if the thread matches all conditions.
+    pub fn matches(&self, thread: &Thread) -> bool {
+        self.agent.as_ref().is_none_or(|agent| *agent == thread.agent_id)
+            && self
+                .before
+                .is_none_or(|before| thread.last_activity_at.as_millisecond() < before.as_millisecond())
+    }
+}
+
+/// Outcome of a deletion.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeletedThreads {
+    /// Number of deleted threads.
+    pub deleted: usize,
+    /// True if more threads match.
+    pub more: bool,
+    /// Runs of the threads that had not ended.
+    pub active_runs: Vec<RunId>,
+}
+
+/// A run to be begun.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BeginRun {
+    /// Key of the thread.
+    pub key: ThreadKey,
+    /// The agent, which must be the thread's.
+    pub agent_id: AgentId,
+    /// Id of the run.
+    pub run_id: RunId,
+    /// Run that this one continues, and whose turn it belongs to.
+    pub continues: Option<RunId>,
+    /// Cause.
+    pub trigger: RunTrigger,
+    /// Nodes to add, parents first.
+    pub nodes: Vec<NewNode>,
+    /// Node below which the answer goes: in the thread or in `nodes`.
+    pub parent_id: Option<NodeId>,
+    /// Attributes of the thread, if this call makes it.
+    pub new_thread: NewThread,
+    /// Version that the thread must have; 0 for a thread that must not exist. `None` for any.
+    pub expected_version: Option<u64>,
+    /// Effect of a client's disconnect.
+    pub on_disconnect: OnDisconnect,
+    /// Time without a client after which the run is cancelled.
+    pub grace_ms: Option<u32>,
+    /// Backend that runs it.
+    pub backend: Option<String>,
+    /// Hash of the request to the backend.
+    pub request_sha256: Option<String>,
+    /// Process of the run and its lease, which is stored if it has none or an earlier one.
+    pub lease: RunLease,
+    /// Current time.
+    pub now: Timestamp,
+}
+
+/// A run that has begun.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BegunRun {
+    /// The thread.
+    pub thread: Thread,
+    /// The run.
+    pub run: Run,
+    /// Nodes that were added.
+    pub nodes: Vec<Node>,
+    /// The run that was interrupted because its process had ended.
+    pub interrupted: Option<Run>,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndRun {
+    /// The owner.
+    pub owner: ThreadOwner,
+    /// Id of the run.
+    pub run_id: RunId,
+    /// Process that has begun it.
+    pub process: String,
+    /// Nodes of the answer, parents first.
+    pub nodes: Vec<NewNode>,
+    /// State and outcome.
+    pub ending: RunEnding,
+    /// Hash of the request to the backend, if it was not known before.
+    pub request_sha256: Option<String>,
+    /// Backend, if it was not known before.
+    pub backend: Option<String>,
+    /// Current time.
+    pub now: Timestamp,
+}
+
+/// A run that has ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EndedRun {
+    /// The thread.
+    pub thread: Thread,
+    /// The run.
+    pub run: Run,
+    /// Nodes that were added.
+    pub nodes: Vec<Node>,
+}
+
+/// Filter of a list of runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Restricts to a thread.
+    pub thread: Option<ThreadId>,
+    /// Restricts to an agent.
+    pub agent: Option<AgentId>,
+    /// Restricts to a state.
+    pub state: Option<RunState>,
+    /// Restricts to a kind of cause.
+    pub kind: Option<RunTriggerKind>,
+}
+
+impl RunFilter {
+    /// Returns true if the run matches all conditions.
+    pub fn matches(&self, run: &Run) -> bool {
+        self.thread.as_ref().is_none_or(|thread| *thread == run.thread_id)
+            && self.agent.as_ref().is_none_or(|agent| *agent == run.agent_id)
+            && self.state.is_none_or(|state| state == run.state)
+            && self.kind.is_none_or(|kind| kind == run.trigger.kind)
+    }
+}
+
+/// Page of runs, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunPage {
+    /// Runs of this page.
+    pub runs: Vec<Run>,
+    /// Cursor of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl RunPage {
+    /// Builds a page from runs with their numbers, in order. A store reads one more than `limit` to detect whether
+    /// another page follows.
+    pub fn from_overfetch(mut runs: Vec<(i64, Run)>, limit: usize) -> Self {
+        let has_more = runs.len() > limit;
+        runs.truncate(limit);
+        let next_cursor = runs.last().filter(|_| has_more).map(|(number, _)| format!("{number:x}"));
+        Self { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor }
+    }
+}
+
+/// Parses the number in a cursor of nodes or runs.
+///
+/// # Errors
+/// [`ConversationError::Invalid`] if no page has given it.
+pub fn parse_number_cursor(cursor: &str) -> Result<i64, ConversationError> {
+    i64::from_str_radix(cursor, 16)
+        .map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
+}

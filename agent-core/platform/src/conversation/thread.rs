@@ -1,0 +1,319 @@
+//! Threads: conversations of one owner with one agent.
+
+use std::fmt;
+
+use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::time;
+use super::{ConversationError, NodeId, ThreadOwner};
+
+/// Maximum number of nodes in a thread; the answer of a run that has begun may exceed it.
+pub const MAX_THREAD_NODES: u32 = 10_000;
+/// Maximum number of children of a node, and of roots of a thread.
+pub const MAX_NODE_CHILDREN: u32 = 100;
+/// Maximum number of threads of a user.
+pub const MAX_USER_THREADS: u64 = 100_000;
+/// Maximum number of threads of a visitor.
+pub const MAX_VISITOR_THREADS: u64 = 50;
+/// Maximum length of a title in characters.
+pub const MAX_TITLE_CHARS: usize = 200;
+/// Maximum size of a thread's metadata as JSON text, in bytes.
+pub const MAX_METADATA_BYTES: usize = 16 * 1024;
+/// Maximum number of threads or runs on a page.
+pub const MAX_PAGE_THREADS: usize = 200;
+
+/// Limit that an operation would exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ThreadLimit {
+    /// [`MAX_THREAD_NODES`].
+    Nodes,
+    /// [`MAX_NODE_CHILDREN`].
+    Children,
+    /// Threads of the owner: [`MAX_USER_THREADS`] or [`MAX_VISITOR_THREADS`].
+    Threads,
+}
+
+impl fmt::Display for ThreadLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nodes => "the thread has 10000 messages, which is the limit",
+            Self::Children => "the message has 100 alternatives, which is the limit",
+            Self::Threads => "the owner has as many threads as the limit allows",
+        })
+    }
+}
+
+/// A thread, in its JSON form on the wire.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Thread {
+    /// Id, unique within the owner.
+    pub id: ThreadId,
+    /// The agent.
+    pub agent_id: AgentId,
+    /// Title; empty for a thread without messages that was given none.
+    pub title: String,
+    /// Source of the title.
+    pub title_from: TitleFrom,
+    /// State, for lists.
+    pub status: ThreadStatus,
+    /// The run that has not ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_run_id: Option<RunId>,
+    /// Leaf of the path that is shown and continued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head: Option<NodeId>,
+    /// True if the owner has archived the thread.
+    pub archived: bool,
+    /// Kind of the thread's first call.
+    pub origin: ThreadOrigin,
+    /// The owner; present only in what the agent's owner is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<UserId>,
+    /// Number of nodes in all branches.
+    pub message_count: u32,
+    /// The application's own data.
+    pub metadata: Map<String, Value>,
+    /// Time of creation.
+    #[serde(with = "time")]
+    pub created_at: Timestamp,
+    /// Time of the last message or run.
+    #[serde(with = "time")]
+    pub last_activity_at: Timestamp,
+    /// Time at which retention deletes the thread.
+    #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// Version, which grows with every change; the first is 1.
+    pub version: u64,
+}
+
+/// Source of a title.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TitleFrom {
+    /// First line of the first user message.
+    #[default]
+    Message,
+    /// Set by the user or the application.
+    User,
+    /// Written by a model.
+    Model,
+}
+
+/// State of a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ThreadStatus {
+    /// No run is in progress.
+    #[default]
+    Idle,
+    /// A run is queued or running.
+    Running,
+    /// A run asks people for decisions.
+    Waiting,
+    /// The client has tool calls to answer.
+    AwaitingTools,
+}
+
+impl ThreadStatus {
+    const ALL: [Self; 4] = [Self::Idle, Self::Running, Self::Waiting, Self::AwaitingTools];
+
+    /// Returns the name used on the wire and in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::AwaitingTools => "awaitingTools",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.as_str() == name)
+    }
+}
+
+/// Kind of the call that created a thread.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ThreadOrigin {
+    /// A chat.
+    #[default]
+    Chat,
+    /// A scheduled job.
+    Job,
+    /// A proactive call.
+    Proactive,
+    /// Created by the client, possibly with imported messages.
+    Client,
+}
+
+impl ThreadOrigin {
+    const ALL: [Self; 4] = [Self::Chat, Self::Job, Self::Proactive, Self::Client];
+
+    /// Returns the name used on the wire and in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Job => "job",
+            Self::Proactive => "proactive",
+            Self::Client => "client",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|origin| origin.as_str() == name)
+    }
+}
+
+/// Filter of a list of threads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ThreadFilter {
+    /// Restricts to an agent.
+    pub agent: Option<AgentId>,
+    /// Restricts to archived threads, or to those that are not; `None` for both.
+    pub archived: Option<bool>,
+    /// Restricts to a state.
+    pub status: Option<ThreadStatus>,
+    /// Restricts to an origin.
+    pub origin: Option<ThreadOrigin>,
+}
+
+impl ThreadFilter {
+    /// Returns true if the thread matches all conditions.
+    pub fn matches(&self, thread: &Thread) -> bool {
+        self.agent.as_ref().is_none_or(|agent| *agent == thread.agent_id)
+            && self.archived.is_none_or(|archived| archived == thread.archived)
+            && self.status.is_none_or(|status| status == thread.status)
+            && self.origin.is_none_or(|origin| origin == thread.origin)
+    }
+}
+
+/// Page of threads, latest activity first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ThreadPage {
+    /// Threads of this page.
+    pub threads: Vec<Thread>,
+    /// Cursor of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl ThreadPage {
+    /// Builds a page from threads of one order, or of several that are joined. A store reads one more than `limit` to
+    /// detect whether another page follows.
+    pub fn from_overfetch(mut threads: Vec<Thread>, limit: usize) -> Self {
+        threads.sort_by(|a, b| (b.last_activity_at, &b.id).cmp(&(a.last_activity_at, &a.id)));
+        let has_more = threads.len() > limit;
+        threads.truncate(limit);
+        let next = threads.last().filter(|_| has_more).map(ThreadCursor::of);
+        Self { threads, next_cursor: next.map(|cursor| cursor.to_string()) }
+    }
+}
+
+/// Place in a list of threads: the activity and id of the last thread that was given. A thread of equal activity and
+/// smaller id follows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ThreadCursor {
+    /// Time of the last activity, in milliseconds since 1970.
+    pub active_ms: i64,
+    /// The thread's id.
+    pub id: ThreadId,
+}
+
+impl ThreadCursor {
+    /// Returns the place in front of all threads.
+    pub fn start() -> Self {
+        Self { active_ms: i64::MAX, id: "".into() }
+    }
+
+    /// Returns the place behind `thread`.
+    pub fn of(thread: &Thread) -> Self {
+        Self { active_ms: thread.last_activity_at.as_millisecond(), id: thread.id.clone() }
+    }
+
+    /// Parses a cursor of a page.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] if no page has given it.
+    pub fn parse(cursor: &str) -> Result<Self, ConversationError> {
+        let parse = || {
+            let (time, id) = cursor.split_once('-')?;
+            let id = String::from_utf8(hex::decode(id).ok()?).ok()?;
+            Some(Self { active_ms: i64::from_str_radix(time, 16).ok()?, id: id.into() })
+        };
+        parse().ok_or_else(|| ConversationError::Invalid("the cursor is invalid".to_owned()))
+    }
+}
+
+impl fmt::Display for ThreadCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{}", self.active_ms, hex::encode(self.id.as_str()))
+    }
+}
+
+/// Changes of a thread; absent fields stay as they are.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ThreadPatch {
+    /// New title.
+    pub title: Option<String>,
+    /// Archives the thread, or the reverse.
+    pub archived: Option<bool>,
+    /// New metadata, in place of the old.
+    pub metadata: Option<Map<String, Value>>,
+    /// Selects the branch of this node: the head becomes its newest leaf.
+    pub head: Option<NodeId>,
+    /// Version that the thread must have.
+    pub expected_version: Option<u64>,
+}
+
+/// Attributes of a thread that is created.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NewThread {
+    /// Kind of the call that creates it.
+    pub origin: ThreadOrigin,
+    /// Title; without one, it is the first line of the first user message.
+    pub title: Option<String>,
+    /// The application's own data.
+    pub metadata: Map<String, Value>,
+    /// Time at which retention deletes it.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// Returns the maximum number of threads of an owner.
+pub fn max_threads(owner: &ThreadOwner) -> u64 {
+    if owner.is_visitor() { MAX_VISITOR_THREADS } else { MAX_USER_THREADS }
+}
+
+/// Checks a title that a client gives.
+///
+/// # Errors
+/// [`ConversationError::Invalid`] if it has more than [`MAX_TITLE_CHARS`] or a NUL.
+pub(super) fn check_title(title: &str) -> Result<(), ConversationError> {
+    if title.contains('\0') {
+        return Err(ConversationError::Invalid("title has a NUL character".to_owned()));
+    }
+    if title.chars().nth(MAX_TITLE_CHARS).is_some() {
+        return Err(ConversationError::Invalid("title has more than 200 characters".to_owned()));
+    }
+    Ok(())
+}
+
+/// Checks metadata that a client gives.
+///
+/// # Errors
+/// [`ConversationError::Invalid`] if it has more than [`MAX_METADATA_BYTES`].
+pub(super) fn check_metadata(metadata: &Map<String, Value>) -> Result<(), ConversationError> {
+    let text = serde_json::to_vec(metadata).unwrap_or_default();
+    match text.len() > MAX_METADATA_BYTES {
+        true => Err(ConversationError::Invalid("metadata has more than 16 KiB".to_owned())),
+        false => Ok(()),
+    }
+}

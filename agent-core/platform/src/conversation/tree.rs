@@ -1,0 +1,141 @@
+//! The message tree of a thread: paths, siblings and branches. All functions are linear in the number of nodes and use
+//! no recursion: parents are stored before their children.
+
+use std::collections::HashMap;
+
+use super::{NodeId, NodeLink, Siblings};
+
+/// Index of a thread's tree. Nodes are named by their index in the list of links.
+#[derive(Debug)]
+pub struct Tree<'l> {
+    links: &'l [NodeLink],
+    by_id: HashMap<&'l str, usize>,
+    /// Index of the parent.
+    parents: Vec<Option<usize>>,
+    /// Child on the way to the newest leaf.
+    newest_child: Vec<Option<usize>>,
+    newest_root: Option<usize>,
+}
+
+impl<'l> Tree<'l> {
+    /// Builds the index of links in the order in which they were stored.
+    pub fn new(links: &'l [NodeLink]) -> Self {
+        let by_seq: HashMap<u32, usize> = links.iter().enumerate().map(|(at, link)| (link.seq, at)).collect();
+        let parent = |at: usize| links[at].parent.and_then(|seq| by_seq.get(&seq).copied());
+        let parents: Vec<Option<usize>> =
+            (0..links.len()).map(|at| parent(at).filter(|parent| *parent < at)).collect();
+        let mut newest: Vec<usize> = (0..links.len()).collect();
+        let (mut newest_child, mut newest_root) = (vec![None; links.len()], None);
+        for at in (0..links.len()).rev() {
+            match parents[at] {
+                Some(parent) if newest_child[parent].is_none() || newest[at] > newest[parent] => {
+                    newest_child[parent] = Some(at);
+                    newest[parent] = newest[at];
+                }
+                None if newest_root.is_none_or(|root: usize| newest[at] > newest[root]) => {
+                    newest_root = Some(at)
+                }
+                _ => {}
+            }
+        }
+        let by_id = links.iter().enumerate().map(|(at, link)| (link.id.as_str(), at)).collect();
+        Self { links, by_id, parents, newest_child, newest_root }
+    }
+
+    /// Returns the links.
+    pub fn links(&self) -> &'l [NodeLink] {
+        self.links
+    }
+
+    /// Returns the index of the node with this id.
+    pub fn find(&self, id: &NodeId) -> Option<usize> {
+        self.by_id.get(id.as_str()).copied()
+    }
+
+    /// Returns the parent's index.
+    pub fn parent(&self, at: usize) -> Option<usize> {
+        self.parents[at]
+    }
+
+    /// Returns the child of a node, or the root, on the way to the newest leaf.
+    pub fn newest_child(&self, of: Option<usize>) -> Option<usize> {
+        of.map_or(self.newest_root, |at| self.newest_child[at])
+    }
+
+    /// Returns the newest leaf below a node, or the node itself.
+    pub fn newest_leaf(&self, mut at: usize) -> usize {
+        while let Some(child) = self.newest_child[at] {
+            at = child;
+        }
+        at
+    }
+
+    /// Returns the indices from the root to a node.
+    pub fn path(&self, at: Option<usize>) -> Vec<usize> {
+        let mut path: Vec<usize> = std::iter::successors(at, |at| self.parents[*at]).collect();
+        path.reverse();
+        path
+    }
+
+    /// Returns the place of each node among its siblings.
+    pub fn siblings(&self) -> Vec<Siblings> {
+        let mut counts: HashMap<Option<usize>, u32> = HashMap::with_capacity(self.links.len());
+        let index = |at: usize| {
+            let count = counts.entry(self.parents[at]).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let indices: Vec<u32> = (0..self.links.len()).map(index).collect();
+        let siblings = |(at, index)| Siblings { index, count: counts[&self.parents[at]] };
+        indices.into_iter().enumerate().map(siblings).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use crate::conversation::{ContentHash, NodeRole, NodeStatus};
+
+    use super::*;
+
+    /// Returns links of nodes with these parents, named by their place.
+    pub(in super::super) fn links(parents: &[Option<u32>]) -> Vec<NodeLink> {
+        let link = |(seq, parent): (usize, &Option<u32>)| NodeLink {
+            seq: seq as u32,
+            parent: *parent,
+            id: seq.to_string().into(),
+            client_id: None,
+            turn_id: seq.to_string().into(),
+            role: NodeRole::User,
+            status: NodeStatus::Complete,
+            hash: ContentHash::default(),
+        };
+        parents.iter().enumerate().map(link).collect()
+    }
+
+    #[test]
+    fn paths_leaves_and_siblings_follow_the_parents() {
+        // 0 ─ 1 ─ 2, 0 ─ 3 ─ 5, 4 is a second root; 6 is below 2.
+        let links = links(&[None, Some(0), Some(1), Some(0), None, Some(3), Some(2)]);
+        let tree = Tree::new(&links);
+        assert_eq!(tree.path(Some(6)), [0, 1, 2, 6]);
+        assert_eq!(tree.path(None), [0; 0]);
+        assert_eq!(tree.newest_leaf(0), 6, "the leaf that was stored last");
+        assert_eq!(tree.newest_leaf(3), 5);
+        assert_eq!(tree.newest_child(None), Some(0), "the root of the newest leaf");
+        let siblings: Vec<(u32, u32)> =
+            tree.siblings().iter().map(|place| (place.index, place.count)).collect();
+        assert_eq!(siblings, [(0, 2), (0, 2), (0, 1), (1, 2), (1, 2), (0, 1), (0, 1)]);
+        assert_eq!(tree.find(&"4".into()), Some(4));
+        assert_eq!(tree.find(&"7".into()), None);
+    }
+
+    #[test]
+    fn a_chain_of_ten_thousand_nodes_needs_no_stack() {
+        let parents: Vec<Option<u32>> = (0..10_000).map(|seq: u32| seq.checked_sub(1)).collect();
+        let links = links(&parents);
+        let tree = Tree::new(&links);
+        assert_eq!(tree.newest_leaf(0), 9_999);
+        assert_eq!(tree.path(Some(9_999)).len(), 10_000);
+        assert_eq!(tree.siblings().len(), 10_000);
+    }
+}

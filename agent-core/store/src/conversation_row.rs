@@ -1,0 +1,207 @@
+//! Mapping between conversations and their table rows, common to all databases.
+//!
+//! The column `body` of a thread and of a run has all of it as JSON; the other columns are derived from it on every
+//! write and exist for queries. The column `body` of a node has its message. The format is part of the schema version.
+
+use agent_platform::conversation::commit::StoredRun;
+use agent_platform::conversation::{
+    ContentHash, ConversationError, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, StoredNode, Thread,
+    ThreadKey, ThreadOwner,
+};
+use agent_platform::records::StoreError;
+use jiff::Timestamp;
+use serde::de::{DeserializeOwned, Error as _};
+
+/// Maximum number of nodes that one commit deletes, so that other writers do not wait long.
+pub(crate) const DELETE_BATCH_NODES: usize = 500;
+
+/// A row of the table of threads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ThreadRow {
+    /// Number that nodes and runs refer to; not read for a row that is written.
+    pub(crate) n: i64,
+    pub(crate) company: String,
+    pub(crate) owner: String,
+    pub(crate) id: String,
+    pub(crate) agent: String,
+    pub(crate) archived: bool,
+    pub(crate) status: String,
+    pub(crate) origin: String,
+    pub(crate) active_ms: i64,
+    pub(crate) body: String,
+}
+
+impl ThreadRow {
+    pub(crate) fn new(n: i64, key: &ThreadKey, thread: &Thread) -> Result<Self, StoreError> {
+        Ok(Self {
+            n,
+            company: key.company.to_string(),
+            owner: key.owner.to_string(),
+            id: thread.id.to_string(),
+            agent: thread.agent_id.to_string(),
+            archived: thread.archived,
+            status: thread.status.as_str().to_owned(),
+            origin: thread.origin.as_str().to_owned(),
+            active_ms: thread.last_activity_at.as_millisecond(),
+            body: to_json(thread)?,
+        })
+    }
+}
+
+/// A row of the table of nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NodeRow {
+    pub(crate) thread: i64,
+    pub(crate) seq: i64,
+    pub(crate) parent: Option<i64>,
+    pub(crate) id: String,
+    pub(crate) client_id: Option<String>,
+    pub(crate) turn: String,
+    pub(crate) run: Option<String>,
+    pub(crate) role: String,
+    pub(crate) status: String,
+    pub(crate) origin: String,
+    pub(crate) at_ms: i64,
+    /// Hash of role and content in hexadecimal.
+    pub(crate) sha: String,
+    pub(crate) body: String,
+}
+
+impl NodeRow {
+    pub(crate) fn new(thread: i64, node: &StoredNode) -> Result<Self, StoreError> {
+        let link = &node.link;
+        Ok(Self {
+            thread,
+            seq: link.seq.into(),
+            parent: link.parent.map(i64::from),
+            id: link.id.to_string(),
+            client_id: link.client_id.clone(),
+            turn: link.turn_id.to_string(),
+            run: node.run_id.as_ref().map(ToString::to_string),
+            role: link.role.as_str().to_owned(),
+            status: link.status.as_str().to_owned(),
+            origin: node.origin.as_str().to_owned(),
+            at_ms: node.created_at.as_millisecond(),
+            sha: link.hash.to_hex(),
+            body: to_json(&node.message)?,
+        })
+    }
+
+    /// Returns the node, whose parent has the id `parent_id`.
+    pub(crate) fn into_node(self, parent_id: Option<String>) -> Result<StoredNode, StoreError> {
+        let message = from_json("nodes", &self.id, &self.body)?;
+        let origin = NodeOrigin::from_name(&self.origin).ok_or_else(|| unknown("nodes", &self.id))?;
+        let run_id = self.run.as_deref().map(Into::into);
+        let created_at = from_millis(self.at_ms);
+        let link = self.into_link()?;
+        Ok(StoredNode { link, parent_id: parent_id.map(Into::into), run_id, origin, created_at, message })
+    }
+
+    /// Returns the node's identity. The columns `run`, `origin`, `at_ms` and `body` are not needed.
+    pub(crate) fn into_link(self) -> Result<NodeLink, StoreError> {
+        let role = NodeRole::from_name(&self.role).ok_or_else(|| unknown("nodes", &self.id))?;
+        let status = NodeStatus::from_name(&self.status).ok_or_else(|| unknown("nodes", &self.id))?;
+        Ok(NodeLink {
+            seq: to_seq(self.seq),
+            parent: self.parent.map(to_seq),
+            id: self.id.into(),
+            client_id: self.client_id,
+            turn_id: self.turn.into(),
+            role,
+            status,
+            hash: ContentHash::from_hex(&self.sha),
+        })
+    }
+}
+
+/// A row of the table of runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RunRow {
+    /// Number in the order of beginnings; not read for a row that is written.
+    pub(crate) n: i64,
+    pub(crate) company: String,
+    pub(crate) owner: String,
+    pub(crate) id: String,
+    pub(crate) thread: i64,
+    pub(crate) agent: String,
+    pub(crate) state: String,
+    pub(crate) kind: String,
+    pub(crate) process: String,
+    pub(crate) body: String,
+}
+
+impl RunRow {
+    pub(crate) fn new(
+        n: i64,
+        owner: &ThreadOwner,
+        thread: i64,
+        stored: &StoredRun,
+    ) -> Result<Self, StoreError> {
+        let StoredRun { run, process } = stored;
+        Ok(Self {
+            n,
+            company: owner.company.to_string(),
+            owner: owner.owner.to_string(),
+            id: run.id.to_string(),
+            thread,
+            agent: run.agent_id.to_string(),
+            state: run.state.as_str().to_owned(),
+            kind: run.trigger.kind.as_str().to_owned(),
+            process: process.clone(),
+            body: to_json(run)?,
+        })
+    }
+}
+
+/// Parses the column `body` of a thread.
+pub(crate) fn parse_thread(id: &str, body: &str) -> Result<Thread, StoreError> {
+    from_json("threads", id, body)
+}
+
+/// Parses the column `body` of a run.
+pub(crate) fn parse_run(id: &str, body: &str) -> Result<Run, StoreError> {
+    from_json("runs", id, body)
+}
+
+pub(crate) fn to_seq(seq: i64) -> u32 {
+    u32::try_from(seq).unwrap_or_default()
+}
+
+pub(crate) fn from_millis(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap_or_default()
+}
+
+fn to_json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| StoreError::Invalid(error.to_string()))
+}
+
+fn from_json<T: DeserializeOwned>(table: &str, id: &str, body: &str) -> Result<T, StoreError> {
+    serde_json::from_str(body).map_err(|source| malformed(table, id, source))
+}
+
+fn unknown(table: &str, id: &str) -> StoreError {
+    malformed(table, id, serde_json::Error::custom("unknown name"))
+}
+
+fn malformed(table: &str, id: &str, source: serde_json::Error) -> StoreError {
+    StoreError::Malformed { collection: table.to_owned(), id: id.to_owned(), source }
+}
+
+/// Error of an operation on conversations: rejected because of the rows, or failed in the database.
+#[derive(Debug)]
+pub(crate) enum RowError<F> {
+    Rejected(ConversationError),
+    Failed(F),
+}
+
+impl<F> From<ConversationError> for RowError<F> {
+    fn from(error: ConversationError) -> Self {
+        Self::Rejected(error)
+    }
+}
+
+impl<F> From<StoreError> for RowError<F> {
+    fn from(error: StoreError) -> Self {
+        Self::Rejected(error.into())
+    }
+}

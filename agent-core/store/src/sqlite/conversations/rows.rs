@@ -1,0 +1,436 @@
+//! Statements that read and write conversations.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use agent_core::ids::RunId;
+use agent_platform::conversation::commit::{KnownNodes, NodePlace, StoredRun};
+use agent_platform::conversation::{
+    NodeId, NodeLink, Run, RunFilter, RunLease, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadOwner,
+};
+use jiff::Timestamp;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::conversation_row::{
+    DELETE_BATCH_NODES, NodeRow, RowError, RunRow, ThreadRow, from_millis, parse_run, parse_thread, to_seq,
+};
+use crate::sqlite::fault::WriteError;
+
+pub(super) type TableError = RowError<WriteError>;
+
+impl From<rusqlite::Error> for TableError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Columns of a node, in the order of [`node_row`].
+pub(in crate::sqlite) const NODE_COLUMNS: &str =
+    "seq, parent, id, client_id, turn, role, status, sha, run, origin, at_ms, thread, body";
+
+/// Access to the tables of conversations within one transaction.
+pub(super) struct ConversationTables<'c>(pub(super) &'c Connection);
+
+impl ConversationTables<'_> {
+    /// Returns a thread with its number.
+    pub(super) fn thread(&self, key: &ThreadKey) -> Result<Option<(i64, Thread)>, TableError> {
+        let mut statement = self
+            .0
+            .prepare_cached("SELECT n, body FROM threads WHERE company = ?1 AND owner = ?2 AND id = ?3")?;
+        let mut rows = statement.query(params![&*key.company, &*key.owner, &*key.id])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some((row.get(0)?, parse_thread(&key.id, text(row, 1)?)?)))
+    }
+
+    pub(super) fn thread_count(&self, owner: &ThreadOwner) -> Result<u64, TableError> {
+        let mut statement =
+            self.0.prepare_cached("SELECT count(*) FROM threads WHERE company = ?1 AND owner = ?2")?;
+        Ok(statement.query_row(params![&*owner.company, &*owner.owner], |row| row.get(0))?)
+    }
+
+    /// Returns the identity of a thread's nodes.
+    pub(super) fn links(&self, thread: i64) -> Result<Vec<NodeLink>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT seq, parent, id, client_id, turn, role, status, sha FROM nodes WHERE thread = ?1 ORDER BY seq",
+        )?;
+        let mut rows = statement.query([thread])?;
+        let mut links = Vec::new();
+        while let Some(row) = rows.next()? {
+            links.push(identity(row, thread)?.into_link()?);
+        }
+        Ok(links)
+    }
+
+    /// Returns the nodes at these places, which ascend.
+    pub(super) fn nodes(&self, thread: i64, seqs: &[u32]) -> Result<Vec<StoredNode>, TableError> {
+        let seqs = Rc::new(seqs.iter().map(|seq| Value::from(i64::from(*seq))).collect::<Vec<_>>());
+        let mut statement = self.0.prepare_cached(&format!(
+            "SELECT {NODE_COLUMNS}, (SELECT id FROM nodes AS above
+                                     WHERE above.thread = nodes.thread AND above.seq = nodes.parent)
+             FROM rarray(?2) AS chosen CROSS JOIN nodes ON nodes.thread = ?1 AND nodes.seq = chosen.value"
+        ))?;
+        let mut rows = statement.query(params![thread, &seqs])?;
+        let mut nodes = Vec::with_capacity(seqs.len());
+        while let Some(row) = rows.next()? {
+            nodes.push(node(row)?);
+        }
+        Ok(nodes)
+    }
+
+    /// Returns the place of a node.
+    pub(super) fn seq(&self, thread: i64, id: &NodeId) -> Result<Option<u32>, TableError> {
+        let mut statement = self.0.prepare_cached("SELECT seq FROM nodes WHERE thread = ?1 AND id = ?2")?;
+        let seq: Option<i64> =
+            statement.query_row(params![thread, id.as_str()], |row| row.get(0)).optional()?;
+        Ok(seq.map(to_seq))
+    }
+
+    /// Returns the places of a thread's user messages that are not deleted, at most `limit`.
+    pub(super) fn user_seqs(&self, thread: i64, limit: u32) -> Result<Vec<u32>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT seq FROM nodes WHERE thread = ?1 AND role = 'user' AND status <> 'deleted' ORDER BY seq LIMIT ?2",
+        )?;
+        let seqs = statement.query_map(params![thread, limit], |row| row.get::<_, i64>(0))?;
+        Ok(seqs.map(|seq| seq.map(to_seq)).collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the places of the nodes with these ids, and the number of roots.
+    pub(super) fn known(&self, thread: i64, ids: &HashSet<&NodeId>) -> Result<KnownNodes, TableError> {
+        let mut known = KnownNodes::default();
+        let mut find = self.0.prepare_cached(
+            "SELECT seq, (SELECT count(*) FROM nodes AS child
+                          WHERE child.thread = nodes.thread AND child.parent = nodes.seq)
+             FROM nodes WHERE thread = ?1 AND id = ?2",
+        )?;
+        for id in ids {
+            let place = |row: &Row<'_>| Ok(NodePlace { seq: to_seq(row.get(0)?), children: row.get(1)? });
+            if let Some(place) = find.query_row(params![thread, id.as_str()], place).optional()? {
+                known.places.insert((*id).clone(), place);
+            }
+        }
+        let mut roots =
+            self.0.prepare_cached("SELECT count(*) FROM nodes WHERE thread = ?1 AND parent IS NULL")?;
+        known.roots = roots.query_row([thread], |row| row.get(0))?;
+        Ok(known)
+    }
+
+    /// Returns at most `limit` threads after a place.
+    pub(super) fn threads(
+        &self,
+        owner: &ThreadOwner,
+        filter: &ThreadFilter,
+        after: &ThreadCursor,
+        limit: usize,
+    ) -> Result<Vec<Thread>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT id, body FROM threads
+             WHERE company = ?1 AND owner = ?2 AND archived = ?3 AND (active_ms, id) < (?4, ?5)
+               AND (?6 IS NULL OR agent = ?6) AND (?7 IS NULL OR status = ?7) AND (?8 IS NULL OR origin = ?8)
+             ORDER BY active_ms DESC, id DESC LIMIT ?9",
+        )?;
+        let mut threads = Vec::new();
+        for archived in [false, true] {
+            if filter.archived.is_some_and(|wanted| wanted != archived) {
+                continue;
+            }
+            let mut rows = statement.query(params![
+                &*owner.company,
+                &*owner.owner,
+                archived,
+                after.active_ms,
+                &*after.id,
+                filter.agent.as_deref(),
+                filter.status.map(|status| status.as_str()),
+                filter.origin.map(|origin| origin.as_str()),
+                limit,
+            ])?;
+            while let Some(row) = rows.next()? {
+                threads.push(parse_thread(text(row, 0)?, text(row, 1)?)?);
+            }
+        }
+        Ok(threads)
+    }
+
+    /// Returns the ids of at most `limit` threads of an owner.
+    pub(super) fn thread_ids(
+        &self,
+        owner: &ThreadOwner,
+        agent: Option<&str>,
+        before_ms: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<String>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT id FROM threads WHERE company = ?1 AND owner = ?2 AND (?3 IS NULL OR agent = ?3)
+               AND (?4 IS NULL OR active_ms < ?4) LIMIT ?5",
+        )?;
+        let values = params![&*owner.company, &*owner.owner, agent, before_ms, limit];
+        let ids = statement.query_map(values, |row| row.get(0))?;
+        Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    /// Writes a thread, which gets a number if it has none, and returns the number.
+    pub(super) fn put_thread(
+        &self,
+        n: Option<i64>,
+        key: &ThreadKey,
+        thread: &Thread,
+    ) -> Result<i64, TableError> {
+        let row = ThreadRow::new(n.unwrap_or_default(), key, thread)?;
+        if let Some(n) = n {
+            self.0
+                .prepare_cached(
+                    "UPDATE threads SET agent = ?2, archived = ?3, status = ?4, origin = ?5, active_ms = ?6, body = ?7
+                     WHERE n = ?1",
+                )?
+                .execute(params![n, row.agent, row.archived, row.status, row.origin, row.active_ms, row.body])?;
+            return Ok(n);
+        }
+        self.0
+            .prepare_cached(
+                "INSERT INTO threads (company, owner, id, agent, archived, status, origin, active_ms, body)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?
+            .execute(params![
+                row.company,
+                row.owner,
+                row.id,
+                row.agent,
+                row.archived,
+                row.status,
+                row.origin,
+                row.active_ms,
+                row.body
+            ])?;
+        Ok(self.0.last_insert_rowid())
+    }
+
+    pub(super) fn insert_nodes(&self, thread: i64, nodes: &[StoredNode]) -> Result<(), TableError> {
+        let mut insert = self.0.prepare_cached(&insert_node_sql())?;
+        for node in nodes {
+            insert_node(&mut insert, &NodeRow::new(thread, node)?)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the content and state of a node.
+    pub(super) fn update_node(&self, thread: i64, node: &StoredNode) -> Result<(), TableError> {
+        let row = NodeRow::new(thread, node)?;
+        let mut update = self.0.prepare_cached(
+            "UPDATE nodes SET status = ?3, sha = ?4, body = ?5 WHERE thread = ?1 AND seq = ?2",
+        )?;
+        update.execute(params![thread, row.seq, row.status, row.sha, row.body])?;
+        Ok(())
+    }
+
+    /// Deletes a thread's newest nodes, at most [`DELETE_BATCH_NODES`], and returns their number.
+    pub(super) fn delete_nodes(&self, thread: i64) -> Result<usize, TableError> {
+        let mut delete = self.0.prepare_cached(
+            "DELETE FROM nodes WHERE thread = ?1 AND seq IN
+                 (SELECT seq FROM nodes WHERE thread = ?1 ORDER BY seq DESC LIMIT ?2)",
+        )?;
+        Ok(delete.execute(params![thread, DELETE_BATCH_NODES])?)
+    }
+
+    /// Deletes a thread without nodes, and its runs.
+    pub(super) fn delete_thread(&self, thread: i64) -> Result<(), TableError> {
+        self.0.prepare_cached("DELETE FROM runs WHERE thread = ?1")?.execute([thread])?;
+        self.0.prepare_cached("DELETE FROM threads WHERE n = ?1")?.execute([thread])?;
+        Ok(())
+    }
+
+    /// Returns a run with its number and its thread's.
+    pub(super) fn run(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT n, thread, process, body FROM runs WHERE company = ?1 AND owner = ?2 AND id = ?3",
+        )?;
+        let mut rows = statement.query(params![&*owner.company, &*owner.owner, &**id])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let stored = StoredRun { run: parse_run(id, text(row, 3)?)?, process: row.get(2)? };
+        Ok(Some((row.get(0)?, row.get(1)?, stored)))
+    }
+
+    /// Returns at most `limit` runs with their numbers, the newest first.
+    pub(super) fn runs(
+        &self,
+        owner: &ThreadOwner,
+        filter: &RunFilter,
+        before: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, Run)>, TableError> {
+        let thread = match &filter.thread {
+            Some(id) => match self.thread(&owner.thread(id.clone()))? {
+                Some((n, _)) => Some(n),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
+        let sql = match thread {
+            Some(_) => "WHERE thread = ?3 AND company = ?1 AND owner = ?2",
+            None => "WHERE company = ?1 AND owner = ?2 AND ?3 IS NULL",
+        };
+        let mut statement = self.0.prepare_cached(&format!(
+            "SELECT n, id, body FROM runs {sql} AND n < ?4 AND (?5 IS NULL OR agent = ?5)
+               AND (?6 IS NULL OR state = ?6) AND (?7 IS NULL OR kind = ?7)
+             ORDER BY n DESC LIMIT ?8"
+        ))?;
+        let mut rows = statement.query(params![
+            &*owner.company,
+            &*owner.owner,
+            thread,
+            before,
+            filter.agent.as_deref(),
+            filter.state.map(|state| state.as_str()),
+            filter.kind.map(|kind| kind.as_str()),
+            limit,
+        ])?;
+        let mut runs = Vec::new();
+        while let Some(row) = rows.next()? {
+            runs.push((row.get(0)?, parse_run(text(row, 1)?, text(row, 2)?)?));
+        }
+        Ok(runs)
+    }
+
+    pub(super) fn insert_run(
+        &self,
+        owner: &ThreadOwner,
+        thread: i64,
+        stored: &StoredRun,
+    ) -> Result<(), TableError> {
+        let row = RunRow::new(0, owner, thread, stored)?;
+        let mut insert = self.0.prepare_cached(
+            "INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        insert.execute(params![
+            row.company,
+            row.owner,
+            row.id,
+            row.thread,
+            row.agent,
+            row.state,
+            row.kind,
+            row.process,
+            row.body
+        ])?;
+        Ok(())
+    }
+
+    pub(super) fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
+        let body = serde_json::to_string(run).unwrap_or_default();
+        let mut update = self.0.prepare_cached("UPDATE runs SET state = ?2, body = ?3 WHERE n = ?1")?;
+        update.execute(params![n, run.state.as_str(), body])?;
+        Ok(())
+    }
+
+    /// Returns the owner and id of live runs whose process has no lease after `now`, at most `limit`.
+    pub(super) fn lost_runs(
+        &self,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<(ThreadOwner, RunId)>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT company, owner, id FROM runs
+             WHERE state IN ('queued', 'running') AND NOT EXISTS (
+                 SELECT 1 FROM processes WHERE processes.id = runs.process AND lease_ms > ?1
+             ) LIMIT ?2",
+        )?;
+        let run = |row: &Row<'_>| -> rusqlite::Result<(ThreadOwner, RunId)> {
+            let (company, owner, id): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            Ok((ThreadOwner::new(company, owner), id.into()))
+        };
+        let found = statement.query_map(params![now.as_millisecond(), limit], run)?;
+        Ok(found.collect::<Result<_, _>>()?)
+    }
+
+    pub(super) fn lease(&self, process: &str) -> Result<Option<Timestamp>, TableError> {
+        let mut statement = self.0.prepare_cached("SELECT lease_ms FROM processes WHERE id = ?1")?;
+        let lease: Option<i64> = statement.query_row([process], |row| row.get(0)).optional()?;
+        Ok(lease.map(from_millis))
+    }
+
+    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`.
+    pub(super) fn put_lease(&self, lease: &RunLease, is_renewal: bool) -> Result<(), TableError> {
+        let mut put = self.0.prepare_cached(
+            "INSERT INTO processes (id, lease_ms) VALUES (?1, ?2)
+             ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms
+             WHERE ?3 OR excluded.lease_ms > processes.lease_ms",
+        )?;
+        put.execute(params![lease.process, lease.until.as_millisecond(), is_renewal])?;
+        Ok(())
+    }
+
+    /// Deletes leases that have expired and that no live run needs.
+    pub(super) fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
+        let mut delete = self.0.prepare_cached("DELETE FROM processes WHERE lease_ms <= ?1")?;
+        delete.execute([now.as_millisecond()])?;
+        Ok(())
+    }
+}
+
+/// Returns the statement that inserts a node.
+pub(in crate::sqlite) fn insert_node_sql() -> String {
+    format!(
+        "INSERT INTO nodes ({NODE_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)"
+    )
+}
+
+pub(in crate::sqlite) fn insert_node(
+    insert: &mut rusqlite::Statement<'_>,
+    row: &NodeRow,
+) -> rusqlite::Result<()> {
+    insert.execute(params![
+        row.seq,
+        row.parent,
+        row.id,
+        row.client_id,
+        row.turn,
+        row.role,
+        row.status,
+        row.sha,
+        row.run,
+        row.origin,
+        row.at_ms,
+        row.thread,
+        row.body
+    ])?;
+    Ok(())
+}
+
+/// Reads the columns of a node's identity.
+fn identity(row: &Row<'_>, thread: i64) -> rusqlite::Result<NodeRow> {
+    Ok(NodeRow {
+        thread,
+        seq: row.get(0)?,
+        parent: row.get(1)?,
+        id: row.get(2)?,
+        client_id: row.get(3)?,
+        turn: row.get(4)?,
+        role: row.get(5)?,
+        status: row.get(6)?,
+        sha: row.get(7)?,
+        run: None,
+        origin: String::new(),
+        at_ms: 0,
+        body: String::new(),
+    })
+}
+
+/// Reads a row of [`NODE_COLUMNS`].
+pub(in crate::sqlite) fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
+    let found = identity(row, row.get(11)?)?;
+    Ok(NodeRow { run: row.get(8)?, origin: row.get(9)?, at_ms: row.get(10)?, body: row.get(12)?, ..found })
+}
+
+fn node(row: &Row<'_>) -> Result<StoredNode, TableError> {
+    Ok(node_row(row)?.into_node(row.get(13)?)?)
+}
+
+fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, TableError> {
+    Ok(row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?)
+}
