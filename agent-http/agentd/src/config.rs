@@ -318,6 +318,8 @@ pub struct AppConfig {
     pub model_dir: PathBuf,
     /// Processes that extract the text of documents.
     pub extraction: ExtractionConfig,
+    /// Keeps conversations.
+    pub conversations: bool,
 }
 
 impl AppConfig {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::ids::{AgentId, CompanyId};
 use agent_jobs::job::{JobStore, MemoryJobStore};
+use agent_platform::conversation::{Conversations, MemoryConversations};
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
@@ -32,6 +33,8 @@ pub struct Stores {
     pub records: Arc<dyn Inventory>,
     /// Jobs, for an application without a scheduler.
     pub jobs: Arc<dyn JobStore>,
+    /// Conversations.
+    pub conversations: Arc<dyn Conversations>,
 }
 
 impl Stores {
@@ -94,7 +97,8 @@ impl Stores {
             None => Sealer::without_key(),
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
-        Self { roles, jobs, records }
+        let conversations = Arc::new(MemoryConversations::default());
+        Self { roles, jobs, records, conversations }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -104,7 +108,8 @@ impl Stores {
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
         let records = Arc::new(MemoryRecords::default());
         let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
-        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()) };
+        let conversations = Arc::new(MemoryConversations::default());
+        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()), conversations };
         stores.import(origin, workspace).await?;
         Ok(stores)
     }

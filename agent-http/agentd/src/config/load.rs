@@ -68,6 +68,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
         extraction: extraction::load(&values),
+        conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 mod coding;
+mod conversations;
 mod documents;
 mod extraction;
 mod rag;
@@ -41,9 +42,11 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(extraction::SETTINGS)
         .chain(coding::SETTINGS)
         .chain(documents::SETTINGS)
+        .chain(conversations::SETTINGS)
 }
 
-/// All settings but those of retrieval, of extraction, of the coding subscription and of uploaded documents.
+/// All settings but those of retrieval, of extraction, of the coding subscription, of uploaded documents and of
+/// conversations.
 const SETTINGS: &[Setting] = &[
     setting("HOST", ALL_SERVICES, SettingKind::Host, &["127.0.0.1"], "The address to listen on."),
     setting(
