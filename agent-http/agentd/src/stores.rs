@@ -56,7 +56,7 @@ impl Stores {
                 let few = PostgresOptions { connections: 2, ..options.clone() };
                 let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
                 let jobs = Arc::new(PostgresJobs::open_for_application(url.expose(), few).await?);
-                Self::new(records, jobs, config)
+                Self::new(records.clone(), jobs, records, config)
             }
             database => Self::from_records(Arc::new(open_at(sqlite_path(database)?)?), config),
         })
@@ -87,17 +87,21 @@ impl Stores {
     }
 
     /// Creates the stores over one database, with secrets sealed under the configured keys.
-    pub fn from_records(records: Arc<impl Inventory + JobStore>, config: &AppConfig) -> Self {
-        Self::new(records.clone(), records, config)
+    pub fn from_records(records: Arc<impl Inventory + JobStore + Conversations>, config: &AppConfig) -> Self {
+        Self::new(records.clone(), records.clone(), records, config)
     }
 
-    fn new(records: Arc<dyn Inventory>, jobs: Arc<dyn JobStore>, config: &AppConfig) -> Self {
+    fn new(
+        records: Arc<dyn Inventory>,
+        jobs: Arc<dyn JobStore>,
+        conversations: Arc<dyn Conversations>,
+        config: &AppConfig,
+    ) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
-        let conversations = Arc::new(MemoryConversations::default());
         Self { roles, jobs, records, conversations }
     }
 
