@@ -135,7 +135,8 @@ async fn call_as(app: &Server, bearer: &str, method: &str, path: &str, body: Opt
     (status, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
-/// Returns a workspace with a colleague `u2`, and a company `c2` with the user `u3` and an agent of the same id.
+/// Returns a workspace with a colleague `u2`, an agent that keeps nothing, and a company `c2` with the user `u3` and an
+/// agent of the same id.
 fn everyone(base_url: &str) -> Value {
     let mut all = workspace(base_url, "m");
     let mut theirs = all["agents"][0].clone();
@@ -143,7 +144,10 @@ fn everyone(base_url: &str) -> Value {
     theirs["ownerId"] = "u3".into();
     let mut second = all["agents"][0].clone();
     second["id"] = "a2".into();
-    all["agents"].as_array_mut().expect("a list").extend([theirs, second]);
+    let mut forgetful = second.clone();
+    forgetful["id"] = "forgetful".into();
+    forgetful["content"]["conversations"] = json!({"store": false});
+    all["agents"].as_array_mut().expect("a list").extend([theirs, second, forgetful]);
     let users = [json!({"id": "u2", "companyId": "c1"}), json!({"id": "u3", "companyId": "c2"})];
     all["users"].as_array_mut().expect("a list").extend(users);
     all

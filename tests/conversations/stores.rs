@@ -4,12 +4,13 @@ use agentd::config::AppConfig;
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use super::{call_as, everyone, prompt_of};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::{Step, Vendor, answer, delta, stream_head};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until};
 
 fn config(place: &Place) -> AppConfig {
@@ -78,4 +79,35 @@ async fn two_processes_share_a_thread_in_sqlite() {
 #[tokio::test]
 async fn two_processes_share_a_thread_in_postgres() {
     share_a_thread(Place::Postgres(Cluster::start())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
+    let vendor = Vendor::start().await;
+    let mut place = Place::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let app = start(&place).await;
+    let gate = watch::Sender::new(false);
+    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    held.push(delta(json!({"content": "second"})));
+    held.extend(finish("stop"));
+    vendor.on("m", [held, answer(&["Again."])]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
+    let running = app.chat(&body).await;
+    assert_eq!(running.status(), 200);
+    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    cluster.crash();
+    gate.send_replace(true);
+    let events = parse_run(&running.text().await.expect("a whole body"));
+    let last = events.last().expect("an end");
+    assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
+    cluster.restart();
+    let look = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
+    let run = poll_until(look, |run| run["endedAt"].is_string()).await;
+    assert_eq!(run["state"], "completed");
+    let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
+    assert_eq!(nodes[1]["message"]["content"], "first second");
+    let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
+    parse_run(&app.chat(&again).await.text().await.expect("a whole body"));
 }

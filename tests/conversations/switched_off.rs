@@ -61,3 +61,18 @@ async fn a_visitor_has_no_threads() {
     assert_eq!(test.prompt(), dialogue(&["Hello"]));
     assert_eq!(test.get("/api/threads").await["threads"], json!([]));
 }
+
+#[tokio::test]
+async fn an_agent_may_keep_nothing() {
+    let test = ConversationApp::start().await;
+    for store in [json!(null), json!(true)] {
+        let body = json!({"agentId": "forgetful", "threadId": "t", "message": "Hello", "store": store});
+        let response = test.app.chat(&body).await;
+        assert_eq!(response.status(), 200);
+        assert!(!response.text().await.expect("a whole body").contains("agent.thread"));
+    }
+    assert_eq!(test.prompt(), dialogue(&["Hello"]));
+    let again = json!({"agentId": "forgetful", "threadId": "t", "trigger": "regenerate-message"});
+    expect_problem(test.app.chat(&again).await, 400, "INVALID_REQUEST").await;
+    assert_eq!(test.get("/api/threads").await["threads"], json!([]));
+}

@@ -82,7 +82,11 @@ impl KeptTurn {
         let ThreadRequest { fields, missing_message } = request;
         let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
         // The turn refuses an agent that does not exist.
-        let store = app.conversations.store().filter(|_| role.is_some() && has_valid_owner(principal));
+        let is_kept = role.is_some_and(|role| {
+            let settings = role.content.conversations.unwrap_or_default();
+            settings.store != Some(false) && has_valid_owner(principal)
+        });
+        let store = app.conversations.store().filter(|_| is_kept);
         let Some(store) = store.cloned() else {
             missing_message?;
             return Ok(None);
