@@ -243,6 +243,10 @@ pub(super) fn body_schema() -> Value {
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
             "threadId": text(), "runId": text(), "tabId": text(), "todoListId": text(), "timezone": text(),
             "widgetToken": text(), "userId": text(), "companyId": text(),
+            "store": {"type": "boolean", "description": "Keeps the run, or does not keep it."},
+            "history": {"type": "string", "enum": ["server", "client"]},
+            "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
+            "metadata": {"type": "object"},
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},
         },
     })

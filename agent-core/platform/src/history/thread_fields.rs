@@ -159,3 +159,110 @@ fn envelope(sources: &FieldSources<'_>) -> Result<Envelope, FieldError> {
         false => Ok(Envelope::Messages),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{ChatInput, JsonBody, read};
+    use super::*;
+
+    fn input(body: &Value, query: &[(&str, &str)]) -> Result<ChatInput, FieldError> {
+        let text = body.to_string();
+        let body = JsonBody::parse(text.as_bytes(), 64).expect("JSON");
+        read(&body, query.iter().copied())
+    }
+
+    fn fields(body: &Value) -> ThreadFields {
+        input(body, &[]).expect("it is right").thread_fields().expect("they are right").clone()
+    }
+
+    #[test]
+    fn the_envelope_is_known_by_its_fields() {
+        let user = json!({"role": "user", "content": "Hello"});
+        let ui = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]});
+        let of_ui = |trigger, message_id: Option<&str>| Envelope::UiMessages {
+            trigger,
+            message_id: message_id.map(str::to_owned),
+        };
+        let ag_ui = json!({"threadId": "t", "runId": "r", "messages": [user], "tools": [], "context": [],
+            "forwardedProps": {}});
+        for (body, expected) in [
+            (json!({"message": "Hello"}), Envelope::Message),
+            (json!({"message": user, "messages": []}), Envelope::Message),
+            (json!({"messages": [user]}), Envelope::Messages),
+            (json!({"messages": [user], "threadId": "t", "runId": "r"}), Envelope::Messages),
+            (ag_ui, Envelope::AgUi),
+            (json!({"messages": [ui]}), of_ui(UiTrigger::Submit, None)),
+            (json!({"message": ui}), of_ui(UiTrigger::Submit, None)),
+            (
+                json!({"messages": [ui], "trigger": "regenerate-message", "messageId": "m"}),
+                of_ui(UiTrigger::Regenerate, Some("m")),
+            ),
+            (json!({"messages": [user], "trigger": "other"}), of_ui(UiTrigger::Submit, None)),
+        ] {
+            assert_eq!(fields(&body).envelope, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn fields_may_stand_in_three_places() {
+        let expected = ThreadFields {
+            store: Some(false),
+            history: HistorySource::Client,
+            parent: ParentChoice::Node("n".into()),
+            envelope: Envelope::Message,
+            ..ThreadFields::default()
+        };
+        let given = json!({"store": false, "history": "client", "parentId": "n"});
+        let mut body = given.clone();
+        body["message"] = json!("Hello");
+        assert_eq!(fields(&body), expected);
+        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
+        let query = [("store", "false"), ("history", "client"), ("parentId", "n")];
+        let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
+        assert_eq!(read.thread_fields(), Ok(&expected));
+        assert_eq!(fields(&json!({"message": "Hello", "parentId": null})).parent, ParentChoice::Root);
+        let forwarded = json!({"message": "Hello", "forwardedProps": {"parentId": null}});
+        assert_eq!(fields(&forwarded).parent, ParentChoice::Root);
+    }
+
+    #[test]
+    fn an_invalid_field_is_told_to_those_who_ask() {
+        for (name, value) in [
+            ("store", json!("yes")),
+            ("history", json!("both")),
+            ("parentId", json!(5)),
+            ("parentId", json!("a\nb")),
+            ("title", json!("x".repeat(201))),
+            ("metadata", json!([])),
+            ("onBusy", json!("queue")),
+            ("graceMs", json!(1)),
+            ("background", json!(true)),
+            ("onDisconnect", json!("continue")),
+            ("resume", json!([{}])),
+        ] {
+            let mut body = json!({"message": "Hello"});
+            body[name] = value;
+            let read = input(&body, &[]).expect("the message is right");
+            assert_eq!(read.thread_fields().expect_err(name).path, name);
+        }
+    }
+
+    #[test]
+    fn only_another_answer_needs_no_message() {
+        for body in [
+            json!({"trigger": "regenerate-message", "messageId": "m"}),
+            json!({"parentId": "n"}),
+            json!({"parentId": "n", "messages": [{"role": "assistant", "content": "Hello"}]}),
+        ] {
+            let read = input(&body, &[]).expect("it may be right");
+            assert!(read.reject_missing_message().is_err(), "{body}");
+        }
+        for body in [json!({}), json!({"trigger": "submit-message"}), json!({"parentId": null})] {
+            assert!(input(&body, &[]).is_err(), "{body}");
+        }
+        let read = input(&json!({"message": "Hello", "parentId": "n"}), &[]).expect("it is right");
+        assert_eq!(read.reject_missing_message(), Ok(()));
+    }
+}
