@@ -226,3 +226,143 @@ fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
         _ => Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use agent_core::event::{AssistantRole, RunResult};
+    use agent_core::message::{FinishReason, Message};
+    use agent_core::store_error::StoreError;
+    use agent_core::testing::ManualClock;
+    use agent_platform::conversation::{
+        MemoryConversations, NewNode, NewThread, Run, RunState, RunTrigger, ThreadKey,
+    };
+
+    use super::*;
+    use crate::shutdown::Shutdown;
+
+    fn service(shutdown: &Shutdown) -> (Arc<ConversationService>, Arc<MemoryConversations>) {
+        let store = Arc::new(MemoryConversations::default());
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        let clock = Arc::new(ManualClock::new());
+        let kept: Arc<dyn Conversations> = store.clone();
+        (ConversationService::new(Some(kept), clock, spawner, shutdown.clone()), store)
+    }
+
+    fn begin(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+        let question = NewNode::user(None, Message::user("Hello"));
+        let begin = BeginRun {
+            key: ThreadKey::new("c", "u", "t"),
+            agent_id: "a".into(),
+            run_id: run.into(),
+            continues: None,
+            trigger: RunTrigger::default(),
+            parent_id: Some(question.id.clone()),
+            nodes: vec![question],
+            new_thread: NewThread::default(),
+            expected_version: None,
+            on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
+            grace_ms: None,
+            backend: None,
+            request_sha256: None,
+            lease: service.lease(),
+            now: service.now(),
+        };
+        KeptRun::begin(service, store.clone(), begin)
+    }
+
+    async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
+        let owner = ThreadOwner::new("c", "u");
+        store.run(&owner, &id.into()).await.expect("it reads")
+    }
+
+    async fn drained(service: &ConversationService) {
+        let drain = tokio::time::timeout(Duration::from_secs(5), service.drain());
+        drain.await.expect("every run has its end");
+    }
+
+    fn finished() -> Event {
+        let result = Some(RunResult { finish_reason: FinishReason::Stop });
+        Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result,
+            outcome: None,
+            usage: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_dropped_at_any_point_has_an_end() {
+        let (service, store) = service(&Shutdown::default());
+        // Before its beginning is stored.
+        drop(begin(&service, &store, "r1"));
+        drained(&service).await;
+        let first = run(&store, "r1").await.expect("it has begun");
+        assert_eq!(first.reason, Some(CancelReason::Disconnected));
+        // In the middle.
+        let mut kept = begin(&service, &store, "r2");
+        kept.begun().await.expect("it begins");
+        kept.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
+        kept.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
+        drop(kept);
+        drained(&service).await;
+        let second = run(&store, "r2").await.expect("it has begun");
+        assert_eq!((second.state, second.node_ids.len()), (RunState::Cancelled, 2));
+        // While its end is being stored.
+        let mut kept = begin(&service, &store, "r3");
+        kept.begun().await.expect("it begins");
+        kept.record(&finished());
+        drop(kept.finish(finished()));
+        drop(kept);
+        drained(&service).await;
+        assert_eq!(run(&store, "r3").await.expect("it has begun").state, RunState::Completed);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_cannot_begin_has_no_end() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin(&service, &store, "r1");
+        kept.begun().await.expect("it begins");
+        let mut other = begin(&service, &store, "r2");
+        assert!(matches!(other.begun().await, Err(ConversationError::ThreadBusy { .. })));
+        drop(other);
+        assert!(run(&store, "r2").await.is_none());
+        assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
+        kept.fail("BACKEND_FAILED", "the backend refused");
+        drained(&service).await;
+        let failed = run(&store, "r1").await.expect("it has begun");
+        assert_eq!(
+            (failed.state, failed.error.expect("an error").code),
+            (RunState::Failed, "BACKEND_FAILED".into())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_run_left_at_the_shutdown_is_interrupted() {
+        let shutdown = Shutdown::default();
+        let (service, store) = service(&shutdown);
+        let mut kept = begin(&service, &store, "r1");
+        kept.begun().await.expect("it begins");
+        shutdown.end();
+        drop(kept);
+        drained(&service).await;
+        assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Interrupted);
+    }
+
+    #[test]
+    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+        let unavailable = || ConversationError::from(StoreError::unavailable("the disk is full"));
+        assert_eq!(terminal_event(finished(), Ok(())), finished());
+        for (stored, expected) in [
+            (unavailable(), "STORE_UNAVAILABLE"),
+            (ConversationError::Invalid("x".to_owned()), "STORE_UNAVAILABLE"),
+        ] {
+            let Event::RunError { code, .. } = terminal_event(finished(), Err(stored)) else {
+                panic!("the client is told")
+            };
+            assert_eq!(code, expected);
+        }
+        let deleted = terminal_event(finished(), Err(ConversationError::RunNotFound));
+        assert!(matches!(deleted, Event::RunFinished { outcome: Some(RunOutcome::Cancelled), .. }));
+    }
+}
