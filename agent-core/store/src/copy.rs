@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
+use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
 pub use crate::copy_rows::CopyError;
 use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
@@ -40,6 +41,8 @@ pub struct CopySummary {
     pub records: u64,
     /// Jobs of an application without a scheduler.
     pub jobs: u64,
+    /// Threads, with their messages and runs.
+    pub threads: u64,
 }
 
 /// Copies everything from one database into another, empty one. Must be called within a tokio runtime; blocks its
@@ -72,25 +75,31 @@ async fn copy_into(mut source: impl CopyRows, mut target: impl CopyTarget) -> Re
     Ok(summary)
 }
 
+/// Reads all rows of a table into a sink, page by page.
+macro_rules! transfer_table {
+    ($rows:ident.$read:ident, $sink:ident.$insert:ident, $digest:ident.$add:ident) => {
+        let mut last = None;
+        loop {
+            let page = $rows.$read(last.as_ref()).await?;
+            $sink.$insert(&page).await?;
+            page.iter().for_each(|row| $digest.$add(row));
+            match page.into_iter().next_back() {
+                Some(row) => last = Some(row),
+                None => break,
+            }
+        }
+    };
+}
+
 /// Reads all rows into `sink`.
 async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<RowDigest, CopyError> {
     let mut digest = RowDigest::default();
-    let mut last = None;
-    loop {
-        let page = rows.records(last.as_ref()).await?;
-        sink.insert_records(&page).await?;
-        page.iter().for_each(|row| digest.add_record(row));
-        let Some(row) = page.into_iter().next_back() else { break };
-        last = Some(row);
-    }
-    let mut last = None;
-    loop {
-        let page = rows.jobs(last.as_ref()).await?;
-        sink.insert_jobs(&page).await?;
-        page.iter().for_each(|row| digest.add_job(row));
-        let Some(row) = page.into_iter().next_back() else { return Ok(digest) };
-        last = Some(row);
-    }
+    transfer_table!(rows.records, sink.insert_records, digest.add_record);
+    transfer_table!(rows.jobs, sink.insert_jobs, digest.add_job);
+    transfer_table!(rows.threads, sink.insert_threads, digest.add_thread);
+    transfer_table!(rows.nodes, sink.insert_nodes, digest.add_node);
+    transfer_table!(rows.runs, sink.insert_runs, digest.add_run);
+    Ok(digest)
 }
 
 /// Discards rows, to read them only.
@@ -102,6 +111,18 @@ impl CopySink for NoSink {
     }
 
     async fn insert_jobs(&mut self, _: &[JobTableRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_threads(&mut self, _: &[ThreadRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_nodes(&mut self, _: &[NodeRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_runs(&mut self, _: &[RunRow]) -> Result<(), CopyError> {
         Ok(())
     }
 }
@@ -134,6 +155,32 @@ impl RowDigest {
         self.add_number(row.wake_ms);
         self.add_number(row.ended_ms);
         self.add_number(Some(row.dead.into()));
+    }
+
+    fn add_thread(&mut self, row: &ThreadRow) {
+        self.summary.threads += 1;
+        let ThreadRow { n, company, owner, id, agent, archived, status, origin, active_ms, body } = row;
+        [company, owner, id, agent, status, origin, body]
+            .into_iter()
+            .for_each(|text| self.add_text(Some(text)));
+        [*n, i64::from(*archived), *active_ms].into_iter().for_each(|number| self.add_number(Some(number)));
+    }
+
+    fn add_node(&mut self, row: &NodeRow) {
+        let NodeRow { thread, seq, parent, id, client_id, turn, run, role, status, origin, at_ms, sha, body } =
+            row;
+        [id, turn, role, status, origin, sha, body].into_iter().for_each(|text| self.add_text(Some(text)));
+        [client_id, run].into_iter().for_each(|text| self.add_text(text.as_deref()));
+        [Some(*thread), Some(*seq), *parent, Some(*at_ms)]
+            .into_iter()
+            .for_each(|number| self.add_number(number));
+    }
+
+    fn add_run(&mut self, row: &RunRow) {
+        let RunRow { n, company, owner, id, thread, agent, state, kind, process, body } = row;
+        let texts = [company, owner, id, agent, state, kind, process, body];
+        texts.into_iter().for_each(|text| self.add_text(Some(text)));
+        [*n, *thread].into_iter().for_each(|number| self.add_number(Some(number)));
     }
 
     /// Adds a text with its length, so that the boundaries of texts count.

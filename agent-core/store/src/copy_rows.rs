@@ -1,5 +1,7 @@
 //! Rows and operations that a copy of a database needs of each kind of database.
 
+use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
+
 /// Maximum number of rows that are read at once.
 pub(crate) const ROWS_PER_PAGE: usize = 200;
 
@@ -60,13 +62,22 @@ pub(crate) struct JobTableRow {
     pub(crate) agent: Option<String>,
 }
 
-/// Rows of both tables of a database, in the order of their keys.
+/// Rows of the tables of a database, in the order of their keys.
 pub(crate) trait CopyRows {
     /// Returns the records after a row, at most [`ROWS_PER_PAGE`].
     async fn records(&mut self, after: Option<&RecordRow>) -> Result<Vec<RecordRow>, CopyError>;
 
     /// Returns the jobs after a row, at most [`ROWS_PER_PAGE`].
     async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError>;
+
+    /// Returns the threads after a row, at most [`ROWS_PER_PAGE`].
+    async fn threads(&mut self, after: Option<&ThreadRow>) -> Result<Vec<ThreadRow>, CopyError>;
+
+    /// Returns the nodes after a row, at most [`ROWS_PER_PAGE`].
+    async fn nodes(&mut self, after: Option<&NodeRow>) -> Result<Vec<NodeRow>, CopyError>;
+
+    /// Returns the runs after a row, at most [`ROWS_PER_PAGE`].
+    async fn runs(&mut self, after: Option<&RunRow>) -> Result<Vec<RunRow>, CopyError>;
 
     /// Returns the last record version that was assigned.
     async fn last_version(&mut self) -> Result<i64, CopyError>;
@@ -77,6 +88,12 @@ pub(crate) trait CopySink {
     async fn insert_records(&mut self, rows: &[RecordRow]) -> Result<(), CopyError>;
 
     async fn insert_jobs(&mut self, rows: &[JobTableRow]) -> Result<(), CopyError>;
+
+    async fn insert_threads(&mut self, rows: &[ThreadRow]) -> Result<(), CopyError>;
+
+    async fn insert_nodes(&mut self, rows: &[NodeRow]) -> Result<(), CopyError>;
+
+    async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError>;
 }
 
 /// An empty database in a transaction.

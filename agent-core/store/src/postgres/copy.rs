@@ -3,8 +3,10 @@
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
+use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
+use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
@@ -31,7 +33,31 @@ const INSERT_JOBS: &str = "
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
                          $8::int8[], $9::int8[], $10::bool[], $11::text[], $12::text[], $13::text[])";
 
-const HAS_ROWS: &str = "SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs)";
+const SELECT_THREADS: &str = "
+    SELECT n, company, owner, id, agent, archived, status, origin, active_ms, body FROM threads
+    WHERE n > $1 ORDER BY n LIMIT $2";
+
+const INSERT_THREADS: &str = "
+    INSERT INTO threads (n, company, owner, id, agent, archived, status, origin, active_ms, body)
+    SELECT * FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bool[], $7::text[],
+                         $8::text[], $9::int8[], $10::text[])";
+
+const SELECT_RUNS: &str = "
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body FROM runs
+    WHERE n > $1 ORDER BY n LIMIT $2";
+
+const INSERT_RUNS: &str = "
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body)
+    SELECT * FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::text[],
+                         $8::text[], $9::text[], $10::text[])";
+
+/// Lets the numbers of new threads and runs follow those that were copied.
+const CONTINUE_NUMBERS: &str = "
+    SELECT setval(pg_get_serial_sequence('threads', 'n'), greatest(1, (SELECT max(n) FROM threads))),
+           setval(pg_get_serial_sequence('runs', 'n'), greatest(1, (SELECT max(n) FROM runs)))";
+
+const HAS_ROWS: &str =
+    "SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs) OR EXISTS (SELECT FROM threads)";
 
 /// A PostgreSQL database, read in one transaction.
 pub(crate) struct PostgresCopySource(Session);
@@ -60,7 +86,8 @@ impl PostgresCopyTarget {
     /// Opens the database, creating its tables if needed, and begins a transaction. Other writers wait for its end.
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
-        let begin = format!("BEGIN; {SET_UP}; LOCK TABLE records, jobs IN EXCLUSIVE MODE");
+        let begin =
+            format!("BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs IN EXCLUSIVE MODE");
         session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
         match rows.first().is_none_or(|row| row.get(0)) {
@@ -77,6 +104,27 @@ impl CopyRows for PostgresCopySource {
 
     async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
         select_jobs(&self.0, after).await
+    }
+
+    async fn threads(&mut self, after: Option<&ThreadRow>) -> Result<Vec<ThreadRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        let rows = self.0.query(SELECT_THREADS, &[&after, &page_size()]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(thread_row).collect())
+    }
+
+    async fn nodes(&mut self, after: Option<&NodeRow>) -> Result<Vec<NodeRow>, CopyError> {
+        let (thread, seq) = after.map_or((i64::MIN, 0), |row| (row.thread, row.seq));
+        let sql = format!(
+            "SELECT {NODE_COLUMNS} FROM nodes WHERE (thread, seq) > ($1, $2) ORDER BY thread, seq LIMIT $3"
+        );
+        let rows = self.0.query(&sql, &[&thread, &seq, &page_size()]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(node_row).collect())
+    }
+
+    async fn runs(&mut self, after: Option<&RunRow>) -> Result<Vec<RunRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        let rows = self.0.query(SELECT_RUNS, &[&after, &page_size()]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(run_row).collect())
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -123,6 +171,49 @@ impl CopySink for PostgresCopyTarget {
         ];
         self.0.0.query(INSERT_JOBS, values).await.map(drop).map_err(CopyError::failed)
     }
+
+    async fn insert_threads(&mut self, rows: &[ThreadRow]) -> Result<(), CopyError> {
+        let text = |column: fn(&ThreadRow) -> &str| -> Vec<&str> { rows.iter().map(column).collect() };
+        let archived: Vec<bool> = rows.iter().map(|row| row.archived).collect();
+        let numbers: Vec<i64> = rows.iter().map(|row| row.n).collect();
+        let active: Vec<i64> = rows.iter().map(|row| row.active_ms).collect();
+        let values: Values<'_> = &[
+            &numbers,
+            &text(|row| &row.company),
+            &text(|row| &row.owner),
+            &text(|row| &row.id),
+            &text(|row| &row.agent),
+            &archived,
+            &text(|row| &row.status),
+            &text(|row| &row.origin),
+            &active,
+            &text(|row| &row.body),
+        ];
+        self.0.0.query(INSERT_THREADS, values).await.map(drop).map_err(CopyError::failed)
+    }
+
+    async fn insert_nodes(&mut self, rows: &[NodeRow]) -> Result<(), CopyError> {
+        insert_nodes(&self.0.0, rows).await.map_err(CopyError::failed)
+    }
+
+    async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError> {
+        let text = |column: fn(&RunRow) -> &str| -> Vec<&str> { rows.iter().map(column).collect() };
+        let numbers: Vec<i64> = rows.iter().map(|row| row.n).collect();
+        let threads: Vec<i64> = rows.iter().map(|row| row.thread).collect();
+        let values: Values<'_> = &[
+            &numbers,
+            &text(|row| &row.company),
+            &text(|row| &row.owner),
+            &text(|row| &row.id),
+            &threads,
+            &text(|row| &row.agent),
+            &text(|row| &row.state),
+            &text(|row| &row.kind),
+            &text(|row| &row.process),
+            &text(|row| &row.body),
+        ];
+        self.0.0.query(INSERT_RUNS, values).await.map(drop).map_err(CopyError::failed)
+    }
 }
 
 impl CopyTarget for PostgresCopyTarget {
@@ -136,7 +227,7 @@ impl CopyTarget for PostgresCopyTarget {
     }
 
     async fn finish(self) -> Result<(), CopyError> {
-        self.0.0.commit(&[]).await.map(drop).map_err(CopyError::failed)
+        self.0.0.commit(&[(CONTINUE_NUMBERS, &[])]).await.map(drop).map_err(CopyError::failed)
     }
 }
 
@@ -174,6 +265,36 @@ async fn select_jobs(session: &Session, after: Option<&JobTableRow>) -> Result<V
         agent: row.get(12),
     };
     Ok(rows.map_err(CopyError::failed)?.iter().map(job).collect())
+}
+
+fn thread_row(row: &Row) -> ThreadRow {
+    ThreadRow {
+        n: row.get(0),
+        company: row.get(1),
+        owner: row.get(2),
+        id: row.get(3),
+        agent: row.get(4),
+        archived: row.get(5),
+        status: row.get(6),
+        origin: row.get(7),
+        active_ms: row.get(8),
+        body: row.get(9),
+    }
+}
+
+fn run_row(row: &Row) -> RunRow {
+    RunRow {
+        n: row.get(0),
+        company: row.get(1),
+        owner: row.get(2),
+        id: row.get(3),
+        thread: row.get(4),
+        agent: row.get(5),
+        state: row.get(6),
+        kind: row.get(7),
+        process: row.get(8),
+        body: row.get(9),
+    }
 }
 
 fn page_size() -> i64 {

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Params, Row, params};
 use tempfile::TempDir;
 
+use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
 use super::file::{self, SqliteOpenError, sync_folder};
 use super::{SqliteOptions, schema};
+use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 const SELECT_RECORDS: &str = "
@@ -24,6 +26,22 @@ const INSERT_JOB: &str = "
     INSERT INTO jobs
         (id, company, user_id, tool, assignment, idempotency, state, wake_ms, ended_ms, dead, body, progress, agent)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+
+const SELECT_THREADS: &str = "
+    SELECT n, company, owner, id, agent, archived, status, origin, active_ms, body FROM threads
+    WHERE n > ?1 ORDER BY n LIMIT ?2";
+
+const INSERT_THREAD: &str = "
+    INSERT INTO threads (n, company, owner, id, agent, archived, status, origin, active_ms, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+const SELECT_RUNS: &str = "
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body FROM runs
+    WHERE n > ?1 ORDER BY n LIMIT ?2";
+
+const INSERT_RUN: &str = "
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 /// A SQLite file, read in one transaction.
 pub(crate) struct SqliteCopySource(Connection);
@@ -49,6 +67,24 @@ impl CopyRows for SqliteCopySource {
 
     async fn jobs(&mut self, after: Option<&JobTableRow>) -> Result<Vec<JobTableRow>, CopyError> {
         select_jobs(&self.0, after).map_err(CopyError::failed)
+    }
+
+    async fn threads(&mut self, after: Option<&ThreadRow>) -> Result<Vec<ThreadRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        select(&self.0, SELECT_THREADS, params![after, ROWS_PER_PAGE], thread_row)
+    }
+
+    async fn nodes(&mut self, after: Option<&NodeRow>) -> Result<Vec<NodeRow>, CopyError> {
+        let (thread, seq) = after.map_or((i64::MIN, 0), |row| (row.thread, row.seq));
+        let sql = format!(
+            "SELECT {NODE_COLUMNS} FROM nodes WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3"
+        );
+        select(&self.0, &sql, params![thread, seq, ROWS_PER_PAGE], node_row)
+    }
+
+    async fn runs(&mut self, after: Option<&RunRow>) -> Result<Vec<RunRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        select(&self.0, SELECT_RUNS, params![after, ROWS_PER_PAGE], run_row)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -114,6 +150,73 @@ impl CopySink for SqliteCopyTarget {
         }
         Ok(())
     }
+
+    async fn insert_threads(&mut self, rows: &[ThreadRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(INSERT_THREAD).map_err(CopyError::failed)?;
+        for row in rows {
+            let ThreadRow { n, company, owner, id, agent, archived, status, origin, active_ms, body } = row;
+            let values = params![n, company, owner, id, agent, archived, status, origin, active_ms, body];
+            insert.execute(values).map_err(CopyError::failed)?;
+        }
+        Ok(())
+    }
+
+    async fn insert_nodes(&mut self, rows: &[NodeRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(&insert_node_sql()).map_err(CopyError::failed)?;
+        rows.iter().try_for_each(|row| insert_node(&mut insert, row)).map_err(CopyError::failed)
+    }
+
+    async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(INSERT_RUN).map_err(CopyError::failed)?;
+        for row in rows {
+            let RunRow { n, company, owner, id, thread, agent, state, kind, process, body } = row;
+            let values = params![n, company, owner, id, thread, agent, state, kind, process, body];
+            insert.execute(values).map_err(CopyError::failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs a query and reads its rows.
+fn select<T>(
+    connection: &Connection,
+    sql: &str,
+    values: impl Params,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, CopyError> {
+    let rows =
+        || -> rusqlite::Result<Vec<T>> { connection.prepare_cached(sql)?.query_map(values, read)?.collect() };
+    rows().map_err(CopyError::failed)
+}
+
+fn thread_row(row: &Row<'_>) -> rusqlite::Result<ThreadRow> {
+    Ok(ThreadRow {
+        n: row.get(0)?,
+        company: row.get(1)?,
+        owner: row.get(2)?,
+        id: row.get(3)?,
+        agent: row.get(4)?,
+        archived: row.get(5)?,
+        status: row.get(6)?,
+        origin: row.get(7)?,
+        active_ms: row.get(8)?,
+        body: row.get(9)?,
+    })
+}
+
+fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
+    Ok(RunRow {
+        n: row.get(0)?,
+        company: row.get(1)?,
+        owner: row.get(2)?,
+        id: row.get(3)?,
+        thread: row.get(4)?,
+        agent: row.get(5)?,
+        state: row.get(6)?,
+        kind: row.get(7)?,
+        process: row.get(8)?,
+        body: row.get(9)?,
+    })
 }
 
 impl CopyTarget for SqliteCopyTarget {

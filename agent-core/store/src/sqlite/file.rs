@@ -177,6 +177,8 @@ fn configure(connection: &Connection, options: &SqliteOptions) -> rusqlite::Resu
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     connection.pragma_update(None, "synchronous", "full")?;
+    // Overwrites what is deleted. Decision 0030 has the cost.
+    connection.pragma_update_and_check(None, "secure_delete", true, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "journal_size_limit", WAL_TRUNCATE_BYTES, |_| Ok(()))?;
     connection.pragma_update_and_check(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES, |_| Ok(()))?;
     if let Some(bytes) = options.max_file_bytes {

@@ -1,13 +1,15 @@
 use std::path::Path;
 
+use agent_core::message::Message;
 use agent_jobs::job::{JobFilter, JobOrder, JobStore};
+use agent_platform::conversation::{Conversations, CreateThread, NewThread, import_nodes};
 use agent_platform::records::{Collection, Inventory, Key, ListQuery, Precondition, Records};
 use agent_store::copy::{CopyDatabase, CopyError, CopySummary, copy};
 use agent_store::postgres::{PostgresJobs, PostgresRecords};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::value::RawValue;
 
-use super::{Cluster, database, impatient, job};
+use super::{Cluster, at, conversation, database, impatient, job};
 
 /// More records than a page of a copy has.
 const RECORDS: usize = 450;
@@ -22,8 +24,18 @@ async fn fill(store: &SqliteStore) {
         let value = RawValue::from_string(format!("{{ \"n\" : {n}, \"nul\": \"\\u0000\" }}")).expect("JSON");
         store.put(&key(n), value.into(), Precondition::Absent).await.expect("put");
     }
-    store.delete(&key(0), Precondition::Any).await.expect("deleted");
+    Records::delete(store, &key(0), Precondition::Any).await.expect("deleted");
     store.insert((0..250).map(|n| job("acme", n)).collect()).await.expect("inserted");
+    conversation::fill(store).await.expect("stored");
+    let messages = (0..450).map(|n| Message::user(format!("{n} \u{0}"))).collect();
+    let large = CreateThread {
+        key: conversation::owner().thread("large"),
+        agent_id: "gardener".into(),
+        new: NewThread::default(),
+        nodes: import_nodes(None, messages),
+        now: at(0),
+    };
+    store.create(large).await.expect("created");
 }
 
 /// Returns all records with their versions and times, and the jobs.
@@ -64,7 +76,7 @@ async fn an_installation_is_copied_there_and_back() {
     let url = database(&cluster, "copied").await;
     let (from, to) = (CopyDatabase::Sqlite(first.clone()), CopyDatabase::Postgres(url.clone()));
     let summary = copy(&from, &to).await.expect("copied while the store is open");
-    assert_eq!(summary, CopySummary { records: RECORDS as u64 - 1, jobs: 250 });
+    assert_eq!(summary, CopySummary { records: RECORDS as u64 - 1, jobs: 250, threads: 3 });
 
     let records = PostgresRecords::open(&url, impatient()).await.expect("open");
     let jobs = PostgresJobs::open_for_application(&url, impatient()).await.expect("open");
@@ -72,18 +84,31 @@ async fn an_installation_is_copied_there_and_back() {
         contents(&records, &jobs).await == expected,
         "the contents are the same, with versions and times"
     );
+    let talks = conversation::contents(&store).await;
+    assert_eq!((talks.0.len(), talks.1.len(), talks.2.len()), (3, 7 + 200, 3));
+    assert_eq!(conversation::contents(&records).await, talks, "conversations are the same");
     let again = copy(&from, &to).await.expect_err("it is not empty");
     assert!(matches!(again, CopyError::NotEmpty), "{again:?}");
 
     let newest = Records::get(&store, &key(RECORDS - 1)).await.expect("read").expect("there").version;
     let version = records.put(&key(0), RawValue::NULL.to_owned().into(), Precondition::Absent).await;
     assert!(version.expect("put") > newest, "versions go on where they were");
-    records.delete(&key(0), Precondition::Any).await.expect("deleted");
+    Records::delete(&records, &key(0), Precondition::Any).await.expect("deleted");
+
+    // New threads and runs have numbers of their own.
+    let new = conversation::begin(conversation::owner().thread("new"), "run 4", Vec::new());
+    records.begin_run(new).await.expect("begun");
+    Conversations::delete(&records, &conversation::owner().thread("new"))
+        .await
+        .expect("deleted")
+        .expect("there was one");
+    assert_eq!(conversation::contents(&records).await, talks, "the others stay");
 
     let to_file = CopyDatabase::Sqlite(back.clone());
     copy(&to, &to_file).await.expect("copied back");
     let returned = open(&back);
     assert!(contents(&returned, &returned).await == expected, "the contents are the same");
+    assert_eq!(conversation::contents(&returned).await, talks, "conversations are the same");
     let exists = copy(&to, &to_file).await.expect_err("the file exists");
     assert!(matches!(exists, CopyError::NotEmpty), "{exists:?}");
     drop(returned);

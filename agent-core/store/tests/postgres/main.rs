@@ -6,6 +6,8 @@
 #[path = "../../../../tests/support/cluster.rs"]
 mod cluster;
 mod contract;
+#[path = "../support/conversation.rs"]
+mod conversation;
 mod copy;
 #[path = "../support/damaged.rs"]
 mod damaged;

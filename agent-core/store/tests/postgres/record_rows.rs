@@ -6,9 +6,12 @@ use agent_store::postgres::{
 };
 use serde_json::value::RawValue;
 
-use super::{Cluster, database, fault, impatient, other};
+use super::{Cluster, conversation, database, fault, impatient, other};
 
-const VERSION_1: &str = include_str!("../golden/postgres-app-v1.sql");
+/// Script of each database.
+const DATABASES: [(&str, &str); 2] =
+    [("version_1", include_str!("../golden/postgres-app-v1.sql")), ("version_2", NEWEST)];
+const NEWEST: &str = include_str!("../golden/postgres-app-v2.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -43,16 +46,19 @@ fn put(key: &Key, text: &str) -> Write {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn databases_of_every_version_are_read_and_migrations_are_told() {
     let cluster = Cluster::start();
-    a_database_is_read_and_written(&cluster).await;
+    for (name, script) in DATABASES {
+        a_database_is_read_and_written(&cluster, name, script).await;
+    }
     rows_are_written_in_the_format_of_the_newest_version(&cluster).await;
+    conversations_are_written_in_the_format_of_the_newest_version(&cluster).await;
     a_newer_compatible_version_is_used_and_another_refused(&cluster).await;
     pending_migrations_are_told_and_nothing_is_changed(&cluster).await;
     few_rights_are_enough(&cluster).await;
 }
 
-async fn a_database_is_read_and_written(cluster: &Cluster) {
-    let url = database(cluster, "version_1").await;
-    other(cluster, "version_1").await.batch_execute(VERSION_1).await.expect("a database");
+async fn a_database_is_read_and_written(cluster: &Cluster, name: &str, script: &str) {
+    let url = database(cluster, name).await;
+    other(cluster, name).await.batch_execute(script).await.expect("a database");
     let store = open(&url).await;
     let keys: Vec<Key> = records().into_iter().map(|(key, ..)| key).collect();
     let found = store.get_many(&keys).await.expect("read");
@@ -71,7 +77,7 @@ async fn rows_are_written_in_the_format_of_the_newest_version(cluster: &Cluster)
         rows.iter().map(|row| row.get::<_, String>(0)).collect()
     };
     database(cluster, "expected").await;
-    other(cluster, "expected").await.batch_execute(VERSION_1).await.expect("a database");
+    other(cluster, "expected").await.batch_execute(NEWEST).await.expect("a database");
     let url = database(cluster, "written").await;
     let store = open(&url).await;
     let client = other(cluster, "written").await;
@@ -83,20 +89,41 @@ async fn rows_are_written_in_the_format_of_the_newest_version(cluster: &Cluster)
     assert_eq!(rows("written").await, rows("expected").await);
 }
 
+async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: &Cluster) {
+    let written = open(&cluster.url("written")).await;
+    conversation::fill(&written).await.expect("stored");
+    for (table, order) in [("threads", "n"), ("nodes", "thread, seq"), ("runs", "n"), ("processes", "id")] {
+        let sql =
+            format!("SELECT row_to_json(row)::text FROM (SELECT * FROM app.{table} ORDER BY {order}) AS row");
+        let mut rows = Vec::new();
+        for name in ["written", "expected"] {
+            let found = other(cluster, name).await.query(&sql, &[]).await.expect("rows");
+            rows.push(found.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>());
+        }
+        assert_eq!(rows[0], rows[1], "{table}");
+    }
+    let read = conversation::contents(&open(&cluster.url("expected")).await).await;
+    assert_eq!(
+        read,
+        conversation::contents(&written).await,
+        "what was written then is read as what is written now"
+    );
+}
+
 async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluster) {
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 2";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 3";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 2").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 3").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 2, and this program knows versions up to 1: update this program";
+        "the schema \"app\" has version 3, and this program knows versions up to 2: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -110,7 +137,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 1 },
+            MigrationStatus { schema: "app", found: app, newest: 2 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -118,7 +145,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(1, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(2, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {

@@ -6,18 +6,19 @@ use agent_store::sqlite::SqliteOptions;
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
-use super::{TempStore, key, other, uncached};
+use super::{TempStore, conversation, key, other, uncached};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 6] = [
+const DATABASES: [(&str, &str, usize); 7] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
     ("version 3", include_str!("../golden/sqlite-v3.sql"), 4),
     ("version 4", include_str!("../golden/sqlite-v4.sql"), 4),
-    ("version 5", NEWEST, 4),
+    ("version 5", include_str!("../golden/sqlite-v5.sql"), 4),
+    ("version 6", NEWEST, 4),
 ];
-const NEWEST: &str = include_str!("../golden/sqlite-v5.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v6.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -53,15 +54,20 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 5, "{version}");
+        assert_eq!(row.expect("read"), 6, "{version}");
     }
 }
 
+/// Returns the rows of jobs.
 fn rows(place: &TempStore) -> Vec<Vec<Value>> {
-    let connection = other(&place.file());
     let columns = "id, company, user_id, tool, assignment, agent, idempotency, state, wake_ms, ended_ms, dead, \
                    body, progress";
-    let mut statement = connection.prepare(&format!("SELECT {columns} FROM jobs ORDER BY id")).expect("SQL");
+    select(place, &format!("SELECT {columns} FROM jobs ORDER BY id"))
+}
+
+fn select(place: &TempStore, sql: &str) -> Vec<Vec<Value>> {
+    let connection = other(&place.file());
+    let mut statement = connection.prepare(sql).expect("SQL");
     let width = statement.column_count();
     let rows = statement.query_map((), |row| (0..width).map(|column| row.get(column)).collect());
     rows.expect("rows").collect::<Result<_, _>>().expect("a row")
@@ -77,19 +83,37 @@ async fn rows_are_written_in_the_format_of_the_newest_version() {
 }
 
 #[tokio::test]
+async fn conversations_are_written_in_the_format_of_the_newest_version() {
+    let (expected, written) = (place(NEWEST), TempStore::new());
+    let store = written.store(uncached());
+    conversation::fill(&store).await.expect("stored");
+    for (table, order) in [("threads", "n"), ("nodes", "thread, seq"), ("runs", "n"), ("processes", "id")] {
+        let sql = format!("SELECT * FROM {table} ORDER BY {order}");
+        assert_eq!(select(&written, &sql), select(&expected, &sql), "{table}");
+    }
+    let read = conversation::contents(&expected.store(uncached())).await;
+    assert_eq!(
+        read,
+        conversation::contents(&store).await,
+        "what was written then is read as what is written now"
+    );
+    assert_eq!((read.0.len(), read.1.len(), read.2.len()), (2, 7, 3));
+}
+
+#[tokio::test]
 async fn a_running_process_notices_a_newer_version() {
     let place = place(NEWEST);
     let store = place.store(uncached());
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 6).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 7).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 6 and this program knows versions up to 5: it must be updated";
+        "the database was migrated to version 7 and this program knows versions up to 6: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

@@ -4,6 +4,9 @@
 mod backup;
 mod cache;
 mod contract;
+#[path = "../support/conversation.rs"]
+mod conversation;
+mod conversations;
 #[path = "../support/damaged.rs"]
 mod damaged;
 mod golden;

@@ -26,7 +26,8 @@ impl From<rusqlite::Error> for TableError {
     }
 }
 
-const NODE_COLUMNS: &str =
+/// Columns of a node, in the order of [`node_row`].
+pub(in crate::sqlite) const NODE_COLUMNS: &str =
     "seq, parent, id, client_id, turn, role, status, sha, run, origin, at_ms, thread, body";
 
 /// Access to the tables of conversations within one transaction.

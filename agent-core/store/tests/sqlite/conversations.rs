@@ -1,0 +1,62 @@
+//! Conversations in a SQLite file: what a deletion leaves in it.
+
+use std::sync::Arc;
+
+use agent_core::message::Message;
+use agent_platform::conversation::{Conversations, DeleteFilter, NewNode, NodeQuery, ThreadKey};
+use agent_store::sqlite::{SqliteOptions, SqliteStore};
+
+use super::conversation::{begin, end, owner};
+use super::{TempStore, other};
+
+/// Text that fills several pages, with a word that is found again.
+fn secret(n: usize) -> String {
+    format!("secret-word-{n} {}", "x".repeat([10, 300, 3_000, 20_000][n % 4]))
+}
+
+async fn talk(store: &SqliteStore, key: &ThreadKey, n: usize) {
+    let run = format!("run {n}");
+    let question = NewNode::user(None, Message::user(secret(2 * n)));
+    let answer = NewNode::user(Some(question.id.clone()), Message::assistant(secret(2 * n + 1)));
+    store.begin_run(begin(key.clone(), &run, vec![question])).await.expect("begun");
+    store.end_run(end(&run, vec![answer])).await.expect("ended");
+}
+
+/// Returns the numbers of the secrets that the file and its log contain after a checkpoint.
+fn secrets_in_file(place: &TempStore) -> Vec<usize> {
+    let checkpoint = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy =
+        other(&place.file()).query_row(checkpoint, (), |row| row.get::<_, i64>(0)).expect("a checkpoint");
+    assert_eq!(busy, 0, "the log is in the file");
+    let mut bytes = std::fs::read(place.file()).expect("a file");
+    bytes.extend(std::fs::read(place.file().with_file_name("app.db-wal")).unwrap_or_default());
+    let text = String::from_utf8_lossy(&bytes);
+    let found = text.match_indices("secret-word-").map(|(at, word)| {
+        let digits = text[at + word.len()..].chars().take_while(char::is_ascii_digit);
+        digits.collect::<String>().parse().expect("a number")
+    });
+    let found: std::collections::BTreeSet<usize> = found.collect();
+    found.into_iter().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_deleted_is_not_in_the_file() {
+    let place = TempStore::new();
+    let store = Arc::new(place.store(SqliteOptions::default()));
+    for n in 0..40 {
+        talk(&store, &owner().thread(format!("t{n}")), n).await;
+    }
+    assert_eq!(secrets_in_file(&place).len(), 80, "the test finds what is there");
+    for n in (0..40).step_by(2) {
+        store.delete(&owner().thread(format!("t{n}"))).await.expect("deleted").expect("there was one");
+    }
+    let left: Vec<usize> = (0..80).filter(|n| n % 4 >= 2).collect();
+    assert_eq!(secrets_in_file(&place), left, "only the threads that are there");
+    let key = owner().thread("t1");
+    let page = store.nodes(&key, &NodeQuery::default()).await.expect("read").expect("a thread");
+    store.erase_node(&key, &page.nodes[0].id).await.expect("erased");
+    let left: Vec<usize> = left.into_iter().filter(|n| *n != 2).collect();
+    assert_eq!(secrets_in_file(&place), left, "the title goes with the message");
+    store.delete_many(&owner(), &DeleteFilter::default()).await.expect("deleted");
+    assert_eq!(secrets_in_file(&place), [0; 0], "nothing is left");
+}

@@ -1,0 +1,96 @@
+//! A conversation with all that the tables of conversations keep.
+
+use agent_core::message::{Message, ToolCall};
+use agent_platform::conversation::{
+    BeginRun, ConversationError, Conversations, EndRun, NewNode, NewThread, Node, NodeOrigin, NodeQuery,
+    NodeSelection, NodeStatus, OnDisconnect, Run, RunEndKind, RunEnding, RunFailure, RunFilter, RunLease,
+    RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch,
+};
+use jiff::Timestamp;
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(1_767_225_600_000 + ms).expect("a time")
+}
+
+pub(crate) fn owner() -> ThreadOwner {
+    ThreadOwner::new("acme", "ada \"ü\"")
+}
+
+fn node(id: &str, parent: Option<&str>, message: Message) -> NewNode {
+    NewNode { id: id.into(), parent_id: parent.map(Into::into), ..NewNode::user(None, message) }
+}
+
+pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun {
+    BeginRun {
+        key,
+        agent_id: "gardener".into(),
+        run_id: run.into(),
+        continues: None,
+        trigger: RunTrigger::default(),
+        parent_id: nodes.last().map(|node| node.id.clone()),
+        nodes,
+        new_thread: NewThread::default(),
+        expected_version: None,
+        on_disconnect: OnDisconnect::Continue,
+        grace_ms: Some(5_000),
+        backend: Some("openai".to_owned()),
+        request_sha256: None,
+        lease: RunLease { process: "process".to_owned(), until: at(10_000) },
+        now: at(1),
+    }
+}
+
+pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
+    EndRun {
+        owner: owner(),
+        run_id: run.into(),
+        process: "process".to_owned(),
+        nodes,
+        ending: RunEnding::default(),
+        request_sha256: Some("00ff".to_owned()),
+        backend: None,
+        now: at(2),
+    }
+}
+
+/// Stores two threads: one with two runs, of which one has failed, and one that is archived and has a run in progress.
+pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationError> {
+    let key = owner().thread("t/1");
+    let question =
+        Message { id: Some("client 1".to_owned()), ..Message::user("Water the \"basil\"?\nü \u{0}") };
+    store.begin_run(begin(key.clone(), "run 1", vec![node("n1", None, question)])).await?;
+    let calls = vec![ToolCall::new("call", "look", "{}")];
+    let answer = |id: &str, parent: &str, message: Message| NewNode {
+        origin: NodeOrigin::Run,
+        ..node(id, Some(parent), message)
+    };
+    let nodes = vec![
+        answer("n2", "n1", Message::with_tool_calls("I look", calls)),
+        answer("n3", "n2", Message::tool_result("call", "dry")),
+        answer("n4", "n3", Message::assistant("Yes")),
+    ];
+    store.end_run(end("run 1", nodes)).await?;
+    store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
+    let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
+    let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
+    let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };
+    store.end_run(EndRun { ending, ..end("run 2", vec![partial]) }).await?;
+    let other = owner().thread("t2");
+    store.begin_run(begin(other.clone(), "run 3", vec![node("n1", None, Message::user("Hello"))])).await?;
+    let archive = ThreadPatch { archived: Some(true), ..ThreadPatch::default() };
+    store.patch(&other, archive, at(3)).await.map(drop)
+}
+
+/// Returns all that the store has of the owner.
+pub(crate) async fn contents(store: &dyn Conversations) -> (Vec<Thread>, Vec<Node>, Vec<Run>) {
+    let threads =
+        store.threads(&owner(), &ThreadFilter::default(), None, 100).await.expect("threads").threads;
+    let mut nodes = Vec::new();
+    for thread in &threads {
+        let query = NodeQuery { select: NodeSelection::Tree, ..NodeQuery::default() };
+        let page = store.nodes(&owner().thread(&thread.id), &query).await.expect("nodes");
+        nodes.extend(page.expect("a thread").nodes);
+    }
+    let runs = store.runs(&owner(), &RunFilter::default(), None, 100).await.expect("runs").runs;
+    (threads, nodes, runs)
+}
