@@ -53,7 +53,7 @@ impl ConversationApp {
             grace_ms: None,
             backend: None,
             request_sha256: None,
-            lease: RunLease { process: "killed".to_owned(), until },
+            lease: RunLease { process: format!("process of {run}"), until },
             now: Timestamp::now(),
         };
         self.stores.conversations.begin_run(begin).await.expect("it begins");

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_platform::conversation::{Conversations, MAX_REAPED_RUNS, RUN_LEASE_MS, RunLease};
+use agent_platform::conversation::{
+    ConversationError, Conversations, MAX_REAPED_RUNS, RUN_LEASE_MS, RunLease,
+};
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::watch;
@@ -89,9 +91,18 @@ impl ConversationService {
         }
     }
 
+    /// Interrupts runs of ended processes. This process's own lease is renewed first: it may have expired while the store
+    /// was unavailable.
+    async fn reap_once(&self, store: &dyn Conversations) -> Result<usize, ConversationError> {
+        if *self.live.borrow() > 0 {
+            store.renew_lease(&self.lease()).await?;
+        }
+        store.reap(self.now()).await
+    }
+
     async fn reap(&self, store: &dyn Conversations) {
         loop {
-            match store.reap(self.now()).await {
+            match self.reap_once(store).await {
                 Ok(0) => {}
                 Ok(count) => {
                     tracing::info!(count, "runs of ended processes were interrupted");
