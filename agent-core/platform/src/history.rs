@@ -336,7 +336,7 @@ fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result
 }
 
 /// Returns true if the last message, instructions aside, is a user message or a tool result.
-fn expects_answer(messages: &[Message]) -> bool {
+pub fn expects_answer(messages: &[Message]) -> bool {
     let mut latest = messages.iter().rev().map(|message| message.role);
     let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
     matches!(spoken, Some(Role::User | Role::Tool))

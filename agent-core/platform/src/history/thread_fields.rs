@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::json::{self, check_single_line};
 use super::sources::FieldSources;
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
-use crate::conversation::{Envelope, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
+use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
 
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -122,6 +122,9 @@ fn parent(sources: &FieldSources<'_>) -> Result<ParentChoice, FieldError> {
 fn title(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     match sources.get("title") {
         None => Ok(None),
+        Some((path, json::Value::Str(text))) if text.contains('\0') => {
+            Err(FieldError::new(path, "has a NUL character"))
+        }
         Some((path, json::Value::Str(text))) => match text.chars().nth(MAX_TITLE_CHARS) {
             Some(_) => Err(FieldError::new(path, "has more than 200 characters")),
             None => Ok(Some(text.clone().into_owned()).filter(|text| !text.is_empty())),
@@ -133,9 +136,16 @@ fn title(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
 fn metadata(sources: &FieldSources<'_>) -> Result<Map<String, Value>, FieldError> {
     match sources.get("metadata").map(|(path, value)| (path, Value::from(value))) {
         None => Ok(Map::new()),
-        Some((_, Value::Object(metadata))) => Ok(metadata),
+        Some((path, Value::Object(metadata))) => match json_bytes(&metadata) > MAX_METADATA_BYTES {
+            true => Err(FieldError::new(path, "has more than 16 KiB")),
+            false => Ok(metadata),
+        },
         Some((path, _)) => Err(FieldError::new(path, "must be an object")),
     }
+}
+
+fn json_bytes(metadata: &Map<String, Value>) -> usize {
+    serde_json::to_vec(metadata).map_or(usize::MAX, |json| json.len())
 }
 
 /// Detects the format of the request.
@@ -236,6 +246,8 @@ mod tests {
             ("parentId", json!("a\nb")),
             ("title", json!("x".repeat(201))),
             ("metadata", json!([])),
+            ("metadata", json!({"x": "y".repeat(17_000)})),
+            ("title", json!("a\0b")),
             ("onBusy", json!("queue")),
             ("graceMs", json!(1)),
             ("background", json!(true)),

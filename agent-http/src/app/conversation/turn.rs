@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use agent_core::event::{Event, EventObserver, EventStream};
-use agent_core::message::{Message, Role};
+use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
@@ -12,7 +12,7 @@ use agent_platform::conversation::{
     BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeQuery,
     NodeRole, NodeSelection, OnDisconnect, RunTrigger, RunTriggerKind, ThreadKey, ThreadOrigin, merge,
 };
-use agent_platform::history::{ChatInput, FieldError, HistorySource, ThreadFields, repair};
+use agent_platform::history::{ChatInput, FieldError, HistorySource, ThreadFields, expects_answer, repair};
 use agent_platform::run_registry::RunIdClaim;
 use futures_util::{TryFutureExt, try_join};
 use serde_json::{Map, Value, json};
@@ -362,11 +362,4 @@ async fn load_path(
             return Ok(path);
         }
     }
-}
-
-/// Returns true if the last message, instructions aside, is a user message or a tool result.
-fn expects_answer(messages: &[Message]) -> bool {
-    let mut latest = messages.iter().rev().map(|message| message.role);
-    let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
-    matches!(spoken, Some(Role::User | Role::Tool))
 }
