@@ -59,6 +59,11 @@ pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Convers
     assert!(matches!(never, Err(ConversationError::RunNotFound)), "{never:?}");
     let foreign = store.end_run(end(ThreadOwner::new("acme", "bob"), "r1", Vec::new(), 10)).await;
     assert!(matches!(foreign, Err(ConversationError::RunNotFound)), "{foreign:?}");
+    runs_end_in_each_state(store).await;
+}
+
+/// Runs and ends further turns below the answer `a2`.
+async fn runs_end_in_each_state(store: &dyn Conversations) {
     for (at_ms, kind, state) in [
         (20, RunEndKind::Cancelled(CancelReason::Disconnected), RunState::Cancelled),
         (30, RunEndKind::Failed(RunFailure { code: "X".into(), message: "no".into() }), RunState::Failed),
