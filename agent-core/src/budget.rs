@@ -31,8 +31,7 @@ pub trait TokenCounter: Send + Sync + 'static {
     fn count(&self, text: &str) -> usize;
 }
 
-/// Cache of one text's token counts, for the first three counters that counted it. Further counters count anew on
-/// every call.
+/// Cache of one text's token counts, for the first three counters that counted it. Further ones count anew.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCountCache([OnceLock<(&'static str, usize)>; 3]);
 

@@ -1,8 +1,7 @@
 //! Model calls: a prompt in, a stream of deltas out.
 //!
 //! A [`Model`] works in two steps. [`prepare`](Model::prepare) is pure and builds the exact bytes to send, which a
-//! preview shows. [`start`](Model::start) sends them. A caller therefore cannot send anything but what the preview
-//! shows.
+//! preview shows. [`start`](Model::start) sends them, so that a caller cannot send anything else.
 //!
 //! Dropping a [`ModelStream`] cancels the call below it.
 
@@ -30,8 +29,7 @@ pub trait Model: Send + Sync + 'static {
     /// Returns the model's name, limits and capabilities.
     fn info(&self) -> ModelInfo;
 
-    /// Returns the model's exact token counter, or `None` if only the platform's counter is available, which may
-    /// estimate.
+    /// Returns the model's exact token counter, or `None` if only the platform's estimate is available.
     fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
         None
     }

@@ -59,8 +59,7 @@ impl Payload {
         &self.sections
     }
 
-    /// Returns the prompt's tokens by the platform's count, if the creator of the body has recorded them. The number is
-    /// not sent.
+    /// Returns the prompt's tokens by the platform's count, if they were recorded. The number is not sent.
     pub fn prompt_tokens(&self) -> Option<usize> {
         self.prompt_tokens
     }

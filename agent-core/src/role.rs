@@ -108,6 +108,19 @@ pub struct RoleContent {
     /// The agent runtime that answers, if the role names one itself.
     #[serde(flatten, deserialize_with = "deserialize_flattened")]
     pub agent_server: AgentServer,
+    /// Keeping of the agent's conversations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversations: Option<ConversationSettings>,
+}
+
+/// Keeping of an agent's conversations.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConversationSettings {
+    /// Keeps no conversation if false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<bool>,
 }
 
 fn deserialize_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
@@ -130,8 +143,7 @@ fn deserialize_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Opti
     })
 }
 
-/// Deserializes flattened fields. They are deserialized separately from the others, so an error must name its field
-/// itself.
+/// Deserializes flattened fields. Unlike the others', their errors must name the field themselves.
 fn deserialize_flattened<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -14,8 +14,7 @@ pub trait RunTokens: Send + Sync + 'static {
     /// Issues a token that allows calls of `tools` in `context` for at most `ttl`. A run without tools gets no token.
     ///
     /// # Errors
-    /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) where no further token can be issued
-    /// now.
+    /// [`AgentErrorKind::RateLimited`](crate::error::AgentErrorKind::RateLimited) if none can be issued now.
     fn issue(
         &self,
         context: &ExecutionContext,

@@ -30,8 +30,7 @@ use crate::store_error::StoreError;
 use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 
-/// Stores, layers, tools and backends with which turns run. Shared by all turns, and does not change their behavior
-/// at run time.
+/// Stores, layers, tools and backends with which turns run. Shared by all turns, which do not change it.
 pub struct Platform {
     roles: Arc<dyn RoleSource>,
     layers: Vec<Arc<dyn ContextLayer>>,

@@ -7,6 +7,7 @@ mod assignments;
 mod assistants;
 mod chat;
 mod coding;
+mod conversation;
 mod credential;
 mod cron;
 mod debug;
@@ -24,6 +25,11 @@ mod pulse;
 mod rate_limits;
 mod resource;
 mod retrieve;
+mod runs;
+mod thread_docs;
+mod thread_messages;
+mod thread_view;
+mod threads;
 mod tokens;
 
 use std::sync::Arc;
@@ -42,10 +48,11 @@ use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
 pub use coding::{CodingLink, CodingLinkConfig};
+pub use conversation::ConversationService;
 pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
-pub use pulse::{SchedulerLink, SchedulerLinkConfig, run_maintenance};
+pub use pulse::{SchedulerLink, SchedulerLinkConfig};
 pub use rate_limits::RateLimits;
 pub use resource::ResourceQuotas;
 
@@ -63,6 +70,8 @@ pub struct App {
     pub tokens: Arc<Tokens>,
     /// Authenticates requests.
     pub auth: Authenticator,
+    /// Conversations that are kept, and the runs in them.
+    pub conversations: Arc<ConversationService>,
     /// Run ids that have been used.
     pub runs: RunRegistry,
     /// Rate limits of widget tokens and sessions.
@@ -95,5 +104,15 @@ impl ServiceState for App {
 
 /// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
-    endpoint::service(app, endpoints(), crate::mcp::CORS_HEADERS)
+    let table = match app.conversations.is_on() {
+        true => endpoints(),
+        false => endpoints::endpoints_without_threads(),
+    };
+    endpoint::service(app, table, crate::mcp::CORS_HEADERS)
+}
+
+/// Runs the application's background work: jobs, expired records, and runs of ended processes. Runs until the future is
+/// dropped.
+pub async fn run_maintenance(app: Arc<App>) {
+    tokio::join!(pulse::run_maintenance(app.clone()), app.conversations.run_upkeep());
 }

@@ -159,7 +159,7 @@ pub fn layer(
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(may_ask))
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers(request_headers(headers.request))
         .expose_headers(response_headers(headers.response))
         .max_age(PREFLIGHT_MAX_AGE)
@@ -283,7 +283,7 @@ mod tests {
         {
             assert!(allowed.split(',').any(|header| header == name), "{name} in {allowed}");
         }
-        assert_eq!(headers[ACCESS_CONTROL_ALLOW_METHODS], "GET,POST,PUT,DELETE");
+        assert_eq!(headers[ACCESS_CONTROL_ALLOW_METHODS], "GET,POST,PUT,PATCH,DELETE");
         let (_, headers) = ask(Method::POST, "/chat", "https://a.example").await;
         assert_eq!(
             headers[ACCESS_CONTROL_EXPOSE_HEADERS],

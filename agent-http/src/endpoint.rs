@@ -115,6 +115,16 @@ impl<S: ServiceState> Endpoint<S> {
         Self::new(Method::PUT, path, credential, handler, describe)
     }
 
+    /// Creates a `PATCH` endpoint.
+    pub(crate) fn patch<C: Authenticate<S>>(
+        path: &'static str,
+        credential: C,
+        handler: impl HandlerFn<S, C::Verified>,
+        describe: DescribeFn,
+    ) -> Self {
+        Self::new(Method::PATCH, path, credential, handler, describe)
+    }
+
     /// Creates a `DELETE` endpoint.
     pub(crate) fn delete<C: Authenticate<S>>(
         path: &'static str,

@@ -23,7 +23,7 @@ use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Method, Response};
 use serde_json::{Map, Value};
@@ -81,6 +81,7 @@ struct ErrorExtras {
     is_invalid_token: bool,
     is_uncacheable: bool,
     allow: Vec<Method>,
+    location: Option<HeaderValue>,
     members: Map<String, Value>,
 }
 
@@ -202,6 +203,13 @@ impl HttpError {
         self
     }
 
+    /// Adds a `Location`: the path of the resource with which the request conflicts.
+    #[must_use]
+    pub(crate) fn with_location(mut self, path: &str) -> Self {
+        self.more_mut().location = HeaderValue::from_str(path).ok();
+        self
+    }
+
     /// Adds an extension member to the problem, such as `selection`. Members with a reserved name (those of RFC 9457,
     /// `code` and `requestId`) are overwritten.
     #[must_use]
@@ -282,6 +290,8 @@ impl HttpError {
             let allow = HeaderValue::try_from(allow.collect::<Vec<_>>().join(", "));
             headers.extend(allow.ok().map(|allow| (ALLOW, allow)));
         }
+        let location = self.more.as_deref().and_then(|more| more.location.clone());
+        headers.extend(location.map(|location| (LOCATION, location)));
         let is_limit = self.code == Code::RateLimited;
         let retry_after = self.more.as_deref().and_then(|more| more.retry_after);
         let Some(delay) = retry_after.or(is_limit.then_some(DEFAULT_RETRY_AFTER)) else { return };

@@ -30,6 +30,7 @@ mod encode;
 mod json;
 mod n8n;
 mod negotiate;
+mod record;
 mod timer;
 mod ui_message;
 mod watch;
@@ -37,6 +38,7 @@ mod watch;
 pub use body::StreamBody;
 pub(crate) use collect::collect;
 pub use negotiate::{Framing, NegotiationError, negotiate};
+pub(crate) use record::RunRecorder;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
 
 use encode::Encoder;
@@ -81,7 +83,15 @@ pub async fn into_response(
     events: EventStream,
     limits: &StreamLimits,
 ) -> Result<Response<StreamBody>, AgentError> {
-    let events = TimeoutStream::new(events, limits);
+    respond(framing, TimeoutStream::new(events, limits), limits).await
+}
+
+/// Encodes the events of a run as a response.
+async fn respond(
+    framing: Framing,
+    events: TimeoutStream,
+    limits: &StreamLimits,
+) -> Result<Response<StreamBody>, AgentError> {
     let writer = EventWriter::new(limits.relay.event_prefix);
     let encoder = match framing {
         Framing::Ndjson => Encoder::ndjson(writer),
@@ -96,16 +106,19 @@ pub async fn into_response(
     Ok(build_response(framing, StreamBody::new(events, encoder, &limits.relay)))
 }
 
-/// Creates the response for a run with the body type that handlers return; see [`into_response`].
+/// Creates the response for a run with the body type that handlers return; see [`into_response`]. `recorder` records
+/// the run.
 ///
 /// # Errors
 /// Same as [`into_response`].
 pub(crate) async fn run_response(
     framing: Framing,
     events: EventStream,
+    recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
 ) -> HandlerResult {
-    let response = into_response(framing, events, limits).await?;
+    let events = TimeoutStream::new(events, limits).with_recorder(recorder);
+    let response = respond(framing, events, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
     if limits.relay.lazy_span {
         response.extensions_mut().insert(EntersSpan);

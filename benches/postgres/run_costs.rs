@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::clock::SystemClock;
 use agent_jobs::job::MemoryJobStore;
+use agent_platform::conversation::MemoryConversations;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
@@ -41,7 +42,8 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
     let secret = config.data_secret.as_ref().context("a secret")?;
     let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::new(secret, None)));
     let jobs = Arc::new(MemoryJobStore::default());
-    let stores = Stores { roles, records: records.clone(), jobs };
+    let conversations = Arc::new(MemoryConversations::default());
+    let stores = Stores { roles, records: records.clone(), jobs, conversations };
     stores.import("the benchmark", &bench.workspace().to_string()).await?;
     let listener = run::listen(config.server.listen).await?;
     let address = listener.local_addr()?;

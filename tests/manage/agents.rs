@@ -244,7 +244,8 @@ async fn a_secret_without_the_key_to_seal_it_is_refused_by_that_settings_name() 
     let bench = open().await;
     let records: Arc<dyn Inventory> = bench.stores.records.clone();
     let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::without_key()));
-    let app = server::app_with_stores(Stores { roles, records, jobs: bench.stores.jobs.clone() }, &[]).await;
+    let stores = Stores { roles, records, ..bench.stores.clone() };
+    let app = server::app_with_stores(stores, &[]).await;
     let bench = super::ManagementApp { app, stores: bench.stores };
     let with = json!({"content": {"messengerToken": "fresh-canary"}});
     let problem =

@@ -28,11 +28,13 @@ mod runtime;
 mod sources;
 #[cfg(test)]
 mod tests;
+mod thread_fields;
 mod ui_message;
 
 pub use json::JsonBody;
 pub use repair::repair;
 pub use runtime::RuntimeRequest;
+pub use thread_fields::{HistorySource, ThreadFields};
 
 use json::ObjectFields;
 use sources::FieldSources;
@@ -94,9 +96,36 @@ pub struct ChatInput {
     /// Company named by a parameter; the same rules apply.
     pub company_id: Option<CompanyId>,
     first_instruction_path: Option<String>,
+    thread_fields: ThreadFields,
+    /// An invalid field among [`ThreadFields`].
+    thread_fault: Option<FieldError>,
+    /// Error of a request without a message, which only a kept run may be.
+    message_fault: Option<FieldError>,
 }
 
 impl ChatInput {
+    /// Returns the fields that concern the thread. They are valid only if the run is to be kept: other requests may use
+    /// their names for another purpose.
+    ///
+    /// # Errors
+    ///
+    /// The first invalid field.
+    pub fn thread_fields(&self) -> Result<&ThreadFields, FieldError> {
+        match &self.thread_fault {
+            Some(fault) => Err(fault.clone()),
+            None => Ok(&self.thread_fields),
+        }
+    }
+
+    /// Rejects a request without a message that needs an answer, for a run that is not kept.
+    ///
+    /// # Errors
+    ///
+    /// The conversation's path.
+    pub fn reject_missing_message(&self) -> Result<(), FieldError> {
+        self.message_fault.clone().map_or(Ok(()), Err)
+    }
+
     /// Rejects messages that instruct the model, for untrusted callers.
     ///
     /// # Errors
@@ -183,13 +212,30 @@ pub fn widget_tokens(body: &JsonBody<'_>) -> Result<Vec<Secret>, FieldError> {
     Ok(tokens)
 }
 
+/// Reads the `messages` of a body that is not a chat request, repaired; none if there is no such field.
+///
+/// # Errors
+///
+/// The first invalid field; a list over its limits.
+pub fn read_messages(body: &JsonBody<'_>) -> Result<Vec<Message>, FieldError> {
+    let list = body.fields()?.list("messages", MAX_MESSAGES)?;
+    Ok(Conversation::read(list.unwrap_or_default())?.finish(false)?.messages)
+}
+
 fn read_chat(
     body: &JsonBody<'_>,
     query: &mut dyn Iterator<Item = sources::QueryParameter>,
     to_answer: bool,
 ) -> Result<ChatInput, FieldError> {
     let sources = FieldSources::new(body.fields()?, query)?;
-    let conversation = read_conversation(&sources, to_answer)?;
+    let (thread_fields, thread_fault) = match thread_fields::read(&sources) {
+        Ok(fields) => (fields, None),
+        Err(fault) => (ThreadFields::default(), Some(fault)),
+    };
+    let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
+        Err(fault) if thread_fields.allows_no_message() => (read_conversation(&sources, false)?, Some(fault)),
+        read => (read?, None),
+    };
     let turn = TurnRequest {
         agent_id: sources.id("agentId")?.unwrap_or_default().into(),
         messages: conversation.messages,
@@ -208,6 +254,9 @@ fn read_chat(
         user_id: sources.id("userId")?.map(UserId::from),
         company_id: sources.id("companyId")?.map(CompanyId::from),
         first_instruction_path: conversation.first_instruction_path,
+        thread_fields,
+        thread_fault,
+        message_fault,
     })
 }
 
@@ -287,7 +336,7 @@ fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result
 }
 
 /// Returns true if the last message, instructions aside, is a user message or a tool result.
-fn expects_answer(messages: &[Message]) -> bool {
+pub fn expects_answer(messages: &[Message]) -> bool {
     let mut latest = messages.iter().rev().map(|message| message.role);
     let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
     matches!(spoken, Some(Role::User | Role::Tool))
@@ -302,12 +351,16 @@ fn thread_id(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
         return Ok(Some(id));
     }
     // Other bodies may use `id` for anything, so it counts only beside fields that only the AI SDK sends.
+    if is_of_ai_sdk(sources)? { sources.body.id("id") } else { Ok(None) }
+}
+
+/// Returns true if the body has fields that only the AI SDK sends.
+fn is_of_ai_sdk(sources: &FieldSources<'_>) -> Result<bool, FieldError> {
     let has_parts =
         |value: &json::Value<'_>| ObjectFields::from_value(value).is_ok_and(|fields| fields.has("parts"));
-    let of_ai_sdk = sources.body.has("trigger")
+    Ok(sources.body.has("trigger")
         || sources.body.get("message").is_some_and(has_parts)
-        || sources.body.list("messages", MAX_MESSAGES)?.unwrap_or_default().iter().any(has_parts);
-    if of_ai_sdk { sources.body.id("id") } else { Ok(None) }
+        || sources.body.list("messages", MAX_MESSAGES)?.unwrap_or_default().iter().any(has_parts))
 }
 
 /// Returns the time zone name. Only its syntax is checked, which makes it safe in a query and a prompt; the code that

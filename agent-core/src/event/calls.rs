@@ -2,8 +2,7 @@
 //!
 //! A remote backend that calls the agent's tools on this platform, with the run token, may not include these calls in
 //! its own events. The tool server that executes such a call reports its start and its end here, and the run's
-//! [`EventStream`](super::EventStream) emits the reports. Once the stream has ended or is dropped, reports are
-//! discarded.
+//! [`EventStream`](super::EventStream) emits the reports, and discards those after the stream's end.
 //!
 //! Reporting never blocks. If the reader is too slow, whole calls are omitted, and the run reports their number.
 

@@ -20,8 +20,7 @@ use crate::tool::ToolSpec;
 
 mod keys;
 
-/// A bounded cache that returns the same [`Part`] for the same text and the same [`PromptMessage`] for the same
-/// message.
+/// A bounded cache that returns the same [`Part`] for a text and the same [`PromptMessage`] for a message.
 ///
 /// Escaped JSON, hashes and token counts cost about a thousand times as much as assembling a prompt, and most of a
 /// prompt is unchanged in the next turn. Texts and messages are found by content: by hash, then by full comparison, so
@@ -110,8 +109,7 @@ impl PartCache {
         if let Some(set) = self.tool_sets.get(&ToolSetLookup(tools)) {
             return set;
         }
-        // Specs that came with a request are new objects with the same text; the cached part of that text has the token
-        // counts.
+        // Specs of a request are new objects with the same text; the cached part of that text has the counts.
         let set = Arc::new(ToolSet::new(tools, self.part(ToolSet::definitions_text(tools))));
         self.tool_sets.insert(ToolSetKey(Arc::clone(&set)), Arc::clone(&set));
         set

@@ -16,8 +16,7 @@ pub(super) use ollama::ToolResultNames;
 pub enum Dialect {
     /// AG-UI: `toolCalls`, `toolCallId`, AG-UI content parts.
     AgUi,
-    /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio` and `file` parts; no message
-    /// ids.
+    /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio`, `file`; no message ids.
     ChatCompletions,
     /// Ollama's `/api/chat`: content is a single text, images are a separate base64 member, tool call arguments are an
     /// object, and a tool result names its tool; no message ids.

@@ -9,8 +9,7 @@ use super::manifest::PartHash;
 use crate::ids::{AgentId, CompanyId, UserId};
 use crate::tool::ExecutionContext;
 
-/// Capacity in bytes: the prompts of about a thousand users with a few dozen parts each. Least used entries are
-/// evicted.
+/// Capacity in bytes: prompts of about a thousand users, a few dozen parts each. Least used ones are evicted.
 const MAX_LATEST_PROMPTS_BYTES: u64 = 8 << 20;
 /// Expected number of prompts.
 const TYPICAL_PROMPTS: usize = 2_000;

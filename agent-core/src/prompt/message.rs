@@ -142,8 +142,7 @@ impl PromptMessage {
         Arc::clone(kept).downcast().unwrap_or_else(|_| Arc::new(derive(self.message())))
     }
 
-    /// Returns the message's tokens by `counter`, including the overhead of a message on the wire. Counted once per
-    /// counter.
+    /// Returns the message's tokens by `counter`, including its overhead on the wire. Counted once per counter.
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.tokens_with_counter_id(counter.id(), counter)
     }

@@ -11,8 +11,7 @@ use futures_util::future::{BoxFuture, poll_fn};
 
 use crate::clock::Clock;
 
-/// A [`Clock`] whose time changes only by [`advance`](ManualClock::advance) and [`set`](ManualClock::set). Clones share
-/// the time.
+/// A [`Clock`] that only [`advance`](ManualClock::advance) and [`set`](ManualClock::set) change. Clones share the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     state: Arc<Mutex<ClockState>>,

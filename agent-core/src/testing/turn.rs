@@ -14,8 +14,7 @@ use crate::role::RoleBlock;
 use crate::select::BackendChoice;
 use crate::tool::{ExecutionContext, ToolChoice};
 
-/// Builds the input of a context layer: a turn of an agent with this role, at the Unix epoch, with room for 100,000
-/// tokens.
+/// Builds a context layer's input: a turn of an agent with this role, at the Unix epoch, with 100,000 tokens.
 ///
 /// # Panics
 /// If `role` is not a valid role.

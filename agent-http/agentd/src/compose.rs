@@ -25,7 +25,8 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, DocumentUploads, McpEndpoint, RateLimits,
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, ConversationService, DocumentUploads, McpEndpoint,
+    RateLimits,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -106,6 +107,7 @@ pub fn application(
     let uploads = DocumentUploads::new(ingestion);
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
+    let conversations = conversations(config, &stores, shutdown);
     Ok(App {
         tools: agent_tools,
         pulse,
@@ -125,6 +127,7 @@ pub fn application(
         .with_run_tokens(tokens.clone()),
         coding,
         auth: authenticator(config).with_tokens(tokens.clone()),
+        conversations,
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),
         own_tools: Vec::new(),
@@ -140,6 +143,12 @@ pub fn application(
 fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journals>) -> Arc<dyn ToolRegistry> {
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
     Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
+}
+
+/// Creates the service of conversations, which are kept unless they are switched off.
+fn conversations(config: &AppConfig, stores: &Stores, shutdown: &Shutdown) -> Arc<ConversationService> {
+    let store = config.conversations.then(|| stores.conversations.clone());
+    ConversationService::new(store, Arc::new(SystemClock), background_spawner(), shutdown.clone())
 }
 
 /// Creates the extraction of uploaded documents' texts.

@@ -324,6 +324,8 @@ pub struct AppConfig {
     pub extraction: ExtractionConfig,
     /// Embedding model of the documents.
     pub embedding: EmbeddingConfig,
+    /// Keeps conversations.
+    pub conversations: bool,
 }
 
 impl AppConfig {

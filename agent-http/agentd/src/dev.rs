@@ -30,7 +30,8 @@ const DEMO_ID: &str = "demo";
 /// Identifier of the demo agent that uses the embedded backend.
 const DEMO_AGENT_ID: &str = "guide";
 /// Chat request whose answer is in the demo's documents.
-const DEMO_CHAT_REQUEST: &str = r#"{"agentId":"guide","message":"On which days is Green Corner open?"}"#;
+const DEMO_CHAT_REQUEST: &str =
+    r#"{"agentId":"guide","threadId":"first","message":"On which days is Green Corner open?"}"#;
 /// Chat request that calls a tool. The tool is named, because a small model does not choose tools well.
 const DEMO_TOOL_REQUEST: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
 

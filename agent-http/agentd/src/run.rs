@@ -26,6 +26,9 @@ const FORCED_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which the ends of the last run tokens are stored.
 const TOKEN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time in which the ends of the last runs are stored.
+const RUN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Exit code of a process that had to be ended by force: that of an interrupted shell command.
 const FORCED_EXIT_CODE: i32 = 130;
 
@@ -91,6 +94,9 @@ pub async fn serve_app(
     });
     let drain_time = config.server.serve.drain;
     let served = serve_streams(listener, app::service(app.clone()), config.server.serve, shutdown).await;
+    if tokio::time::timeout(RUN_FLUSH_TIMEOUT, app.conversations.drain()).await.is_err() {
+        tracing::warn!("the ends of runs could not be stored: other processes interrupt them");
+    }
     upkeep.abort();
     ingestion.abort();
     let began_draining = match draining.is_finished() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::ids::{AgentId, CompanyId};
 use agent_jobs::job::{JobStore, MemoryJobStore};
+use agent_platform::conversation::{Conversations, MemoryConversations};
 use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
@@ -32,6 +33,8 @@ pub struct Stores {
     pub records: Arc<dyn Inventory>,
     /// Jobs, for an application without a scheduler.
     pub jobs: Arc<dyn JobStore>,
+    /// Conversations.
+    pub conversations: Arc<dyn Conversations>,
 }
 
 impl Stores {
@@ -53,7 +56,7 @@ impl Stores {
                 let few = PostgresOptions { connections: 2, ..options.clone() };
                 let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
                 let jobs = Arc::new(PostgresJobs::open_for_application(url.expose(), few).await?);
-                Self::new(records, jobs, config)
+                Self::new(records.clone(), jobs, records, config)
             }
             database => Self::from_records(Arc::new(open_at(sqlite_path(database)?)?), config),
         })
@@ -84,17 +87,22 @@ impl Stores {
     }
 
     /// Creates the stores over one database, with secrets sealed under the configured keys.
-    pub fn from_records(records: Arc<impl Inventory + JobStore>, config: &AppConfig) -> Self {
-        Self::new(records.clone(), records, config)
+    pub fn from_records(records: Arc<impl Inventory + JobStore + Conversations>, config: &AppConfig) -> Self {
+        Self::new(records.clone(), records.clone(), records, config)
     }
 
-    fn new(records: Arc<dyn Inventory>, jobs: Arc<dyn JobStore>, config: &AppConfig) -> Self {
+    fn new(
+        records: Arc<dyn Inventory>,
+        jobs: Arc<dyn JobStore>,
+        conversations: Arc<dyn Conversations>,
+        config: &AppConfig,
+    ) -> Self {
         let sealer = match &config.data_secret {
             Some(secret) => Sealer::new(secret, config.data_secret_previous.as_ref()),
             None => Sealer::without_key(),
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
-        Self { roles, jobs, records }
+        Self { roles, jobs, records, conversations }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -104,7 +112,8 @@ impl Stores {
     pub async fn in_memory(origin: &str, workspace: &str) -> Result<Self, StartError> {
         let records = Arc::new(MemoryRecords::default());
         let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
-        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()) };
+        let conversations = Arc::new(MemoryConversations::default());
+        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()), conversations };
         stores.import(origin, workspace).await?;
         Ok(stores)
     }

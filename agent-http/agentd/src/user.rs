@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
 use agent_core::ids::{CompanyId, UserId};
+use agent_core::store_error::StoreError;
+use agent_platform::conversation::{ConversationError, Conversations, DeleteFilter, ThreadOwner};
 use agent_platform::token::Tokens;
 use agent_platform::workspace::{UserDeletion, delete_user};
 
@@ -32,14 +34,15 @@ async fn delete_in(
     let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
     let revoked = tokens.revoke_of_user(&*stores.records, company, user).await?;
     let deleted = delete_user(&*stores.records, company, user).await?;
-    if revoked == 0 && deleted == UserDeletion::default() {
+    let threads = delete_threads(&*stores.conversations, company, user).await?;
+    if revoked == 0 && threads == 0 && deleted == UserDeletion::default() {
         return Err(CommandError::NoSuchUser { user: user.to_string(), company: company.to_string() });
     }
     let UserDeletion { memories, notifications, todo_lists, assignments, subscriptions, .. } = deleted;
     writeln!(
         out,
         "{user} at {company} is deleted, with {memories} memories, {notifications} notifications, {todo_lists} todo \
-         lists and {assignments} assignments; {revoked} tokens are revoked."
+         lists, {assignments} assignments and {threads} threads; {revoked} tokens are revoked."
     )?;
     if subscriptions > 0 {
         writeln!(out, "The sign-in to a subscription is forgotten; the vendor has not been told.")?;
@@ -47,12 +50,35 @@ async fn delete_in(
     Ok(())
 }
 
+/// Deletes all threads of a user, and returns their number.
+async fn delete_threads(
+    conversations: &dyn Conversations,
+    company: &CompanyId,
+    user: &UserId,
+) -> Result<usize, CommandError> {
+    let owner = ThreadOwner::new(company.clone(), user.clone());
+    let mut count = 0;
+    loop {
+        let deleted = conversations.delete_many(&owner, &DeleteFilter::default()).await;
+        let deleted = deleted.map_err(|error| match error {
+            ConversationError::Store(error) => error,
+            error => StoreError::unavailable(error.to_string()),
+        })?;
+        count += deleted.deleted;
+        if !deleted.more {
+            return Ok(count);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use agent_platform::coding::TOKEN_COLLECTION;
+    use agent_platform::conversation::{CreateThread, NewThread, ThreadKey};
     use agent_platform::records::{Key, Precondition, RecordsExt};
     use agent_platform::token::{Grant, McpGrant, NewToken};
     use agent_platform::workspace::WorkspaceFile;
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -99,15 +125,31 @@ mod tests {
                 .await
                 .expect("stored");
         }
+        let owners = [("c1", "ada"), ("c1", "bob"), ("c2", "ada")];
+        for (company, user) in owners {
+            let create = CreateThread {
+                key: ThreadKey::new(company, user, "t"),
+                agent_id: "a".into(),
+                new: NewThread::default(),
+                nodes: Vec::new(),
+                now: Timestamp::UNIX_EPOCH,
+            };
+            stores.conversations.create(create).await.expect("created");
+        }
         let mut out = Vec::new();
         delete_in(&stores, &"ada".into(), &"c1".into(), &mut out).await.expect("deleted");
         assert_eq!(
             String::from_utf8(out).expect("text"),
-            "ada at c1 is deleted, with 1 memories, 0 notifications, 1 todo lists and 1 assignments; 1 tokens are \
-             revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
+            "ada at c1 is deleted, with 1 memories, 0 notifications, 1 todo lists, 1 assignments and 1 threads; 1 \
+             tokens are revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
         );
         assert!(stores.records.get(&tokens_of("c1")).await.expect("read").is_none());
         assert!(stores.records.get(&tokens_of("c2")).await.expect("read").is_some());
+        for (company, user) in owners {
+            let thread =
+                stores.conversations.thread(&ThreadKey::new(company, user, "t")).await.expect("read");
+            assert_eq!(thread.is_some(), (company, user) != ("c1", "ada"), "{company} {user}");
+        }
         for (token, is_valid) in [(own, false), (colleagues, true), (namesakes, true)] {
             assert_eq!(tokens.find(token.expose()).await.is_ok(), is_valid);
         }

@@ -12,13 +12,14 @@ use http::request;
 use serde_json::{Value, json};
 
 use super::App;
+use super::conversation::{KeptTurn, ThreadRequest};
 use super::credential::ChatHead;
 use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
-use crate::stream;
+use crate::stream::{self, RunRecorder};
 
 /// Tag of the chat operations.
 const TAG: &str = "chat";
@@ -40,6 +41,13 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let ChatHead { framing, credential: presented } = chat_head;
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
+    let thread = match &credential {
+        Credential::Widget(_) => None,
+        _ => ThreadRequest::read(&app.conversations, &input)?,
+    };
+    if thread.is_none() {
+        input.reject_missing_message()?;
+    }
     let AuthorizedTurn { mut principal, turn, visitor } = authorize_turn(credential, input)?;
     match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
@@ -50,8 +58,12 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         // The operator's own proactive calls are not limited.
         None => {}
     }
-    let events = start(app, &principal, turn).await?;
-    stream::run_response(framing, events, &app.stream).await
+    let thread = match thread {
+        Some(request) => KeptTurn::open(app, &principal, &turn, request).await?,
+        None => None,
+    };
+    let (events, recorder) = start(app, &principal, turn, thread).await?;
+    stream::run_response(framing, events, recorder, &app.stream).await
 }
 
 /// Reads the body and completes authentication, since a widget token may be in the body.
@@ -141,13 +153,34 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
     Ok(Principal::new(user_id, company_id, Caller::Proactive))
 }
 
-/// Assigns missing ids and starts the run. A run id chosen by the client is used up once the backend has accepted the
-/// run, or if the request is cancelled before.
-async fn start(app: &App, principal: &Principal, mut turn: TurnRequest) -> Result<EventStream, HttpError> {
-    let refused = |error| turn_error_response(error, principal.caller);
-    let is_new = turn.run_id.is_empty();
+/// Assigns missing ids and starts the run, in a thread if it is kept.
+async fn start(
+    app: &App,
+    principal: &Principal,
+    mut turn: TurnRequest,
+    thread: Option<KeptTurn>,
+) -> Result<(EventStream, Option<Box<dyn RunRecorder>>), HttpError> {
+    let is_new_id = turn.run_id.is_empty();
     assign_ids(&mut turn);
-    if is_new {
+    match thread {
+        Some(thread) => {
+            let (events, recorder) = thread.start(app, principal, turn, is_new_id).await?;
+            Ok((events, Some(recorder)))
+        }
+        None => Ok((start_unkept(app, principal, turn, is_new_id).await?, None)),
+    }
+}
+
+/// Starts a run that is not kept. A run id chosen by the client is used up once the backend has accepted the run, or if
+/// the request is cancelled before.
+async fn start_unkept(
+    app: &App,
+    principal: &Principal,
+    turn: TurnRequest,
+    is_new_id: bool,
+) -> Result<EventStream, HttpError> {
+    let refused = |error| turn_error_response(error, principal.caller);
+    if is_new_id {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
     let claim = app.runs.claim(principal, &turn.run_id).await?;
@@ -210,6 +243,10 @@ pub(super) fn body_schema() -> Value {
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
             "threadId": text(), "runId": text(), "tabId": text(), "todoListId": text(), "timezone": text(),
             "widgetToken": text(), "userId": text(), "companyId": text(),
+            "store": {"type": "boolean", "description": "Keeps the run, or does not keep it."},
+            "history": {"type": "string", "enum": ["server", "client"]},
+            "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
+            "metadata": {"type": "object"},
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},
         },
     })

@@ -16,7 +16,10 @@ use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
-use super::{App, assistants, chat, coding, cron, debug, mcp, resource, retrieve};
+use super::{
+    App, assistants, chat, coding, cron, debug, mcp, resource, retrieve, runs, thread_docs, thread_messages,
+    threads,
+};
 use crate::endpoint::Endpoint;
 use crate::error::HttpError;
 use crate::health::HealthRoute;
@@ -31,6 +34,13 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
+    let mut all = endpoints_without_threads();
+    all.extend(thread_endpoints());
+    all
+}
+
+/// Returns the endpoints of an application that keeps no conversations.
+pub(super) fn endpoints_without_threads() -> Vec<Endpoint<App>> {
     let health = probe::endpoints(|app: Arc<App>, route| async move {
         let store = match route {
             HealthRoute::Ready | HealthRoute::Health => app.records.check_writable().await,
@@ -179,6 +189,25 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post(CALLBACK_PATH, SchedulerCallback, callback::post, callback::describe)
             .max_body_bytes(callback::MAX_BODY_BYTES),
         Endpoint::get("/api/cron", CronSecret, cron::get, cron::describe),
+    ]
+}
+
+fn thread_endpoints() -> Vec<Endpoint<App>> {
+    let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
+    let messages_path = "/api/threads/{id}/messages";
+    let message_path = "/api/threads/{id}/messages/{node}";
+    vec![
+        Endpoint::get(threads_path, USER, threads::list, thread_docs::list),
+        Endpoint::post(threads_path, USER, threads::post, thread_docs::post),
+        Endpoint::delete(threads_path, USER, threads::delete_many, thread_docs::delete_many),
+        Endpoint::get(thread_path, USER, threads::get, thread_docs::get),
+        Endpoint::patch(thread_path, USER, threads::patch, thread_docs::patch),
+        Endpoint::delete(thread_path, USER, threads::delete, thread_docs::delete),
+        Endpoint::post("/api/threads/{id}/fork", USER, threads::fork, thread_docs::fork),
+        Endpoint::post(messages_path, USER, thread_messages::post, thread_docs::post_messages),
+        Endpoint::delete(message_path, USER, thread_messages::delete, thread_docs::delete_message),
+        Endpoint::get("/api/runs", USER, runs::list, thread_docs::list_runs),
+        Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
     ]
 }
 

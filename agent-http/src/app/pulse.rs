@@ -34,7 +34,7 @@ use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::service::HandlerResult;
 
-pub use upkeep::run_maintenance;
+pub(super) use upkeep::run_maintenance;
 
 pub(super) use callback::{Completion, run_occurrence};
 

@@ -67,6 +67,10 @@ codes! {
     RequestTimeout = "REQUEST_TIMEOUT", REQUEST_TIMEOUT;
     /// The request conflicts with the current state.
     Conflict = "CONFLICT", CONFLICT;
+    /// Another run of the thread has not ended; the member `activeRunId` has its id.
+    ThreadBusy = "THREAD_BUSY", CONFLICT;
+    /// The thread, a message of it or its owner has as many messages, alternatives or threads as the limit allows.
+    ThreadFull = "THREAD_FULL", CONFLICT;
     /// The resource has existed and is gone: the caller may stop requesting it.
     Gone = "GONE", GONE;
     /// A precondition of the request, such as `If-Match`, does not hold.

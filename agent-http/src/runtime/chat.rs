@@ -38,7 +38,7 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     let model = model(runtime, &request)?;
     drop(bytes);
     let events = start(runtime, model, request).await?;
-    stream::run_response(framing, events, &runtime.stream).await
+    stream::run_response(framing, events, None, &runtime.stream).await
 }
 
 fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Model>, HttpError> {

@@ -702,6 +702,7 @@ async fn what_a_body_logs_while_it_is_made_stands_under_its_request() {
             return crate::stream::run_response(
                 Framing::Ndjson,
                 EventStream::new(ids, run),
+                None,
                 &StreamLimits::default(),
             )
             .await;

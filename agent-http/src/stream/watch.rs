@@ -8,6 +8,7 @@ use agent_core::event::{Event, EventStream};
 use futures_util::{Stream, StreamExt};
 
 use super::StreamLimits;
+use super::record::{Recording, RunRecorder};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
 
@@ -16,11 +17,24 @@ pub(super) struct TimeoutStream {
     events: EventStream,
     timer: StreamTimer,
     ending: EndingObserver,
+    recording: Option<Box<Recording>>,
 }
 
 impl TimeoutStream {
     pub(super) fn new(events: EventStream, limits: &StreamLimits) -> Self {
-        Self { events, timer: StreamTimer::new(limits), ending: limits.shutdown.observe_ending() }
+        let (timer, ending) = (StreamTimer::new(limits), limits.shutdown.observe_ending());
+        Self { events, timer, ending, recording: None }
+    }
+
+    /// Records the run.
+    pub(super) fn with_recorder(mut self, recorder: Option<Box<dyn RunRecorder>>) -> Self {
+        self.recording = recorder.map(|recorder| Box::new(Recording::new(recorder)));
+        self
+    }
+
+    /// Returns true while the end of the run is being stored. The run itself is over.
+    fn is_ending(&self) -> bool {
+        self.recording.as_ref().is_some_and(|recording| recording.is_ending())
     }
 
     /// Polls the shutdown. `Ready` means that it has ended the run.
@@ -44,6 +58,9 @@ impl TimeoutStream {
     /// Polls for the next event. The limits and the shutdown are checked only from time to time, since a source that is
     /// ready needs no timer.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        if let Some(recording) = self.recording.as_mut().filter(|recording| recording.is_ending()) {
+            return recording.poll_end(cx);
+        }
         if self.timer.is_check_due() && self.poll_shutdown(cx).is_pending() {
             let timeout = self.timer.poll_busy(cx);
             let _ = self.expire(timeout);
@@ -52,12 +69,18 @@ impl TimeoutStream {
         if polled.is_ready() {
             self.timer.record_item();
         }
-        polled
+        match (polled, &mut self.recording) {
+            (Poll::Ready(Some(event)), Some(recording)) => recording.pass(event, cx),
+            (polled, _) => polled,
+        }
     }
 
     /// Polls the limits and the shutdown; to be called when the source is pending. `Ready` means that the run has
     /// failed, and the source must be polled again for the error event.
     pub(super) fn poll_limits(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_ending() {
+            return Poll::Pending;
+        }
         if self.poll_shutdown(cx).is_ready() {
             return Poll::Ready(());
         }

@@ -103,6 +103,11 @@ impl<'t> ObjectFields<'t> {
         self.get(name).is_some()
     }
 
+    /// Returns true if the field is given as `null`.
+    pub(super) fn is_null(self, name: &str) -> bool {
+        self.0.get(name).is_some_and(Value::is_null)
+    }
+
     pub(super) fn text(self, name: &str) -> Result<Option<&'t str>, FieldError> {
         match self.get(name) {
             None => Ok(None),

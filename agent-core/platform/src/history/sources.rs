@@ -7,8 +7,22 @@ use super::json::{ObjectFields, Value, check_single_line};
 use crate::history::MAX_ID_BYTES;
 
 /// Names of the query parameters that are read; all others are ignored here.
-const QUERY_PARAMETERS: [&str; 9] =
-    ["agentId", "threadId", "sessionId", "runId", "tabId", "todoListId", "timezone", "userId", "companyId"];
+const QUERY_PARAMETERS: [&str; 14] = [
+    "agentId",
+    "threadId",
+    "sessionId",
+    "runId",
+    "tabId",
+    "todoListId",
+    "timezone",
+    "userId",
+    "companyId",
+    "store",
+    "history",
+    "parentId",
+    "trigger",
+    "messageId",
+];
 
 /// A query parameter: an identifier with its index in [`QUERY_PARAMETERS`], the preview's `message`, or any other.
 pub(super) enum QueryParameter {
@@ -90,6 +104,18 @@ impl<'t> FieldSources<'t> {
             found = Some(id);
         }
         Ok(found)
+    }
+
+    /// Returns true if the body, or else `forwardedProps`, has the field as `null`.
+    pub(super) fn is_null(&self, name: &'static str) -> bool {
+        !self.body.has(name)
+            && (self.body.is_null(name) || self.forwarded.is_some_and(|fields| fields.is_null(name)))
+    }
+
+    /// Returns a parameter of the query; `None` if it is absent or empty.
+    pub(super) fn query_word(&self, name: &str) -> Option<&str> {
+        let parameter = QUERY_PARAMETERS.iter().position(|parameter| *parameter == name)?;
+        self.query[parameter].as_deref().filter(|word| !word.is_empty())
     }
 
     /// Returns the preview's `message` from the query.

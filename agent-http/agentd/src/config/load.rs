@@ -70,6 +70,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         model_dir: required(values.path("MODEL_DIR")),
         extraction: extraction::load(&values),
         embedding: embedding::load(&values),
+        conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 mod coding;
+mod conversations;
 mod documents;
 mod embedding;
 mod extraction;
@@ -43,6 +44,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(extraction::SETTINGS)
         .chain(coding::SETTINGS)
         .chain(documents::SETTINGS)
+        .chain(conversations::SETTINGS)
 }
 
 /// All settings but those of the modules.

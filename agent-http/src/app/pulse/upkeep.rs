@@ -32,7 +32,7 @@ const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_PAGES_PER_PASS: usize = 50;
 
 /// Synchronizes assignments and deletes what has expired, starting at once, then after each pause. Runs until the future is dropped.
-pub async fn run_maintenance(app: Arc<App>) {
+pub(in super::super) async fn run_maintenance(app: Arc<App>) {
     let mut walk = MaintenanceCursor::default();
     loop {
         if let Err(error) = run_pass(&app, &mut walk).await {

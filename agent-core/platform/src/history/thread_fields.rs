@@ -1,0 +1,280 @@
+//! Fields of a chat request that concern its thread.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value};
+
+use super::json::{self, check_single_line};
+use super::sources::FieldSources;
+use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
+use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
+
+/// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ThreadFields {
+    /// Field `store`: keeps the run, or does not keep it.
+    pub store: Option<bool>,
+    /// Field `history`.
+    pub history: HistorySource,
+    /// Field `parentId`.
+    pub parent: ParentChoice,
+    /// Format of the request, with the AI SDK's `trigger` and `messageId`.
+    pub envelope: Envelope,
+    /// Title of a thread that the request creates.
+    pub title: Option<String>,
+    /// Metadata of a thread that the request creates.
+    pub metadata: Map<String, Value>,
+}
+
+/// Source of the prompt's history.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HistorySource {
+    /// The stored path.
+    #[default]
+    Server,
+    /// The request's messages.
+    Client,
+}
+
+impl ThreadFields {
+    /// Returns true if a request with these fields needs no message: it asks for another answer.
+    pub(super) fn allows_no_message(&self) -> bool {
+        let is_regeneration =
+            matches!(&self.envelope, Envelope::UiMessages { trigger: UiTrigger::Regenerate, .. });
+        is_regeneration || matches!(self.parent, ParentChoice::Node(_))
+    }
+}
+
+/// Reads the fields.
+///
+/// # Errors
+/// The first invalid field, or one with a value that the server does not support.
+pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldError> {
+    check_supported(sources)?;
+    Ok(ThreadFields {
+        store: store(sources)?,
+        history: match word(sources, "history")?.as_deref() {
+            None | Some("server") => HistorySource::Server,
+            Some("client") => HistorySource::Client,
+            Some(_) => return Err(FieldError::new("history", "must be server or client")),
+        },
+        parent: parent(sources)?,
+        envelope: envelope(sources)?,
+        title: title(sources)?,
+        metadata: metadata(sources)?,
+    })
+}
+
+/// Refuses values that would change the course of the run, and that the server does not have.
+fn check_supported(sources: &FieldSources<'_>) -> Result<(), FieldError> {
+    let is_supported = |name: &str, value: &json::Value<'_>| match (name, value) {
+        ("resume", json::Value::Array(entries)) => entries.is_empty(),
+        ("onBusy", json::Value::Str(word)) => *word == "reject",
+        ("onDisconnect", json::Value::Str(word)) => *word == "cancel",
+        ("background", json::Value::Bool(flag)) => !flag,
+        ("graceMs", value) => value.as_u64() == Some(0),
+        _ => false,
+    };
+    for name in ["resume", "onBusy", "onDisconnect", "background", "graceMs"] {
+        if let Some((path, value)) = sources.get(name)
+            && !is_supported(name, value)
+        {
+            return Err(FieldError::new(path, "has a value that this server does not support"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns a word or an identifier from the body, `forwardedProps` or the query.
+fn word(sources: &FieldSources<'_>, name: &'static str) -> Result<Option<String>, FieldError> {
+    let found = match sources.get(name) {
+        Some((path, json::Value::Str(text))) => Some((path, Cow::Borrowed(text.as_ref()))),
+        Some((path, _)) => return Err(FieldError::new(path, "must be a string")),
+        None => sources.query_word(name).map(|text| (Cow::Borrowed(name), Cow::Borrowed(text))),
+    };
+    let Some((path, text)) = found.filter(|(_, text)| !text.is_empty()) else { return Ok(None) };
+    check_single_line(&text, MAX_ID_BYTES).map_err(|fault| fault.with_parent_path(&path))?;
+    Ok(Some(text.into_owned()))
+}
+
+fn store(sources: &FieldSources<'_>) -> Result<Option<bool>, FieldError> {
+    match sources.get("store") {
+        Some((_, json::Value::Bool(store))) => Ok(Some(*store)),
+        Some((path, _)) => Err(FieldError::new(path, "must be true or false")),
+        None => match sources.query_word("store") {
+            None => Ok(None),
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some(_) => Err(FieldError::new("store", "must be true or false")),
+        },
+    }
+}
+
+/// Returns `parentId`, whose `null` is a new root.
+fn parent(sources: &FieldSources<'_>) -> Result<ParentChoice, FieldError> {
+    if sources.is_null("parentId") {
+        return Ok(ParentChoice::Root);
+    }
+    let id = word(sources, "parentId")?;
+    Ok(id.map_or(ParentChoice::Unspecified, |id| ParentChoice::Node(id.into())))
+}
+
+fn title(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
+    match sources.get("title") {
+        None => Ok(None),
+        Some((path, json::Value::Str(text))) if text.contains('\0') => {
+            Err(FieldError::new(path, "has a NUL character"))
+        }
+        Some((path, json::Value::Str(text))) => match text.chars().nth(MAX_TITLE_CHARS) {
+            Some(_) => Err(FieldError::new(path, "has more than 200 characters")),
+            None => Ok(Some(text.clone().into_owned()).filter(|text| !text.is_empty())),
+        },
+        Some((path, _)) => Err(FieldError::new(path, "must be a string")),
+    }
+}
+
+fn metadata(sources: &FieldSources<'_>) -> Result<Map<String, Value>, FieldError> {
+    match sources.get("metadata").map(|(path, value)| (path, Value::from(value))) {
+        None => Ok(Map::new()),
+        Some((path, Value::Object(metadata))) => match json_bytes(&metadata) > MAX_METADATA_BYTES {
+            true => Err(FieldError::new(path, "has more than 16 KiB")),
+            false => Ok(metadata),
+        },
+        Some((path, _)) => Err(FieldError::new(path, "must be an object")),
+    }
+}
+
+fn json_bytes(metadata: &Map<String, Value>) -> usize {
+    serde_json::to_vec(metadata).map_or(usize::MAX, |json| json.len())
+}
+
+/// Detects the format of the request.
+fn envelope(sources: &FieldSources<'_>) -> Result<Envelope, FieldError> {
+    if is_of_ai_sdk(sources)? || sources.query_word("trigger").is_some() {
+        let trigger = match word(sources, "trigger")?.as_deref() {
+            Some("regenerate-message") => UiTrigger::Regenerate,
+            // Other words are those of other applications.
+            _ => UiTrigger::Submit,
+        };
+        return Ok(Envelope::UiMessages { trigger, message_id: word(sources, "messageId")? });
+    }
+    let has_list = sources.body.list("messages", MAX_MESSAGES)?.is_some_and(|list| !list.is_empty());
+    if !has_list {
+        return Ok(Envelope::Message);
+    }
+    let is_list = |name: &str| sources.body.list(name, MAX_LIST_ITEMS).is_ok_and(|list| list.is_some());
+    let has_ids = sources.body.has("threadId") && sources.body.has("runId");
+    match has_ids && is_list("tools") && is_list("context") {
+        true => Ok(Envelope::AgUi),
+        false => Ok(Envelope::Messages),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{ChatInput, JsonBody, read};
+    use super::*;
+
+    fn input(body: &Value, query: &[(&str, &str)]) -> Result<ChatInput, FieldError> {
+        let text = body.to_string();
+        let body = JsonBody::parse(text.as_bytes(), 64).expect("JSON");
+        read(&body, query.iter().copied())
+    }
+
+    fn fields(body: &Value) -> ThreadFields {
+        input(body, &[]).expect("it is right").thread_fields().expect("they are right").clone()
+    }
+
+    #[test]
+    fn the_envelope_is_known_by_its_fields() {
+        let user = json!({"role": "user", "content": "Hello"});
+        let ui = json!({"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hello"}]});
+        let of_ui = |trigger, message_id: Option<&str>| Envelope::UiMessages {
+            trigger,
+            message_id: message_id.map(str::to_owned),
+        };
+        let ag_ui = json!({"threadId": "t", "runId": "r", "messages": [user], "tools": [], "context": [],
+            "forwardedProps": {}});
+        for (body, expected) in [
+            (json!({"message": "Hello"}), Envelope::Message),
+            (json!({"message": user, "messages": []}), Envelope::Message),
+            (json!({"messages": [user]}), Envelope::Messages),
+            (json!({"messages": [user], "threadId": "t", "runId": "r"}), Envelope::Messages),
+            (ag_ui, Envelope::AgUi),
+            (json!({"messages": [ui]}), of_ui(UiTrigger::Submit, None)),
+            (json!({"message": ui}), of_ui(UiTrigger::Submit, None)),
+            (
+                json!({"messages": [ui], "trigger": "regenerate-message", "messageId": "m"}),
+                of_ui(UiTrigger::Regenerate, Some("m")),
+            ),
+            (json!({"messages": [user], "trigger": "other"}), of_ui(UiTrigger::Submit, None)),
+        ] {
+            assert_eq!(fields(&body).envelope, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn fields_may_stand_in_three_places() {
+        let expected = ThreadFields {
+            store: Some(false),
+            history: HistorySource::Client,
+            parent: ParentChoice::Node("n".into()),
+            envelope: Envelope::Message,
+            ..ThreadFields::default()
+        };
+        let given = json!({"store": false, "history": "client", "parentId": "n"});
+        let mut body = given.clone();
+        body["message"] = json!("Hello");
+        assert_eq!(fields(&body), expected);
+        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
+        let query = [("store", "false"), ("history", "client"), ("parentId", "n")];
+        let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
+        assert_eq!(read.thread_fields(), Ok(&expected));
+        assert_eq!(fields(&json!({"message": "Hello", "parentId": null})).parent, ParentChoice::Root);
+        let forwarded = json!({"message": "Hello", "forwardedProps": {"parentId": null}});
+        assert_eq!(fields(&forwarded).parent, ParentChoice::Root);
+    }
+
+    #[test]
+    fn an_invalid_field_is_told_to_those_who_ask() {
+        for (name, value) in [
+            ("store", json!("yes")),
+            ("history", json!("both")),
+            ("parentId", json!(5)),
+            ("parentId", json!("a\nb")),
+            ("title", json!("x".repeat(201))),
+            ("metadata", json!([])),
+            ("metadata", json!({"x": "y".repeat(17_000)})),
+            ("title", json!("a\0b")),
+            ("onBusy", json!("queue")),
+            ("graceMs", json!(1)),
+            ("background", json!(true)),
+            ("onDisconnect", json!("continue")),
+            ("resume", json!([{}])),
+        ] {
+            let mut body = json!({"message": "Hello"});
+            body[name] = value;
+            let read = input(&body, &[]).expect("the message is right");
+            assert_eq!(read.thread_fields().expect_err(name).path, name);
+        }
+    }
+
+    #[test]
+    fn only_another_answer_needs_no_message() {
+        for body in [
+            json!({"trigger": "regenerate-message", "messageId": "m"}),
+            json!({"parentId": "n"}),
+            json!({"parentId": "n", "messages": [{"role": "assistant", "content": "Hello"}]}),
+        ] {
+            let read = input(&body, &[]).expect("it may be right");
+            assert!(read.reject_missing_message().is_err(), "{body}");
+        }
+        for body in [json!({}), json!({"trigger": "submit-message"}), json!({"parentId": null})] {
+            assert!(input(&body, &[]).is_err(), "{body}");
+        }
+        let read = input(&json!({"message": "Hello", "parentId": "n"}), &[]).expect("it is right");
+        assert_eq!(read.reject_missing_message(), Ok(()));
+    }
+}

@@ -1,0 +1,49 @@
+//! Conversion of the store's errors into HTTP errors.
+
+use std::time::Duration;
+
+use agent_platform::conversation::{ConversationError, Run};
+use serde_json::json;
+
+use crate::error::{Code, HttpError};
+
+/// `Retry-After` of a request to a thread with a run in progress.
+const BUSY_RETRY_AFTER: Duration = Duration::from_secs(2);
+
+impl From<ConversationError> for HttpError {
+    fn from(error: ConversationError) -> Self {
+        match error {
+            ConversationError::ThreadNotFound
+            | ConversationError::NodeNotFound(_)
+            | ConversationError::RunNotFound => Self::not_found(),
+            ConversationError::ThreadBusy { active_run } => {
+                Self::new(Code::ThreadBusy, "another run of the thread has not ended")
+                    .with_member("activeRunId", json!(active_run))
+                    .with_retry_after(BUSY_RETRY_AFTER)
+            }
+            ConversationError::RunIdUsed { run } => used_run_id(&run),
+            ConversationError::AgentMismatch { ref agent } => {
+                let agent = json!(agent);
+                Self::conflict(error.to_string()).with_member("agentId", agent)
+            }
+            ConversationError::ThreadFull(limit) => Self::new(Code::ThreadFull, limit.to_string()),
+            ConversationError::VersionConflict { .. } => {
+                Self::conflict("concurrent modification of the same thread; retry").with_source(error)
+            }
+            ConversationError::ThreadExists | ConversationError::RunEnded { .. } => {
+                Self::conflict(error.to_string())
+            }
+            ConversationError::Invalid(fault) => Self::new(Code::InvalidRequest, fault),
+            ConversationError::Store(error) => error.into(),
+            error => Self::internal(error),
+        }
+    }
+}
+
+/// Returns the error of a request with the id of this run.
+pub(super) fn used_run_id(run: &Run) -> HttpError {
+    let id = percent_encoding::utf8_percent_encode(&run.id, percent_encoding::NON_ALPHANUMERIC);
+    HttpError::conflict("this runId was already used")
+        .with_location(&format!("/api/runs/{id}"))
+        .with_member("run", json!({"id": run.id, "state": run.state}))
+}

@@ -1,0 +1,368 @@
+//! A run that is kept: its beginning is committed beside the start of the backend, its end before the client learns of
+//! it.
+//!
+//! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
+//! disconnects is stored as cancelled with what it has said by then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Event, RunOutcome};
+use agent_core::ids::RunId;
+use agent_platform::conversation::{
+    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, NodeId,
+    RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, ThreadOwner,
+};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use super::{ConversationService, LiveRun};
+use crate::stream::RunRecorder;
+
+/// Maximum time for which a client waits for its run's end to be stored.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for which the end of a run is attempted to be stored. Until then the thread is busy.
+const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
+/// Pauses between attempts to store the end of a run: the first, and the longest.
+const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+type Begun = Result<BegunRun, ConversationError>;
+
+/// Recorder of a run that is kept. If it is dropped before the run's end, the run is stored as cancelled.
+pub(super) struct KeptRun {
+    store: Arc<dyn Conversations>,
+    owner: ThreadOwner,
+    run_id: RunId,
+    /// Node below which the answer goes.
+    parent: Option<NodeId>,
+    /// Result of the commit of the beginning, while it is awaited.
+    begun: Option<oneshot::Receiver<Begun>>,
+    /// The run so far; `None` once its end is being stored, or if it has not begun.
+    open: Option<(RunFold, LiveRun)>,
+}
+
+impl KeptRun {
+    /// Begins a run in the background; [`begun`](Self::begun) has the result.
+    pub(super) fn begin(
+        service: &Arc<ConversationService>,
+        store: Arc<dyn Conversations>,
+        begin: BeginRun,
+    ) -> Self {
+        let (sender, receiver) = oneshot::channel();
+        let kept = Self {
+            store: store.clone(),
+            owner: begin.key.thread_owner(),
+            run_id: begin.run_id.clone(),
+            parent: begin.parent_id.clone(),
+            begun: Some(receiver),
+            open: Some((RunFold::default(), LiveRun::new(service.clone()))),
+        };
+        let task = async move {
+            // The receiver's drop ends the run.
+            let _ = sender.send(store.begin_run(begin).await);
+        };
+        service.spawner.spawn(task.boxed());
+        kept
+    }
+
+    /// Waits for the beginning.
+    ///
+    /// # Errors
+    /// Those of [`Conversations::begin_run`]. The run does not exist then, unless the store is unavailable.
+    pub(super) async fn begun(&mut self) -> Begun {
+        let Some(receiver) = &mut self.begun else { return Err(ConversationError::RunNotFound) };
+        let begun = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
+        self.begun = None;
+        if begun.as_ref().is_err_and(|error| !matches!(error, ConversationError::Store(_))) {
+            self.open = None;
+        }
+        begun
+    }
+
+    /// Stores that the run has failed before it had events.
+    pub(super) fn fail(mut self, code: &str, message: &str) {
+        let failure = RunFailure { code: code.to_owned(), message: message.to_owned() };
+        drop(self.spawn_end(RunEndKind::Failed(failure)));
+    }
+
+    /// Stores the end of the run in the background. `cut` is the end of a run without a terminal event.
+    fn spawn_end(&mut self, cut: RunEndKind) -> oneshot::Receiver<Result<(), ConversationError>> {
+        let (sender, receiver) = oneshot::channel();
+        let Some((fold, live)) = self.open.take() else { return receiver };
+        let service = live.0.clone();
+        let mut folded = fold.finish(self.parent.take(), cut);
+        if is_shutdown(&folded.ending.kind) {
+            folded.ending.kind = RunEndKind::Interrupted;
+        }
+        let FoldedRun { nodes, ending } = folded;
+        let end = EndRun {
+            owner: self.owner.clone(),
+            run_id: self.run_id.clone(),
+            process: service.process.clone(),
+            nodes,
+            ending,
+            request_sha256: None,
+            backend: None,
+            now: service.now(),
+        };
+        let (store, begun) = (self.store.clone(), self.begun.take());
+        let task = async move {
+            let has_begun = match begun {
+                Some(begun) => matches!(begun.await, Ok(Ok(_) | Err(ConversationError::Store(_)))),
+                None => true,
+            };
+            if has_begun {
+                // The client may have left.
+                let _ = sender.send(store_end(&*store, end).await);
+            }
+            drop(live);
+        };
+        service.spawner.spawn(task.boxed());
+        receiver
+    }
+}
+
+impl RunRecorder for KeptRun {
+    fn record(&mut self, event: &Event) {
+        if let Some((fold, _)) = &mut self.open {
+            fold.push(event);
+        }
+    }
+
+    fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event> {
+        let ended = self.spawn_end(RunEndKind::Completed);
+        async move {
+            match tokio::time::timeout(END_TIMEOUT, ended).await {
+                Ok(Ok(stored)) => terminal_event(terminal, stored),
+                Ok(Err(_)) | Err(_) => unavailable(&terminal),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Drop for KeptRun {
+    fn drop(&mut self) {
+        let Some((_, live)) = &self.open else { return };
+        let cut = match live.0.is_ending() {
+            true => RunEndKind::Interrupted,
+            false => RunEndKind::Cancelled(CancelReason::Disconnected),
+        };
+        drop(self.spawn_end(cut));
+    }
+}
+
+/// Returns true for the end of a run that the shutdown of this process has ended.
+fn is_shutdown(kind: &RunEndKind) -> bool {
+    matches!(kind, RunEndKind::Failed(failure) if failure.code == AgentErrorKind::ShuttingDown.code())
+}
+
+/// Stores the end of a run; repeats it while the store is unavailable.
+async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<(), ConversationError> {
+    let (mut pause, longest) = END_RETRY_PAUSES;
+    let started = tokio::time::Instant::now();
+    let mut end = end;
+    loop {
+        let error = match store.end_run(end.clone()).await {
+            Ok(_) => return Ok(()),
+            Err(
+                error @ (ConversationError::RunNotFound
+                | ConversationError::RunEnded { .. }
+                | ConversationError::ThreadNotFound),
+            ) => return Err(error),
+            Err(error) => error,
+        };
+        tracing::warn!(run_id = %end.run_id, %error, "the end of a run was not stored");
+        if started.elapsed() >= END_RETRY_TIME {
+            return Err(error);
+        }
+        if !matches!(error, ConversationError::Store(_)) {
+            // The thread must become free, even if the answer cannot be stored.
+            let code = AgentErrorKind::Internal.code().to_owned();
+            let failure = RunFailure { code, message: "the answer could not be stored".to_owned() };
+            (end.nodes, end.ending.kind) = (Vec::new(), RunEndKind::Failed(failure));
+        }
+        tokio::time::sleep(pause).await;
+        pause = (2 * pause).min(longest);
+    }
+}
+
+/// Returns the terminal event for a client whose run's end was stored with this result.
+fn terminal_event(terminal: Event, stored: Result<(), ConversationError>) -> Event {
+    match stored {
+        Ok(()) => terminal,
+        // The thread was deleted meanwhile, and the run with it.
+        Err(ConversationError::RunNotFound | ConversationError::ThreadNotFound) => match terminal {
+            Event::RunFinished { thread_id, run_id, usage, .. } => {
+                let outcome = Some(RunOutcome::Cancelled);
+                Event::RunFinished { thread_id, run_id, result: None, outcome, usage }
+            }
+            error => error,
+        },
+        Err(ConversationError::RunEnded { .. }) => Event::RunError {
+            message: "the run was interrupted: its process had stopped for too long".to_owned(),
+            code: RUN_INTERRUPTED.to_owned(),
+            usage: usage_of(&terminal),
+        },
+        Err(_) => unavailable(&terminal),
+    }
+}
+
+/// Returns the terminal event of a run whose end could not be stored.
+fn unavailable(terminal: &Event) -> Event {
+    let error = AgentError::new(AgentErrorKind::StoreUnavailable, "the answer could not be stored");
+    Event::RunError {
+        message: error.message().to_owned(),
+        code: error.kind().code().to_owned(),
+        usage: usage_of(terminal),
+    }
+}
+
+fn usage_of(terminal: &Event) -> Vec<agent_core::message::Usage> {
+    match terminal {
+        Event::RunFinished { usage, .. } | Event::RunError { usage, .. } => usage.clone(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::event::{AssistantRole, RunResult};
+    use agent_core::message::{FinishReason, Message};
+    use agent_core::store_error::StoreError;
+    use agent_core::testing::ManualClock;
+    use agent_platform::conversation::{
+        MemoryConversations, NewNode, NewThread, Run, RunState, RunTrigger, ThreadKey,
+    };
+
+    use super::*;
+    use crate::shutdown::Shutdown;
+
+    fn service(shutdown: &Shutdown) -> (Arc<ConversationService>, Arc<MemoryConversations>) {
+        let store = Arc::new(MemoryConversations::default());
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task)));
+        let clock = Arc::new(ManualClock::new());
+        let kept: Arc<dyn Conversations> = store.clone();
+        (ConversationService::new(Some(kept), clock, spawner, shutdown.clone()), store)
+    }
+
+    fn begin(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+        let question = NewNode::user(None, Message::user("Hello"));
+        let begin = BeginRun {
+            key: ThreadKey::new("c", "u", "t"),
+            agent_id: "a".into(),
+            run_id: run.into(),
+            continues: None,
+            trigger: RunTrigger::default(),
+            parent_id: Some(question.id.clone()),
+            nodes: vec![question],
+            new_thread: NewThread::default(),
+            expected_version: None,
+            on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
+            grace_ms: None,
+            backend: None,
+            request_sha256: None,
+            lease: service.lease(),
+            now: service.now(),
+        };
+        KeptRun::begin(service, store.clone(), begin)
+    }
+
+    async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
+        let owner = ThreadOwner::new("c", "u");
+        store.run(&owner, &id.into()).await.expect("it reads")
+    }
+
+    async fn drained(service: &ConversationService) {
+        let drain = tokio::time::timeout(Duration::from_secs(5), service.drain());
+        drain.await.expect("every run has its end");
+    }
+
+    fn finished() -> Event {
+        let result = Some(RunResult { finish_reason: FinishReason::Stop });
+        Event::RunFinished {
+            thread_id: "t".into(),
+            run_id: "r".into(),
+            result,
+            outcome: None,
+            usage: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_dropped_at_any_point_has_an_end() {
+        let (service, store) = service(&Shutdown::default());
+        // Before its beginning is stored.
+        drop(begin(&service, &store, "r1"));
+        drained(&service).await;
+        let first = run(&store, "r1").await.expect("it has begun");
+        assert_eq!(first.reason, Some(CancelReason::Disconnected));
+        // In the middle.
+        let mut kept = begin(&service, &store, "r2");
+        kept.begun().await.expect("it begins");
+        kept.record(&Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant });
+        kept.record(&Event::TextMessageContent { message_id: "m".into(), delta: "Partly".into() });
+        drop(kept);
+        drained(&service).await;
+        let second = run(&store, "r2").await.expect("it has begun");
+        assert_eq!((second.state, second.node_ids.len()), (RunState::Cancelled, 2));
+        // While its end is being stored.
+        let mut kept = begin(&service, &store, "r3");
+        kept.begun().await.expect("it begins");
+        kept.record(&finished());
+        drop(kept.finish(finished()));
+        drop(kept);
+        drained(&service).await;
+        assert_eq!(run(&store, "r3").await.expect("it has begun").state, RunState::Completed);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_cannot_begin_has_no_end() {
+        let (service, store) = service(&Shutdown::default());
+        let mut kept = begin(&service, &store, "r1");
+        kept.begun().await.expect("it begins");
+        let mut other = begin(&service, &store, "r2");
+        assert!(matches!(other.begun().await, Err(ConversationError::ThreadBusy { .. })));
+        drop(other);
+        assert!(run(&store, "r2").await.is_none());
+        assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Running);
+        kept.fail("BACKEND_FAILED", "the backend refused");
+        drained(&service).await;
+        let failed = run(&store, "r1").await.expect("it has begun");
+        assert_eq!(
+            (failed.state, failed.error.expect("an error").code),
+            (RunState::Failed, "BACKEND_FAILED".into())
+        );
+    }
+
+    #[tokio::test]
+    async fn a_run_left_at_the_shutdown_is_interrupted() {
+        let shutdown = Shutdown::default();
+        let (service, store) = service(&shutdown);
+        let mut kept = begin(&service, &store, "r1");
+        kept.begun().await.expect("it begins");
+        shutdown.end();
+        drop(kept);
+        drained(&service).await;
+        assert_eq!(run(&store, "r1").await.expect("it has begun").state, RunState::Interrupted);
+    }
+
+    #[test]
+    fn the_terminal_event_tells_of_an_end_that_was_not_stored() {
+        let unavailable = || ConversationError::from(StoreError::unavailable("the disk is full"));
+        assert_eq!(terminal_event(finished(), Ok(())), finished());
+        for (stored, expected) in [
+            (unavailable(), "STORE_UNAVAILABLE"),
+            (ConversationError::Invalid("x".to_owned()), "STORE_UNAVAILABLE"),
+        ] {
+            let Event::RunError { code, .. } = terminal_event(finished(), Err(stored)) else {
+                panic!("the client is told")
+            };
+            assert_eq!(code, expected);
+        }
+        let deleted = terminal_event(finished(), Err(ConversationError::RunNotFound));
+        assert!(matches!(deleted, Event::RunFinished { outcome: Some(RunOutcome::Cancelled), .. }));
+    }
+}

@@ -1,0 +1,197 @@
+//! OpenAPI descriptions of the operations on threads and runs.
+
+use serde_json::{Value, json};
+
+use crate::endpoint::{Operation, Schemas, string_schema};
+use crate::error::Code;
+
+/// Tag of the operations on threads and runs.
+const TAG: &str = "threads";
+
+fn object(required: &[&str], properties: Value) -> Value {
+    json!({"type": "object", "required": required, "properties": properties})
+}
+
+fn words(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+fn thread_schema() -> Value {
+    let text = string_schema;
+    let required =
+        ["id", "agentId", "title", "titleFrom", "status", "archived", "origin", "messageCount", "metadata"];
+    let properties = json!({
+        "id": text(), "agentId": text(), "title": text(), "titleFrom": words(&["message", "user", "model"]),
+        "status": words(&["idle", "running", "waiting", "awaitingTools"]), "activeRunId": text(),
+        "head": {"type": "string", "description": "The leaf of the path that is shown and continued."},
+        "archived": {"type": "boolean"}, "origin": words(&["chat", "job", "proactive", "client"]),
+        "messageCount": {"type": "integer"}, "metadata": {"type": "object"}, "createdAt": text(),
+        "lastActivityAt": text(), "expiresAt": text(), "version": {"type": "integer"},
+    });
+    object(&required, properties)
+}
+
+fn node_schema() -> Value {
+    let text = string_schema;
+    let count = json!({"type": "integer"});
+    object(
+        &["id", "turnId", "status", "origin", "createdAt", "siblings", "message"],
+        json!({
+            "id": text(), "parentId": text(), "turnId": text(), "runId": text(),
+            "status": words(&["complete", "incomplete", "cancelled", "deleted"]),
+            "origin": words(&["run", "user", "client"]), "createdAt": text(),
+            "siblings": object(&["index", "count"], json!({"index": count, "count": count})),
+            "message": {"type": "object", "description": "AG-UI's message, or the AI SDK's `UIMessage`."},
+        }),
+    )
+}
+
+fn run_schema() -> Value {
+    let text = string_schema;
+    let states = ["queued", "running", "waiting", "completed", "cancelled", "failed", "interrupted"];
+    let kinds = ["chat", "regenerate", "edit", "resume", "tools", "approval", "job", "proactive"];
+    object(
+        &["id", "threadId", "turnId", "agentId", "state", "trigger", "nodeIds", "usage", "createdAt"],
+        json!({
+            "id": text(), "threadId": text(), "turnId": text(), "agentId": text(), "state": words(&states),
+            "reason": words(&["requested", "disconnected", "displaced", "deleted"]),
+            "trigger": object(&["kind"], json!({"kind": words(&kinds), "reason": text()})),
+            "parentId": text(), "nodeIds": {"type": "array", "items": text()}, "continues": text(),
+            "continuedBy": text(), "onDisconnect": words(&["cancel", "continue"]),
+            "graceMs": {"type": "integer"}, "attached": {"type": "integer"}, "events": {"type": "object"},
+            "backend": text(), "requestSha256": text(), "finishReason": text(), "outcome": {"type": "object"},
+            "usage": {"type": "array", "items": {"type": "object"}},
+            "error": object(&["code", "message"], json!({"code": text(), "message": text()})),
+            "createdAt": text(), "startedAt": text(), "endedAt": text(),
+        }),
+    )
+}
+
+fn list_schema(name: &str, item: Value) -> Value {
+    object(&[name], json!({name: {"type": "array", "items": item}, "nextCursor": string_schema()}))
+}
+
+fn messages_schema() -> Value {
+    json!({"type": "array", "items": {"type": "object"}, "description": "In any format of a chat request."})
+}
+
+pub(super) fn list(_: &mut Schemas) -> Operation {
+    let states = words(&["idle", "running", "waiting", "awaitingTools"]);
+    let origins = words(&["chat", "job", "proactive", "client"]);
+    Operation::new("listThreads", TAG, "Lists the caller's threads, latest activity first.")
+        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+        .parameter(
+            "query",
+            "archived",
+            "Archived threads; `false` by default.",
+            words(&["false", "true", "any"]),
+        )
+        .parameter("query", "status", "Restricts to a state.", states)
+        .parameter("query", "origin", "Restricts to an origin.", origins)
+        .paged()
+        .json_response(200, "One page of threads.", list_schema("threads", thread_schema()))
+}
+
+pub(super) fn post(_: &mut Schemas) -> Operation {
+    let body = json!({
+        "id": string_schema(), "agentId": string_schema(), "title": string_schema(),
+        "metadata": {"type": "object"}, "messages": messages_schema(),
+    });
+    Operation::new("createThread", TAG, "Creates a thread, possibly with messages from elsewhere.")
+        .body(object(&["agentId"], body))
+        .versioned_response(201, "The thread.", thread_schema())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+pub(super) fn get(_: &mut Schemas) -> Operation {
+    let mut thread = thread_schema();
+    thread["properties"]["nodes"] = json!({"type": "array", "items": node_schema()});
+    thread["properties"]["nextCursor"] = string_schema();
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 200});
+    let messages = words(&["path", "tree", "none"]);
+    Operation::new("getThread", TAG, "Returns a thread of the caller with a page of its messages.")
+        .parameter("query", "messages", "The messages to return; `path` by default.", messages)
+        .parameter("query", "at", "The last message of the path; the head by default.", string_schema())
+        .parameter("query", "format", "The format of the messages.", words(&["ag-ui", "ui-message"]))
+        .parameter("query", "limit", "Maximum number of messages.", limit)
+        .parameter("query", "cursor", "The `nextCursor` of the previous page.", string_schema())
+        .conditional_read()
+        .versioned_response(200, "The thread.", thread)
+        .problems(&[Code::NotFound, Code::InvalidRequest])
+}
+
+pub(super) fn patch(_: &mut Schemas) -> Operation {
+    let body = json!({
+        "title": string_schema(), "archived": {"type": "boolean"}, "metadata": {"type": "object"},
+        "head": {"type": "string", "description": "A message; its newest leaf becomes the head."},
+    });
+    Operation::new("patchThread", TAG, "Renames or archives a thread, or selects another branch.")
+        .conditional_write(&["If-Match"])
+        .body(object(&[], body))
+        .versioned_response(200, "The thread.", thread_schema())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn delete(_: &mut Schemas) -> Operation {
+    Operation::new("deleteThread", TAG, "Deletes a thread with its messages and runs.")
+        .conditional_write(&["If-Match"])
+        .empty_response(204, "The thread was deleted.")
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn delete_many(_: &mut Schemas) -> Operation {
+    let before = "Restricts to threads whose last activity was before this time (RFC 3339).";
+    let answer = json!({"deleted": {"type": "integer"}, "more": {"type": "boolean"}});
+    Operation::new("deleteThreads", TAG, "Deletes up to 1,000 of the caller's threads.")
+        .describe("At least one of the parameters is required. If `more` is true, further threads match.")
+        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+        .parameter("query", "before", before, string_schema())
+        .json_response(200, "The number of deleted threads.", object(&["deleted", "more"], answer))
+        .problems(&[Code::InvalidRequest])
+}
+
+pub(super) fn fork(_: &mut Schemas) -> Operation {
+    let body = json!({
+        "at": string_schema(), "id": string_schema(), "agentId": string_schema(), "title": string_schema(),
+    });
+    Operation::new("forkThread", TAG, "Copies the path to a message into a new thread.")
+        .body(object(&[], body))
+        .versioned_response(201, "The new thread.", thread_schema())
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+pub(super) fn post_messages(_: &mut Schemas) -> Operation {
+    let parent = json!({"type": ["string", "null"], "description": "The message below which they go; the head by default, `null` for a new root."});
+    let body = json!({"messages": messages_schema(), "parentId": parent});
+    let nodes = object(&["nodes"], json!({"nodes": {"type": "array", "items": node_schema()}}));
+    Operation::new("addThreadMessages", TAG, "Adds messages to a thread without a run.")
+        .body(object(&["messages"], body))
+        .json_response(201, "The messages.", nodes)
+        .problems(&[Code::NotFound, Code::Conflict])
+}
+
+pub(super) fn delete_message(_: &mut Schemas) -> Operation {
+    Operation::new(
+        "deleteThreadMessage",
+        TAG,
+        "Erases the content of a message, which no prompt has any more.",
+    )
+    .empty_response(204, "The content was erased.")
+    .problems(&[Code::NotFound])
+}
+
+pub(super) fn list_runs(_: &mut Schemas) -> Operation {
+    Operation::new("listRuns", TAG, "Lists the caller's runs, newest first.")
+        .parameter("query", "threadId", "Restricts to a thread.", string_schema())
+        .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+        .parameter("query", "state", "Restricts to a state.", string_schema())
+        .parameter("query", "kind", "Restricts to a kind of cause.", string_schema())
+        .paged()
+        .json_response(200, "One page of runs.", list_schema("runs", run_schema()))
+}
+
+pub(super) fn get_run(_: &mut Schemas) -> Operation {
+    Operation::new("getRun", TAG, "Returns a run of the caller.")
+        .json_response(200, "The run.", run_schema())
+        .problems(&[Code::NotFound])
+}

@@ -1,0 +1,72 @@
+//! `/api/threads/{id}/messages`: messages that are added without a run, and the erasure of a message's content.
+
+use agent_core::request::Principal;
+use agent_platform::conversation::{NewNode, NodeOrigin, NodeRole, import_nodes};
+use agent_platform::history;
+use http::StatusCode;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use super::threads::{OwnConversations, node_id, private};
+use super::{App, answer, resource};
+use crate::endpoint::RequestContext;
+use crate::error::HttpError;
+use crate::request::parse_json;
+use crate::service::HandlerResult;
+
+/// Body of a `POST`; its `messages` are read as those of a chat.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct MessagesInput {
+    /// Absent for the head, `null` for a new root.
+    #[serde(default, deserialize_with = "deserialize_present")]
+    parent_id: Option<Option<String>>,
+}
+
+/// Reads a field that is present, possibly as `null`.
+fn deserialize_present<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Handles `POST /api/threads/{id}/messages`.
+pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.key(params.get("id")?)?;
+    let thread = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
+    let depth = own.app.base.json_depth;
+    let input: MessagesInput = parse_json(&bytes, depth)?;
+    let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
+    let parent = match input.parent_id {
+        None => thread.head,
+        Some(None) => None,
+        Some(Some(id)) => Some(node_id(&id)?),
+    };
+    let nodes = import_nodes(parent, messages).into_iter().map(with_author).collect::<Vec<_>>();
+    if nodes.is_empty() {
+        return Err(HttpError::invalid("messages", "has no message that can be stored"));
+    }
+    let added = own.store.append(&key, nodes, own.app.conversations.now()).await?;
+    private(answer::json(StatusCode::CREATED, &json!({"nodes": added.nodes})))
+}
+
+/// Returns the node with its author: the owner of a user message, the client of others.
+fn with_author(node: NewNode) -> NewNode {
+    let origin = match node.message.role() {
+        NodeRole::User => NodeOrigin::User,
+        _ => NodeOrigin::Client,
+    };
+    NewNode { origin, ..node }
+}
+
+/// Handles `DELETE /api/threads/{id}/messages/{node}`.
+pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let key = own.key(context.params.get("id")?)?;
+    let node = node_id(context.params.get("node")?)?;
+    own.store.erase_node(&key, &node).await?;
+    private(Ok(resource::no_content()))
+}

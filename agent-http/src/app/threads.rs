@@ -1,0 +1,296 @@
+//! `/api/threads`: the caller's own conversations. An id is looked up with company and owner, so that another user's
+//! thread is as absent as one that never was.
+
+use std::sync::Arc;
+
+use agent_core::ids::{AgentId, ThreadId};
+use agent_core::request::Principal;
+use agent_platform::conversation::{
+    ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread, MAX_PAGE_NODES, NewThread,
+    NodeId, NodeQuery, NodeSelection, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch,
+    ThreadStatus, check_conversation_id, import_nodes,
+};
+use agent_platform::history;
+use http::header::{CACHE_CONTROL, HeaderValue, IF_MATCH, LOCATION};
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::ownership::load_in_company;
+use super::resource::{self, Versioned, check_conditions, page_params};
+use super::thread_view::{NodeFormat, ThreadView};
+use super::{App, answer};
+use crate::endpoint::RequestContext;
+use crate::error::{Code, HttpError};
+use crate::request::{Query, parse_json};
+use crate::service::HandlerResult;
+
+/// A user's conversations.
+pub(super) struct OwnConversations {
+    pub(super) app: Arc<App>,
+    pub(super) owner: ThreadOwner,
+    pub(super) store: Arc<dyn Conversations>,
+}
+
+impl OwnConversations {
+    /// Opens the caller's conversations.
+    ///
+    /// # Errors
+    /// 404 if conversations are switched off.
+    pub(super) fn open(app: Arc<App>, principal: &Principal) -> Result<Self, HttpError> {
+        let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
+        let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
+        Ok(Self { app, owner, store })
+    }
+
+    /// Returns the key of the thread with this id; 404 for an id that no thread has.
+    pub(super) fn key(&self, id: &str) -> Result<ThreadKey, HttpError> {
+        let key = self.owner.thread(id);
+        key.check().map_err(|_| HttpError::not_found())?;
+        Ok(key)
+    }
+}
+
+/// Marks a response as the caller's alone.
+pub(super) fn private(response: HandlerResult) -> HandlerResult {
+    response.map(|mut response| {
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
+        response
+    })
+}
+
+/// Returns a node's id from the path or a parameter; 404 for an id that no node has.
+pub(super) fn node_id(id: &str) -> Result<NodeId, HttpError> {
+    check_conversation_id("", id).map_err(|_| HttpError::not_found())?;
+    Ok(id.into())
+}
+
+/// Parses one of the words of an enumeration in the query.
+pub(super) fn word_param<T>(
+    query: &Query<'_>,
+    name: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, HttpError> {
+    let wrong = || HttpError::invalid(name, "is not one of the known words");
+    query.get(name)?.map(|word| parse(word).ok_or_else(wrong)).transpose()
+}
+
+/// Handles `GET /api/threads`.
+pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let query = Query::from_uri(&context.head.uri);
+    let archived = match query.get("archived")? {
+        None | Some("false") => Some(false),
+        Some("true") => Some(true),
+        Some("any") => None,
+        Some(_) => return Err(HttpError::invalid("archived", "must be false, true or any")),
+    };
+    let filter = ThreadFilter {
+        agent: query.get("agentId")?.map(AgentId::from),
+        archived,
+        status: word_param(&query, "status", ThreadStatus::from_name)?,
+        origin: word_param(&query, "origin", ThreadOrigin::from_name)?,
+    };
+    let list = page_params(&query)?;
+    let page = own.store.threads(&own.owner, &filter, list.cursor.as_deref(), list.page_size()).await?;
+    private(answer::json(StatusCode::OK, &page))
+}
+
+/// Body of `POST /api/threads`; its `messages` are read as those of a chat.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ThreadInput {
+    id: Option<ThreadId>,
+    agent_id: AgentId,
+    title: Option<String>,
+    metadata: Option<Map<String, Value>>,
+}
+
+/// Handles `POST /api/threads`.
+pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, body, .. } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let bytes = body.read_json_bytes(&head.headers).await?;
+    let depth = own.app.base.json_depth;
+    let input: ThreadInput = parse_json(&bytes, depth)?;
+    let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
+    load_in_company(&own.app, &principal, &input.agent_id).await?;
+    let create = CreateThread {
+        key: own.owner.thread(new_thread_id(input.id)?),
+        agent_id: input.agent_id,
+        new: NewThread {
+            origin: ThreadOrigin::Client,
+            title: input.title.filter(|title| !title.is_empty()),
+            metadata: input.metadata.unwrap_or_default(),
+            expires_at: None,
+        },
+        nodes: import_nodes(None, messages),
+        now: own.app.conversations.now(),
+    };
+    created(&own.store.create(create).await?)
+}
+
+/// Returns the id that the client gives to a thread, or a new one.
+fn new_thread_id(given: Option<ThreadId>) -> Result<ThreadId, HttpError> {
+    match given {
+        None => Ok(agent_core::new_id().into()),
+        Some(id) => {
+            check_conversation_id("id", &id)?;
+            Ok(id)
+        }
+    }
+}
+
+fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
+    let mut response = answer::json(StatusCode::CREATED, thread)?;
+    let id = percent_encoding::utf8_percent_encode(&thread.id, percent_encoding::NON_ALPHANUMERIC);
+    let location = HeaderValue::try_from(format!("/api/threads/{id}"));
+    response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
+    private(Ok(resource::with_entity_tag(response, thread.version)))
+}
+
+/// Parses the query of `GET /api/threads/{id}`; `None` for the nodes if none are requested.
+fn node_query(query: &Query<'_>) -> Result<Option<NodeQuery>, HttpError> {
+    let wrong =
+        || HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_NODES}"));
+    let limit =
+        |text: &str| text.parse().ok().filter(|limit| (1..=MAX_PAGE_NODES).contains(limit)).ok_or_else(wrong);
+    let limit = query.get("limit")?.map(limit).transpose()?;
+    let at = query.get("at")?;
+    let select = match query.get("messages")? {
+        None | Some("path") => NodeSelection::Path { at: at.map(node_id).transpose()? },
+        Some("tree" | "none") if at.is_some() => {
+            return Err(HttpError::invalid("at", "selects a path; messages must be path"));
+        }
+        Some("tree") => NodeSelection::Tree,
+        Some("none") => return Ok(None),
+        Some(_) => return Err(HttpError::invalid("messages", "must be path, tree or none")),
+    };
+    Ok(Some(NodeQuery { select, cursor: query.get("cursor")?.map(str::to_owned), limit }))
+}
+
+/// Handles `GET /api/threads/{id}`.
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.key(params.get("id")?)?;
+    let query = Query::from_uri(&head.uri);
+    let format = NodeFormat::parse(&query)?;
+    let nodes = node_query(&query)?;
+    let is_tree = nodes.as_ref().is_some_and(|query| query.select == NodeSelection::Tree);
+    if format == NodeFormat::UiMessage && is_tree {
+        return Err(HttpError::invalid("format", "must be ag-ui for messages=tree"));
+    }
+    let view = match nodes {
+        None => own.store.thread(&key).await?.map(ThreadView::without_nodes),
+        Some(nodes) => own.store.nodes(&key, &nodes).await?.map(|page| ThreadView::new(page, format)),
+    };
+    let view = view.ok_or_else(HttpError::not_found)?;
+    private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))
+}
+
+/// Body of `PATCH /api/threads/{id}`.
+#[derive(Deserialize)]
+struct PatchInput {
+    title: Option<String>,
+    archived: Option<bool>,
+    metadata: Option<Map<String, Value>>,
+    head: Option<NodeId>,
+}
+
+/// Handles `PATCH /api/threads/{id}`.
+pub(super) async fn patch(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.key(params.get("id")?)?;
+    // A thread that does not exist is not told apart by the checks of the body.
+    let found = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(&head.headers, Some(found.version))?;
+    let PatchInput { title, archived, metadata, head: leaf } = body.read_json(&head.headers).await?;
+    let leaf = leaf.map(|leaf| node_id(leaf.as_str())).transpose()?;
+    let expected_version = head.headers.contains_key(IF_MATCH).then_some(found.version);
+    let patch = ThreadPatch { title, archived, metadata, head: leaf, expected_version };
+    let now = own.app.conversations.now();
+    let thread = match own.store.patch(&key, patch, now).await {
+        Err(ConversationError::VersionConflict { .. }) => {
+            let detail = "precondition failed: the resource has another version";
+            return Err(HttpError::new(Code::PreconditionFailed, detail));
+        }
+        patched => patched?,
+    };
+    let response = answer::json(StatusCode::OK, &thread)?;
+    private(Ok(resource::with_entity_tag(response, thread.version)))
+}
+
+/// Handles `DELETE /api/threads/{id}`.
+pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let key = own.key(context.params.get("id")?)?;
+    check_version(&own, &key, &context.head.headers).await?;
+    own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
+    private(Ok(resource::no_content()))
+}
+
+/// Checks the condition of a deletion, if it has one.
+async fn check_version(
+    own: &OwnConversations,
+    key: &ThreadKey,
+    headers: &HeaderMap,
+) -> Result<(), HttpError> {
+    if !headers.contains_key(IF_MATCH) {
+        return Ok(());
+    }
+    let found = own.store.thread(key).await?.ok_or_else(HttpError::not_found)?;
+    check_conditions(headers, Some(found.version)).map(drop)
+}
+
+/// Handles `DELETE /api/threads`.
+pub(super) async fn delete_many(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let query = Query::from_uri(&context.head.uri);
+    let before = |text: &str| {
+        let time: Result<Timestamp, _> = text.parse();
+        time.map_err(|_| HttpError::invalid("before", "must be a time as in RFC 3339"))
+    };
+    let filter = DeleteFilter {
+        agent: query.get("agentId")?.map(AgentId::from),
+        before: query.get("before")?.map(before).transpose()?,
+    };
+    if filter == DeleteFilter::default() {
+        return Err(HttpError::invalid("agentId", "or before is required"));
+    }
+    let deleted = own.store.delete_many(&own.owner, &filter).await?;
+    private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
+}
+
+/// Body of `POST /api/threads/{id}/fork`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ForkInput {
+    at: Option<NodeId>,
+    id: Option<ThreadId>,
+    agent_id: Option<AgentId>,
+    title: Option<String>,
+}
+
+/// Handles `POST /api/threads/{id}/fork`.
+pub(super) async fn fork(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, body } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.key(params.get("id")?)?;
+    own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    let input: ForkInput = body.read_json(&head.headers).await?;
+    if let Some(agent) = &input.agent_id {
+        load_in_company(&own.app, &principal, agent).await?;
+    }
+    let fork = ForkThread {
+        key,
+        at: input.at.map(|at| node_id(at.as_str())).transpose()?,
+        id: new_thread_id(input.id)?,
+        agent_id: input.agent_id,
+        title: input.title.filter(|title| !title.is_empty()),
+        now: own.app.conversations.now(),
+    };
+    created(&own.store.fork(fork).await?)
+}

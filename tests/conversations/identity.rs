@@ -1,0 +1,125 @@
+//! Isolation: what belongs to others is answered as what never was, byte for byte.
+
+use serde_json::{Value, json};
+
+use super::ConversationApp;
+use crate::support::expect_problem;
+use crate::support::server::{INTERNAL_SECRET, session_token};
+
+/// A call of a route with an id that may be another's.
+type Call = (&'static str, String, Option<Value>);
+
+/// Returns a call of every route with these ids.
+fn calls(thread: &str, node: &str, run: &str) -> Vec<Call> {
+    let one = format!("/api/threads/{thread}");
+    vec![
+        ("GET", one.clone(), None),
+        ("GET", format!("{one}?messages=tree"), None),
+        ("GET", format!("{one}?messages=none"), None),
+        ("GET", format!("{one}?format=ui-message&at={node}"), None),
+        ("PATCH", one.clone(), Some(json!({"title": "Mine"}))),
+        ("PATCH", one.clone(), Some(json!({"head": node}))),
+        ("PATCH", one.clone(), Some(json!({"title": 5}))),
+        ("POST", format!("{one}/messages"), Some(json!({"messages": [{"role": "user", "content": "x"}]}))),
+        ("POST", format!("{one}/messages"), Some(json!({"messages": 5}))),
+        ("POST", format!("{one}/fork"), Some(json!({"at": node}))),
+        ("POST", format!("{one}/fork"), Some(json!({"at": 5}))),
+        ("DELETE", format!("{one}/messages/{node}"), None),
+        ("DELETE", one, None),
+        ("GET", format!("/api/runs/{run}"), None),
+    ]
+}
+
+impl ConversationApp {
+    /// Sends a call and returns everything of the answer that a client sees but what every answer has of its own.
+    async fn seen(&self, bearer: &str, (method, path, body): Call) -> (u16, String, Vec<String>) {
+        let request = self.app.request(method, &path).bearer_auth(bearer);
+        let request = match body {
+            Some(body) => request.json(&body),
+            None => request,
+        };
+        let response = request.send().await.expect("an answer");
+        let id = response.headers()["x-request-id"].to_str().expect("text").to_owned();
+        let own = ["x-request-id", "date"];
+        let headers = response.headers().iter().filter(|(name, _)| !own.contains(&name.as_str()));
+        let headers = headers.map(|(name, value)| format!("{name}: {value:?}")).collect();
+        let status = response.status().as_u16();
+        (status, response.text().await.expect("a body").replace(&id, "<id>"), headers)
+    }
+}
+
+#[tokio::test]
+async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
+    let test = ConversationApp::start().await;
+    test.say("deleted", "Gone canary").await;
+    let deleted = test.get("/api/threads/deleted").await;
+    let deleted_run = deleted["nodes"][0]["runId"].as_str().expect("an id").to_owned();
+    assert_eq!(test.call("DELETE", "/api/threads/deleted", None).await.0, 204);
+    let turn = test.say("secret", "My canary").await;
+    let read = test.get("/api/threads/secret").await;
+    let node = read["nodes"][0]["id"].as_str().expect("an id").to_owned();
+    let deleted_node = deleted["nodes"][0]["id"].as_str().expect("an id");
+    let never = calls("never", "never", "never");
+    let (owner, colleague, stranger) =
+        (session_token("u1", "c1"), session_token("u2", "c1"), session_token("u3", "c2"));
+    let mut cells = 0;
+    for (bearer, ids) in [
+        (&colleague, calls("secret", &node, &turn.run_id())),
+        (&stranger, calls("secret", &node, &turn.run_id())),
+        (&owner, calls("deleted", deleted_node, &deleted_run)),
+        (&owner, calls(&"x".repeat(129), "%00", "%2e%2e")),
+        (&owner, calls("a%00b", "a%0Ab", "a%00b")),
+    ] {
+        for (call, expected) in ids.into_iter().zip(&never) {
+            let path = call.1.clone();
+            let found = test.seen(bearer, call).await;
+            assert_eq!(found.0, 404, "{path}: {}", found.1);
+            assert_eq!(found, test.seen(bearer, expected.clone()).await, "{path}");
+            cells += 1;
+        }
+    }
+    assert_eq!(cells, 70);
+    // Other credentials have no threads at all.
+    for (_, path, _) in calls("secret", &node, &turn.run_id()).into_iter().filter(|call| call.0 == "GET") {
+        let request = test.app.request("GET", &path).bearer_auth(INTERNAL_SECRET);
+        let request = request.header("x-proactive-trigger", "x");
+        expect_problem(request.send().await.expect("an answer"), 403, "FORBIDDEN").await;
+        let response = test.app.request("GET", &path).send().await.expect("an answer");
+        expect_problem(response, 401, "UNAUTHENTICATED").await;
+    }
+    // The owner still has everything.
+    assert_eq!(test.get("/api/threads/secret").await, read);
+}
+
+#[tokio::test]
+async fn the_same_id_is_another_thread_for_everybody() {
+    let test = ConversationApp::start().await;
+    test.say("t", "My canary").await;
+    for (user, company) in [("u2", "c1"), ("u3", "c2")] {
+        let session = session_token(user, company);
+        let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello"});
+        let response = test.app.chat_as(&session, "", &body).await;
+        assert_eq!(response.status(), 200);
+        assert!(!response.text().await.expect("a body").contains("canary"));
+        let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert!(!sent.contains("canary"), "{sent}");
+        for path in ["/api/threads", "/api/runs"] {
+            let (_, list) = super::call_as(&test.app, &session, "GET", path, None).await;
+            assert!(!list.to_string().contains("canary"), "{list}");
+            let name = path.rsplit('/').next().expect("a name");
+            assert_eq!(list[name].as_array().expect("a list").len(), 1);
+        }
+    }
+    assert_eq!(test.path("t").await.len(), 2);
+}
+
+#[tokio::test]
+async fn answers_are_not_cached() {
+    let test = ConversationApp::start().await;
+    let turn = test.say("t", "Hello").await;
+    for path in ["/api/threads", "/api/threads/t", "/api/runs", &format!("/api/runs/{}", turn.run_id())] {
+        let request = test.app.request("GET", path).bearer_auth(session_token("u1", "c1"));
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.headers()["cache-control"], "private, no-store", "{path}");
+    }
+}

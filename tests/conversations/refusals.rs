@@ -1,0 +1,91 @@
+//! Requests that a thread refuses, and agents that are gone.
+
+use serde_json::json;
+
+use super::{ConversationApp, dialogue};
+use crate::support::expect_problem;
+
+#[tokio::test]
+async fn what_the_server_does_not_support_is_refused_by_name() {
+    let test = ConversationApp::start().await;
+    for (field, value) in [
+        ("resume", json!([{"interruptId": "i", "status": "resolved"}])),
+        ("onBusy", json!("queue")),
+        ("onBusy", json!("interrupt")),
+        ("onDisconnect", json!("continue")),
+        ("background", json!(true)),
+        ("graceMs", json!(5)),
+        ("store", json!("yes")),
+        ("history", json!("both")),
+        ("title", json!(5)),
+        ("title", json!("x".repeat(201))),
+        ("metadata", json!([])),
+        ("parentId", json!(5)),
+    ] {
+        let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello"});
+        body[field] = value.clone();
+        let problem = expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+        let detail = problem["detail"].as_str().expect("text");
+        assert!(detail.starts_with(field), "{field}: {detail}");
+        // Without a thread the field is another application's.
+        body.as_object_mut().expect("an object").remove("threadId");
+        assert_eq!(test.app.chat(&body).await.status(), 200, "{field}");
+    }
+    let harmless = json!({"threadId": "t", "message": "Hello", "resume": [], "onBusy": "reject",
+        "onDisconnect": "cancel", "background": false, "graceMs": 0,
+        "tools": [{"name": "paint", "description": "", "parameters": {}}]});
+    test.chat(harmless).await;
+    assert_eq!(test.get("/api/threads").await["threads"].as_array().expect("threads").len(), 1);
+}
+
+#[tokio::test]
+async fn a_message_that_fits_nowhere_is_refused_and_leaves_nothing() {
+    let test = ConversationApp::start().await;
+    let first = test.say("t", "A").await;
+    let asked = test.vendor.received_bodies("m").len();
+    for (body, status, code) in [
+        (json!({"threadId": "t", "message": "B", "parentId": "never"}), 404, "NOT_FOUND"),
+        (json!({"threadId": "t", "parentId": first.message_id()}), 400, "INVALID_REQUEST"),
+        (json!({"threadId": "t"}), 400, "INVALID_REQUEST"),
+        (json!({"threadId": "new", "trigger": "regenerate-message"}), 400, "INVALID_REQUEST"),
+        (json!({"trigger": "regenerate-message", "messageId": "m"}), 400, "INVALID_REQUEST"),
+        (json!({"threadId": "t", "message": "B", "agentId": "a2"}), 409, "CONFLICT"),
+        (json!({"threadId": "new", "message": "B", "agentId": "nobody"}), 404, "NOT_FOUND"),
+    ] {
+        let mut request = body.clone();
+        if request.get("agentId").is_none() {
+            request["agentId"] = json!("a1");
+        }
+        expect_problem(test.app.chat(&request).await, status, code).await;
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), asked, "no backend is asked");
+    assert_eq!(test.get("/api/threads").await["threads"].as_array().expect("threads").len(), 1);
+    assert_eq!(test.path("t").await.len(), 2);
+}
+
+#[tokio::test]
+async fn the_threads_of_a_deleted_agent_are_read_and_not_continued() {
+    let test = ConversationApp::start().await;
+    test.say("t", "Hello").await;
+    assert_eq!(test.call("DELETE", "/api/agents/a1", None).await.0, 204);
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "hello world"]));
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "And?"});
+    let problem = expect_problem(test.app.chat(&body).await, 404, "NOT_FOUND").await;
+    assert_eq!(problem["detail"], "agent not found");
+    assert_eq!(test.path("t").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_message_has_a_hundred_alternatives_at_most() {
+    let test = ConversationApp::start().await;
+    let messages: Vec<_> =
+        (0..100).map(|number| json!({"role": "user", "content": format!("{number}")})).collect();
+    assert_eq!(test.call("POST", "/api/threads", Some(json!({"id": "t", "agentId": "a1"}))).await.0, 201);
+    for message in messages {
+        let body = json!({"messages": [message], "parentId": null});
+        assert_eq!(test.call("POST", "/api/threads/t/messages", Some(body)).await.0, 201);
+    }
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "One more", "parentId": null});
+    expect_problem(test.app.chat(&body).await, 409, "THREAD_FULL").await;
+    assert_eq!(test.get("/api/threads/t?messages=none").await["status"], "idle");
+}

@@ -1,0 +1,113 @@
+//! Conversations in SQLite and PostgreSQL, shared by two processes.
+
+use agentd::config::AppConfig;
+use agentd::stores::Stores;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::{call_as, everyone, prompt_of};
+use crate::processes::Place;
+use crate::support::cluster::Cluster;
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
+use crate::support::{expect_problem, parse_run, poll_until};
+
+fn config(place: &Place) -> AppConfig {
+    let url = place.url();
+    server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
+}
+
+async fn start(place: &Place) -> Server {
+    let config = config(place);
+    let stores = Stores::open(&config).await.expect("it opens");
+    server::app_with_config(config, stores).await
+}
+
+async fn get(app: &Server, path: &str) -> Value {
+    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
+
+async fn share_a_thread(place: Place) {
+    let vendor = Vendor::start().await;
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    vendor.on("m", [answer(&["One."]), answer(&["Two."]), stalled, answer(&["Three."])]);
+    let (first, second) = (start(&place).await, start(&place).await);
+    let body = |message: &str, run: &str| json!({"agentId": "a1", "threadId": "t", "message": message, "runId": run});
+    let said = first.chat(&body("A", "r1")).await.text().await.expect("a body");
+    parse_run(&said);
+    parse_run(&second.chat(&body("B", "r2")).await.text().await.expect("a body"));
+    let sent = prompt_of(&vendor.received_bodies("m").pop().expect("a request"));
+    assert_eq!(sent, super::dialogue(&["A", "One.", "B"]));
+    let used = second.chat(&body("B", "r1")).await;
+    assert_eq!(used.headers()["location"], "/api/runs/r1");
+    expect_problem(used, 409, "CONFLICT").await;
+    let mut running = first.chat(&body("C", "r3")).await;
+    let mut read = String::new();
+    while !read.contains("Partly") {
+        let chunk = running.chunk().await.expect("it reads").expect("it goes on");
+        read.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    let problem = expect_problem(second.chat(&body("D", "r4")).await, 409, "THREAD_BUSY").await;
+    assert_eq!(problem["activeRunId"], "r3");
+    drop(running);
+    let run = poll_until(async || get(&second, "/api/runs/r3").await, |run| run["endedAt"].is_string()).await;
+    assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
+    parse_run(&second.chat(&body("D", "r4")).await.text().await.expect("a body"));
+    drop((first, second));
+    let third = start(&place).await;
+    let read = get(&third, "/api/threads/t").await;
+    let said: Vec<_> = read["nodes"]
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .map(|node| super::role_and_text(&node["message"]))
+        .collect();
+    assert_eq!(said, super::dialogue(&["A", "One.", "B", "Two.", "C", "Partly", "D", "Three."]));
+    assert_eq!(get(&third, "/api/threads").await["threads"][0]["messageCount"], 8);
+}
+
+#[tokio::test]
+async fn two_processes_share_a_thread_in_sqlite() {
+    share_a_thread(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+}
+
+#[tokio::test]
+async fn two_processes_share_a_thread_in_postgres() {
+    share_a_thread(Place::Postgres(Cluster::start())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_end_that_cannot_be_stored_is_an_error_and_is_stored_later() {
+    let vendor = Vendor::start().await;
+    let mut place = Place::Postgres(Cluster::start());
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let app = start(&place).await;
+    let gate = watch::Sender::new(false);
+    let mut held = vec![stream_head(), delta(json!({"content": "first "})), Step::Until(gate.subscribe())];
+    held.push(delta(json!({"content": "second"})));
+    held.extend(finish("stop"));
+    vendor.on("m", [held, answer(&["Again."])]);
+    let body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
+    let running = app.chat(&body).await;
+    assert_eq!(running.status(), 200);
+    let Place::Postgres(cluster) = &mut place else { panic!("a cluster") };
+    cluster.crash();
+    gate.send_replace(true);
+    let events = parse_run(&running.text().await.expect("a whole body"));
+    let last = events.last().expect("an end");
+    assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("STORE_UNAVAILABLE")));
+    cluster.restart();
+    let look = async || call_as(&app, &session_token("u1", "c1"), "GET", "/api/runs/r1", None).await.1;
+    let run = poll_until(look, |run| run["endedAt"].is_string()).await;
+    assert_eq!(run["state"], "completed");
+    let nodes = get(&app, "/api/threads/t").await["nodes"].clone();
+    assert_eq!(nodes[1]["message"]["content"], "first second");
+    let again = json!({"agentId": "a1", "threadId": "t", "message": "Again"});
+    parse_run(&app.chat(&again).await.text().await.expect("a whole body"));
+}
