@@ -95,5 +95,6 @@ async fn the_model_is_told_of_an_older_client() {
     }
     let preview =
         app.request("POST", "/api/svcchat/previewPrompt?client=pager").bearer_auth(session_token("u1", "c1"));
+    let body = json!({"agentId": "a1", "message": "Hello"});
     expect_problem(preview.json(&body).send().await.expect("an answer"), 400, "INVALID_REQUEST").await;
 }
