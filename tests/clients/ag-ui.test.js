@@ -5,7 +5,8 @@ import { describe, test } from 'node:test';
 import * as current from '@ag-ui/client';
 import * as previous from '@ag-ui/client-0.0.59';
 import {
-  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark, text,
+  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark,
+  storedThread, text,
 } from './setting.js';
 
 /** Runs an agent and gives what its client has made of it. */
@@ -76,6 +77,25 @@ for (const [version, { HttpAgent }] of Object.entries({ '1.0.0': current, '0.0.5
         assert.equal(thrown.status, status);
         assertProblem(thrown.payload, status, code);
       }
+    });
+
+    test('a thread of turns, an edit and a new answer is stored without doubles', async () => {
+      const threadId = `ag-ui-${version}-${mark()}`;
+      const agent = new HttpAgent({ url: chatUrl(agents.text), headers: authorization, threadId });
+      const say = async (id, content) => {
+        agent.addMessage({ id, role: 'user', content });
+        await agent.runAgent({});
+      };
+      await say('m1', 'One');
+      await say('m2', 'Two');
+      const dialogue = (...asked) => asked.flatMap((question) => [['user', question], ['assistant', text]]);
+      assert.deepEqual(await storedThread(threadId), { path: dialogue('One', 'Two'), messageCount: 4 });
+      agent.setMessages(agent.messages.slice(0, 2));
+      await say('m2', 'Two, again');
+      assert.deepEqual(await storedThread(threadId), { path: dialogue('One', 'Two, again'), messageCount: 6 });
+      agent.setMessages(agent.messages.slice(0, 3));
+      await agent.runAgent({});
+      assert.deepEqual(await storedThread(threadId), { path: dialogue('One', 'Two, again'), messageCount: 7 });
     });
 
     test('a client that aborts stops the model', { timeout: 20_000 }, async () => {

@@ -5,7 +5,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import * as current from 'ai';
 import * as previous from 'ai-6';
-import { agents, assertDropped, assertOpen, assertProblem, authorization, chatUrl, mark, text } from './setting.js';
+import {
+  agents, assertDropped, assertOpen, assertProblem, authorization, chatUrl, mark, storedThread, text,
+} from './setting.js';
 
 /** State of a chat as a plain object instead of a user interface's. */
 const state = () => ({
@@ -59,6 +61,22 @@ for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({
       const { threadId, runId, usage } = seen.chat.lastMessage.metadata;
       assert.deepEqual([typeof threadId, runId], ['string', seen.chat.lastMessage.id]);
       assert.deepEqual([usage[0].inputTokens, usage[0].outputTokens], [7, 4]);
+    });
+
+    test('a thread of turns, an edit and a new answer is stored without doubles', async () => {
+      const id = `ai-${version}-${mark()}`;
+      const seen = chat(agents.text, { id });
+      await ask(seen, 'One');
+      await ask(seen, 'Two');
+      const dialogue = (...asked) => asked.flatMap((question) => [['user', question], ['assistant', text]]);
+      assert.deepEqual(await storedThread(id), { path: dialogue('One', 'Two'), messageCount: 4 });
+      await seen.chat.regenerate();
+      assert.equal(seen.chat.error, undefined);
+      assert.deepEqual(await storedThread(id), { path: dialogue('One', 'Two'), messageCount: 5 });
+      const messageId = seen.chat.messages.at(-2).id;
+      await seen.chat.sendMessage({ text: 'Two, again', messageId });
+      assert.equal(seen.chat.error, undefined);
+      assert.deepEqual(await storedThread(id), { path: dialogue('One', 'Two, again'), messageCount: 7 });
     });
 
     test('what was sent to the model is announced as data, and stays out of the history', async () => {

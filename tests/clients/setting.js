@@ -62,6 +62,14 @@ export function chatUrl(agentId, parameters = {}) {
   return url.href;
 }
 
+/** Gives role and text of the messages on a thread's path, and the number of all its messages. */
+export async function storedThread(id) {
+  const answer = await fetch(new URL(`/api/threads/${encodeURIComponent(id)}?messages=path`, base), { headers: authorization });
+  assert.equal(answer.status, 200);
+  const { nodes, messageCount } = await answer.json();
+  return { path: nodes.map(({ message }) => [message.role, message.content]), messageCount };
+}
+
 /** Fails unless `event` is one of AG-UI 1.0, by both names that its schema goes by. */
 export function assertEvent(event) {
   for (const schema of [EventSchema, EventSchemas]) {

@@ -138,8 +138,8 @@ async fn a_client_may_name_the_place_of_its_message() {
 async fn a_prompt_may_have_the_history_of_the_client() {
     let test = start().await;
     test.say("t", "A").await;
-    let messages =
-        json!([{"role": "assistant", "content": "Other words."}, {"role": "user", "content": "B"}]);
+    let messages = json!([{"role": "user", "content": "A"}, {"role": "assistant", "content": "Other words."},
+        {"role": "user", "content": "B"}]);
     test.chat(json!({"threadId": "t", "history": "client", "messages": messages})).await;
     assert_eq!(test.prompt(), dialogue(&["A", "Other words.", "B"]));
     assert_eq!(test.path("t").await, dialogue(&["A", "One.", "B", "Two."]));

@@ -73,9 +73,9 @@ async fn what_is_gone_is_answered_and_does_nothing() {
 async fn the_model_is_told_of_an_older_client() {
     let vendor = Vendor::start().await;
     let app = server::app(&workspace(&vendor.base_url(), "m"), &[]).await;
-    let body = json!({"agentId": "a1", "message": "Hello", "threadId": "t"});
     let client = "The message comes from a signed-in user through a mobile app or another older client.";
     for (path, is_legacy) in [(PRIVATE, true), ("/api/agent/chat", false)] {
+        let body = json!({"agentId": "a1", "message": "Hello", "threadId": path});
         let request = app.request("POST", path).bearer_auth(session_token("u1", "c1")).json(&body);
         let run = request.send().await.expect("an answer").text().await.expect("a whole body");
         let events = parse_run(&run);
@@ -95,5 +95,6 @@ async fn the_model_is_told_of_an_older_client() {
     }
     let preview =
         app.request("POST", "/api/svcchat/previewPrompt?client=pager").bearer_auth(session_token("u1", "c1"));
+    let body = json!({"agentId": "a1", "message": "Hello"});
     expect_problem(preview.json(&body).send().await.expect("an answer"), 400, "INVALID_REQUEST").await;
 }

@@ -1,6 +1,7 @@
 //! Start of a turn in a thread: loads the thread, merges the request's messages into it, and commits the beginning of
 //! the run while the backend starts.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use agent_core::event::{Event, EventObserver, EventStream};
@@ -9,8 +10,9 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeQuery,
-    NodeRole, NodeSelection, OnDisconnect, RunTrigger, RunTriggerKind, ThreadKey, ThreadOrigin, merge,
+    BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
+    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunTrigger, RunTriggerKind,
+    ThreadKey, ThreadOrigin, merge,
 };
 use agent_platform::history::{ChatInput, FieldError, HistorySource, ThreadFields, expects_answer, repair};
 use agent_platform::run_registry::RunIdClaim;
@@ -185,10 +187,11 @@ impl KeptTurn {
         let messages = match self.fields.history {
             HistorySource::Client if !turn.messages.is_empty() => turn.messages.clone(),
             _ => {
-                let stored = match merged.path.last() {
+                let mut stored = match merged.path.last() {
                     Some(end) => load_path(&*self.store, &key, end).await?,
                     None => Vec::new(),
                 };
+                restore_client_ids(&mut stored, &links);
                 repair(merged.prompt(&stored))
             }
         };
@@ -340,6 +343,19 @@ fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {
 /// Returns true if the user may have threads: the store bounds the length of an owner's id.
 fn has_valid_owner(principal: &Principal) -> bool {
     ThreadKey::new(principal.company_id.clone(), principal.user_id.clone(), "thread").check().is_ok()
+}
+
+/// Gives the messages that the client has sent their ids at the client, if any, with which they were first sent to the
+/// backend: a message is the same in every prompt.
+fn restore_client_ids(path: &mut [Node], links: &[NodeLink]) {
+    let ids: HashMap<&NodeId, Option<&String>> =
+        links.iter().map(|link| (&link.id, link.client_id.as_ref())).collect();
+    for node in path.iter_mut().filter(|node| node.origin != NodeOrigin::Run) {
+        let client_id = ids.get(&node.id).copied().flatten().cloned();
+        if let NodeMessage::Message(message) = &mut node.message {
+            message.id = client_id;
+        }
+    }
 }
 
 /// Loads the path to a node.
