@@ -102,9 +102,8 @@ pub fn application(
     let pulse = scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals));
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
-    let ingestion = ingestion(config, &stores, &agent_tools.server, retriever.clone());
-    let documents = documents_layer(config, &stores, retriever, &parts);
-    let uploads = DocumentUploads::new(ingestion);
+    let documents = documents_layer(config, &stores, retriever.clone(), &parts);
+    let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let user_rates = user_rates(config, &stores);
     let conversations = conversations(config, &stores, shutdown);
