@@ -43,8 +43,8 @@ impl IngestionState {
             content: DocumentContent {
                 status: ContentStatus::Ready,
                 pages: extraction.pages,
+                error: without_text(&text, &extraction.needs_ocr),
                 needs_ocr: extraction.needs_ocr.into_iter().take(MAX_OCR_PAGES).collect(),
-                error: None,
                 text_bytes: Some(text.len() as u64),
                 text_format: Some(match extraction.document.format {
                     TextFormat::Plain => ContentFormat::Plain,
@@ -184,6 +184,12 @@ impl ExtractedText {
     }
 }
 
+/// Returns the reason for which a document without text cannot be found; `None` if it has text, or pages that are known
+/// to be pictures.
+fn without_text(text: &str, needs_ocr: &[u32]) -> Option<String> {
+    (text.trim().is_empty() && needs_ocr.is_empty()).then(|| "no text was found in the document".to_owned())
+}
+
 /// Replaces control characters other than line breaks and tabs by spaces, so that positions stay, and the text at most
 /// doubles in size as JSON.
 fn without_control_characters(text: String) -> String {
@@ -210,6 +216,13 @@ mod tests {
     #[test]
     fn control_characters_become_spaces_in_place() {
         assert_eq!(without_control_characters("a\0b\x1f\n\t\r\u{7f}é".to_owned()), "a b \n\t\r é");
+    }
+
+    #[test]
+    fn a_document_without_text_says_so() {
+        assert_eq!(without_text(" \n", &[]).as_deref(), Some("no text was found in the document"));
+        assert_eq!(without_text(" \n", &[1]), None);
+        assert_eq!(without_text("text", &[]), None);
     }
 
     #[test]

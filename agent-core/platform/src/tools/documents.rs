@@ -12,7 +12,8 @@ use super::page;
 use crate::records::MAX_PAGE_RECORDS;
 use crate::retrieval::{DocumentSearch, SkipReason};
 use crate::workspace::{
-    self, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES, WorkspaceError,
+    self, ContentStatus, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
+    WorkspaceError,
 };
 use agent_core::budget::EstimateCounter;
 use agent_core::tool::{Caller, ExecutionContext, LocalToolRegistry, ToolError};
@@ -193,6 +194,12 @@ struct Text {
     text: String,
     /// The document's version.
     version: u64,
+    /// State of the extraction of an upload's text, which is empty until it is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<ContentStatus>,
+    /// Reason for which an upload has no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Result<Got, ToolError> {
@@ -208,7 +215,9 @@ async fn get_doc(stores: &Stores, context: &ExecutionContext, get: GetDoc) -> Re
     let part = workspace::read_document_text(records, company, &found.value, range).await?;
     let next_cursor = (part.end() < found.value.text_bytes()).then(|| part.end().to_string());
     let (title, text) = (found.value.title, part.text);
-    Ok(Got { doc: Text { id: found.id, title, text, version: found.version }, next_cursor })
+    let (status, error) =
+        found.value.content.map_or((None, None), |upload| (Some(upload.status), upload.error));
+    Ok(Got { doc: Text { id: found.id, title, text, version: found.version, status, error }, next_cursor })
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -329,6 +338,7 @@ async fn create_doc(
         return Err(ToolError::Unavailable("viewers of the company cannot create documents".to_owned()));
     }
     let (made, version) = workspace::create_document(records, company, user, (&title, &text)).await?;
+    stores.retriever.announce(company, &made.id);
     Ok(ChangedDoc { doc: DocumentSummary::new(made, version) })
 }
 
@@ -357,5 +367,6 @@ async fn append_doc(
     let append =
         workspace::append_document(&*stores.records, company, &id, (&text, version), (user, may_change));
     let (longer, version) = append.await?;
+    stores.retriever.announce(company, &longer.id);
     Ok(ChangedDoc { doc: DocumentSummary::new(longer, version) })
 }

@@ -87,7 +87,7 @@ pub struct DocumentContent {
     /// Pages, from 1, that are pictures without text; at most the first 1,000.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub needs_ocr: Vec<u32>,
-    /// Reason of a failed extraction.
+    /// Reason of a failed extraction, or for which an extraction gave no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Size of the extracted text, in bytes. A text of more than 400 KiB is not in the document's `text`.
