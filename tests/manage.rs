@@ -108,6 +108,12 @@ async fn expect_json(response: Response, status: u16) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
+/// Returns a document without the account of its index, which is there as soon as the document is indexed.
+fn without_index(mut document: Value) -> Value {
+    document.as_object_mut().expect("a document").remove("indexed");
+    document
+}
+
 /// Returns the response's `ETag`.
 fn entity_tag(response: &Response) -> String {
     response.headers()["etag"].to_str().expect("text").to_owned()
