@@ -83,7 +83,7 @@ pub(crate) fn list(config: &AppConfig) -> Vec<String> {
 /// Opens the embedding model with a name from the catalogue.
 ///
 /// # Errors
-/// There is no such embedding model, or its files are not in `MODEL_DIR`.
+/// An embedding model that does not exist, or whose files are not in `MODEL_DIR`.
 #[cfg(feature = "embedded")]
 pub(crate) fn open_embedder(config: &AppConfig, name: &str) -> Result<Arc<dyn Embedder>, StartError> {
     use agent_embedded::{LocalEmbedder, catalog};

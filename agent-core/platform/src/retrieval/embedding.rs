@@ -16,9 +16,10 @@ use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
 use super::blocking::run_blocking;
+use super::load::put_vectors;
 use super::search::DocumentRetriever;
 use crate::records::StoreError;
-use crate::workspace::{self, IndexedDocument};
+use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 
 /// Duration after which a document waits for its next turn, and maximum number of chunks of a turn.
 const SLICE: Duration = Duration::from_secs(5);
@@ -120,7 +121,9 @@ impl DocumentRetriever {
         };
         let missing = index.unembedded_chunks(embedder.id());
         if missing.is_empty() {
-            self.adopt_vectors(company_id, &document_id, version).await?;
+            // Perhaps another process has embedded it.
+            let entry = self.cache.entry(company_id);
+            self.load_vectors(company_id, &entry, &[(document_id, version)]).await?;
             return Ok(Progress::Done);
         }
         let read = self.texts.read_document(company_id, &document_id, version).await?;
@@ -141,12 +144,12 @@ impl DocumentRetriever {
             false => {
                 let document = IndexedDocument { id: id.to_owned(), version };
                 let (chunks, embeddings) = (slice.chunks, slice.embeddings);
-                self.store_slice(company_id, embedder.id(), document, (index, text), chunks, embeddings).await
+                self.store_slice(company_id, embedder.id(), document, (index, text), (chunks, embeddings))
+                    .await
             }
         };
         workspace::release_embedding(records, claim).await?;
         stored?;
-        self.adopt_vectors(company_id, &document_id, version).await?;
         match slice.failure {
             Some(failure) => Err(failure.into()),
             None if is_complete => Ok(Progress::Done),
@@ -215,15 +218,15 @@ impl DocumentRetriever {
         slice
     }
 
-    /// Adds vectors to a document's index and stores it, if the document is still at its version.
+    /// Adds vectors to a document's index, stores it, if the document is still at its version, and puts them into the index
+    /// in memory.
     async fn store_slice(
         &self,
         company_id: &CompanyId,
         embedder: &EmbedderId,
         document: IndexedDocument,
         (index, text): (DocIndex, String),
-        chunks: Vec<usize>,
-        embeddings: Embeddings,
+        (chunks, embeddings): (Vec<usize>, Embeddings),
     ) -> Result<(), SliceError> {
         let id = embedder.clone();
         let work = move || {
@@ -235,20 +238,20 @@ impl DocumentRetriever {
         let (encoded, index) = done.map_err(|error: agent_retrieval::doc_index::VectorsError| {
             EmbedError::InvalidAnswer(error.to_string())
         })?;
-        workspace::store_document_index(&*self.config.records, company_id, &document, (&index, &encoded))
-            .await?;
-        Ok(())
-    }
-
-    /// Puts the stored vectors of a document into the index in memory, if that has the document.
-    async fn adopt_vectors(
-        &self,
-        company_id: &CompanyId,
-        id: &DocumentId,
-        version: u64,
-    ) -> Result<(), StoreError> {
+        let status = IndexStatus::of(&index);
+        let records = &*self.config.records;
+        let stored =
+            workspace::store_document_index(records, company_id, &document, (&status, &encoded)).await?;
+        let Some(record_version) = stored else { return Ok(()) };
         let entry = self.cache.entry(company_id);
-        self.load_vectors(company_id, &entry, &[(id.clone(), version)]).await
+        let stored = StoredDocIndex { index, version: document.version, record_version };
+        {
+            let _guard = entry.loading.lock().await;
+            let share = self.cache.company_share();
+            put_vectors(&mut entry.write(), &DocumentId::from(document.id), &stored, (share, embedder));
+        }
+        self.cache.update_size(company_id, &entry);
+        Ok(())
     }
 
     /// Keeps a document from being announced again until it changes or the process starts anew.

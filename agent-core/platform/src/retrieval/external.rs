@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_secs(5);
 
 /// Searches documents by an [`Index`], which is fed from the store.
 ///
-/// What an index finds is checked: hits out of the scope, of other versions than the present ones, or outside of the text
+/// Hits of the index are checked: those out of the scope, of other versions than the present ones, or outside of the text
 /// are dropped. The texts of fragments are those of the store.
 pub struct IndexRetriever {
     index: Arc<dyn Index>,

@@ -14,7 +14,7 @@ use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
 use super::search::{DocumentRetriever, SkipReason};
 use crate::records::StoreError;
-use crate::workspace::{self, IndexedDocument, StoredDocIndex};
+use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 
 /// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
 const MAX_BATCH_BYTES: usize = 2 << 20;
@@ -64,7 +64,7 @@ struct Loaded {
 /// The index of a document that was analyzed.
 struct Analyzed {
     document: IndexedDocument,
-    index: DocIndex,
+    status: IndexStatus,
     encoded: Vec<u8>,
 }
 
@@ -127,13 +127,8 @@ impl DocumentRetriever {
             let _guard = entry.loading.lock().await;
             let mut state = entry.write();
             for ((id, version), stored) in batch.iter().zip(stored) {
-                let stored = stored.filter(|stored| stored.version == *version);
-                if let Some(StoredDocIndex { index, record_version, .. }) = stored
-                    && state.versions.get(id) == Some(version)
-                {
-                    let unembedded = Unembedded::of(&index, record_version, embedder);
-                    let vectors = index.shared_vectors();
-                    state.set_vectors(id, vectors, unembedded, self.cache.company_share());
+                if let Some(stored) = stored.filter(|stored| stored.version == *version) {
+                    put_vectors(&mut state, id, &stored, (self.cache.company_share(), embedder));
                 }
             }
         }
@@ -193,9 +188,9 @@ impl DocumentRetriever {
             return;
         };
         self.cache.update_size(company_id, entry);
-        for Analyzed { document, index, encoded } in analyzed {
+        for Analyzed { document, status, encoded } in analyzed {
             let records = &*self.config.records;
-            match workspace::store_document_index(records, company_id, &document, (&index, &encoded)).await {
+            match workspace::store_document_index(records, company_id, &document, (&status, &encoded)).await {
                 Ok(Some(record_version)) => {
                     let _guard = entry.loading.lock().await;
                     let id = DocumentId::from(document.id);
@@ -207,6 +202,19 @@ impl DocumentRetriever {
                 }
             }
         }
+    }
+}
+
+/// Gives a document of the index the vectors of a stored one, if both are of the same version.
+pub(super) fn put_vectors(
+    state: &mut IndexState,
+    id: &DocumentId,
+    stored: &StoredDocIndex,
+    (share, embedder): (usize, &EmbedderId),
+) {
+    if state.versions.get(id) == Some(&stored.version) {
+        let unembedded = Unembedded::of(&stored.index, stored.record_version, embedder);
+        state.set_vectors(id, stored.index.shared_vectors(), unembedded, share);
     }
 }
 
@@ -242,7 +250,8 @@ fn put_into_index(
                         None => index,
                     };
                     let document = IndexedDocument { id: id.to_string(), version };
-                    analyzed.push(Analyzed { document, index: index.clone(), encoded: index.encode() });
+                    let (status, encoded) = (IndexStatus::of(&index), index.encode());
+                    analyzed.push(Analyzed { document, status, encoded });
                     (index, 0)
                 }
                 Err(error) => {

@@ -253,26 +253,21 @@ impl DocumentRetriever {
         entry: &CompanyEntry,
         ids: &[String],
     ) -> Result<WantedDocuments, StoreError> {
-        let NamedDocuments { mut keys, invalid: mut absent } = NamedDocuments::new(company_id, ids);
-        let documents = keys.len();
+        let named = NamedDocuments::new(company_id, ids);
+        let mut keys = named.keys.clone();
         if self.query_embedder.is_some() {
-            let named: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
+            let ids: Vec<DocumentId> = keys.iter().map(|key| DocumentId::from(key.id())).collect();
             let lacking = entry.try_read(|state| {
-                state.unembedded(&named).map(|(id, _)| index_key(company_id, id.as_str())).collect()
+                state.unembedded(&ids).map(|(id, _)| index_key(company_id, id.as_str())).collect()
             });
             keys.extend(lacking.unwrap_or_else(|| Ok(Vec::new()))?);
         }
         let versions = self.config.records.versions(&keys).await?;
-        let mut present = Vec::with_capacity(documents);
-        for (key, version) in keys.iter().zip(&versions).take(documents) {
-            match version {
-                Some(version) => present.push((DocumentId::from(key.id()), *version)),
-                None => absent.push(DocumentId::from(key.id())),
-            }
-        }
-        let indexes = keys.iter().zip(versions).skip(documents);
+        let (documents, indexes) = versions.split_at(named.keys.len());
+        let index_keys = keys[documents.len()..].iter().zip(indexes);
         let index_versions =
-            indexes.filter_map(|(key, version)| Some((DocumentId::from(key.id()), version?))).collect();
+            index_keys.filter_map(|(key, version)| Some((DocumentId::from(key.id()), (*version)?))).collect();
+        let (present, absent) = named.split(documents);
         Ok(WantedDocuments { present, absent, index_versions })
     }
 

@@ -43,6 +43,18 @@ impl NamedDocuments {
         }
         Self { keys, invalid }
     }
+
+    /// Returns the documents that exist, and those that do not, by the versions of the records with these keys.
+    pub(super) fn split(self, versions: &[Option<u64>]) -> (Versions, Vec<DocumentId>) {
+        let (mut present, mut absent) = (Vec::with_capacity(self.keys.len()), self.invalid);
+        for (key, version) in self.keys.iter().zip(versions) {
+            match version {
+                Some(version) => present.push((DocumentId::from(key.id()), *version)),
+                None => absent.push(DocumentId::from(key.id())),
+            }
+        }
+        (present, absent)
+    }
 }
 
 /// Identifiers of documents with the versions of their records.
@@ -55,16 +67,9 @@ impl DocumentTexts {
         company_id: &CompanyId,
         ids: &[String],
     ) -> Result<(Versions, Vec<DocumentId>), StoreError> {
-        let NamedDocuments { keys, invalid: mut absent } = NamedDocuments::new(company_id, ids);
-        let versions = self.records.versions(&keys).await?;
-        let mut present = Vec::with_capacity(keys.len());
-        for (key, version) in keys.iter().zip(versions) {
-            match version {
-                Some(version) => present.push((DocumentId::from(key.id()), version)),
-                None => absent.push(DocumentId::from(key.id())),
-            }
-        }
-        Ok((present, absent))
+        let named = NamedDocuments::new(company_id, ids);
+        let versions = self.records.versions(&named.keys).await?;
+        Ok(named.split(&versions))
     }
 
     /// Reads the text of a document as the chunker takes it; `None` if it was replaced or deleted meanwhile.

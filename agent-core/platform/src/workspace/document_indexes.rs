@@ -54,7 +54,7 @@ pub struct IndexStatus {
 }
 
 impl IndexStatus {
-    fn of(index: &DocIndex) -> Self {
+    pub(crate) fn of(index: &DocIndex) -> Self {
         Self {
             chunks: index.chunk_count(),
             language: index.language().iso_code().to_owned(),
@@ -204,7 +204,7 @@ pub(crate) async fn store_document_index(
     records: &dyn Records,
     company_id: &CompanyId,
     document: &IndexedDocument,
-    (index, encoded): (&DocIndex, &[u8]),
+    (status, encoded): (&IndexStatus, &[u8]),
 ) -> Result<Option<u64>, StoreError> {
     let IndexedDocument { id, version } = document;
     let pieces: Vec<String> =
@@ -217,11 +217,11 @@ pub(crate) async fn store_document_index(
     let found = records.get_as::<StoredIndex>(&key).await?;
     let is_stored =
         found.as_ref().is_some_and(|found| found.value.version == *version && found.value.status.is_some());
-    if is_stored && index.vectors().is_none() {
+    if is_stored && status.embedder.is_none() {
         return Ok(None);
     }
     let document_key = Key::new(company_id, collection::DOCUMENTS, id.as_str())?;
-    let status = Some(IndexStatus::of(index));
+    let status = Some(status.clone());
     let head = StoredIndex { version: *version, further_pieces: further.len(), status, data: data.clone() };
     let precondition =
         found.as_ref().map_or(Precondition::Absent, |found| Precondition::Version(found.version));

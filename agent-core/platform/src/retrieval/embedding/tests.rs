@@ -21,7 +21,7 @@ use crate::workspace::{Document, document_index_status, get_document, save_docum
 /// Words of the same meaning.
 const MEANINGS: [&[&str]; 3] = [&["car", "automobile"], &["invoice", "bill"], &["holiday", "vacation"]];
 
-/// What the embedder does.
+/// Behaviour of the embedder.
 #[derive(Debug, Clone, PartialEq)]
 enum Behaviour {
     Answers,

@@ -84,7 +84,7 @@ struct Dialogue {
     random: Random,
     tree: StoredTree,
     shown: Vec<Shown>,
-    /// What was shown earlier, for switches to other branches.
+    /// Messages that were shown earlier, for switches to other branches.
     earlier: Vec<Vec<Shown>>,
     count: usize,
 }
