@@ -326,6 +326,10 @@ pub struct AppConfig {
     pub embedding: EmbeddingConfig,
     /// Keeps conversations.
     pub conversations: bool,
+    /// Serves the console.
+    pub console: bool,
+    /// Host names under which the console is served besides loopback and the public one.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl AppConfig {

@@ -71,6 +71,8 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         extraction: extraction::load(&values),
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
+        console: values.text("CONSOLE").is_some_and(|word| word == "on"),
+        allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
 }
 
