@@ -152,7 +152,7 @@ function Answer({ item }) {
   const parent = item.nodes[0].parentId;
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
-    ${last.status === 'incomplete' && html`<p class="muted small">This answer was not completed.</p>`}
+    ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
     ${error && html`<${ErrorNote} error=${error} />`}
     <div class="message-tools">
       <${Siblings} item=${item} />
@@ -216,7 +216,8 @@ function Part({ part }) {
 }
 
 function Reasoning({ part }) {
-  const time = part.endedAt !== undefined ? ` for ${duration(part.endedAt - part.startedAt)}` : '';
+  const took = part.endedAt - part.startedAt;
+  const time = took >= 100 ? ` for ${duration(took)}` : '';
   return html`<details class="fold reasoning">
     <summary>${part.isOpen ? 'Thinking…' : `Thought${time}`}</summary>
     <div class="fold-body quiet-text">${part.text}</div>
