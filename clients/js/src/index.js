@@ -36,10 +36,11 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
 
 /**
  * @typedef {{baseUrl?: string | URL, token?: string | (() => string | Promise<string>), widgetToken?: string,
- *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean}} ClientOptions
+ *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
  *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
  *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
- *   stops runs by `POST /api/runs/{id}/cancel`.
+ *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
+ *   lost, for requests with `onDisconnect: "continue"`.
  */
 
 /** A client of one application with one credential. */
@@ -49,9 +50,10 @@ export class AgentdClient {
   #widgetToken;
   #fetch;
   #cancelRoute;
+  #reattach;
 
   /** @param {ClientOptions} options */
-  constructor({ baseUrl, token, widgetToken, fetch, cancelRoute = false } = {}) {
+  constructor({ baseUrl, token, widgetToken, fetch, cancelRoute = false, reattach = false } = {}) {
     if (token !== undefined && widgetToken !== undefined) {
       throw new TypeError('a client has either a token or a widget token');
     }
@@ -63,6 +65,7 @@ export class AgentdClient {
     this.#widgetToken = widgetToken;
     this.#fetch = fetch ?? globalThis.fetch.bind(globalThis);
     this.#cancelRoute = cancelRoute;
+    this.#reattach = reattach;
   }
 
   /**
@@ -73,17 +76,43 @@ export class AgentdClient {
    * @returns {ChatRun}
    */
   chat(request, options = {}) {
-    const cancel = (id) => this.api('POST /api/runs/{id}/cancel', { params: { id } });
-    const open = async (signal) => {
-      const headers = { Accept: 'application/x-ndjson' };
-      const response = await this.#send('POST', 'api/agent/chat', { body: request, headers, signal });
-      const type = response.headers.get('content-type') ?? '';
-      if (!response.body || !type.includes('ndjson')) {
-        throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
-      }
-      return response;
-    };
-    return new ChatRun(open, { ...options, cancelRun: this.#cancelRoute ? cancel : undefined });
+    return this.#run((signal) => this.#openStream('POST', 'api/agent/chat', { body: request, signal }), options);
+  }
+
+  /**
+   * Attaches to a run that is kept: gives its events from the first one, and those that follow live. The server must
+   * have `GET /api/runs/{id}/events`.
+   *
+   * @param {string} runId
+   * @param {{wait?: boolean, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void,
+   *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the answer ends with what there is.
+   * @returns {ChatRun}
+   */
+  attach(runId, { wait = true, ...options } = {}) {
+    return this.#run((signal) => this.#openEvents(runId, { wait }, signal), options);
+  }
+
+  #run(open, options) {
+    const cancelRun = (id) => this.api('POST /api/runs/{id}/cancel', { params: { id } });
+    const attach = (id, after, signal) => this.#openEvents(id, { after }, signal);
+    return new ChatRun(open, {
+      ...options,
+      cancelRun: this.#cancelRoute ? cancelRun : undefined,
+      attach: this.#reattach ? attach : undefined,
+    });
+  }
+
+  #openEvents(runId, query, signal) {
+    return this.#openStream('GET', `api/runs/${encodeURIComponent(runId)}/events?${new URLSearchParams(query)}`, { signal });
+  }
+
+  async #openStream(method, path, options) {
+    const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
+    const type = response.headers.get('content-type') ?? '';
+    if (!response.body || !type.includes('ndjson')) {
+      throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
+    }
+    return response;
   }
 
   /**

@@ -12,6 +12,24 @@ import { readEventBatches } from './stream.js';
  *   isCancelled: boolean, usage: Usage[]}} RunResult
  */
 
+/** Number of attempts to attach to a run in a row, none of which brought an event. */
+const MAX_ATTEMPTS = 8;
+/** First and longest pause before an attempt, in milliseconds. */
+const FIRST_PAUSE_MS = 500;
+const MAX_PAUSE_MS = 15_000;
+
+/** Codes of connections that are lost while the run goes on. */
+const LOST = new Set(['NETWORK', 'STREAM_TRUNCATED']);
+
+/** Waits before an attempt: twice as long each time, with a random half. */
+function pause(attempt, signal) {
+  const ms = Math.min(FIRST_PAUSE_MS * 2 ** attempt, MAX_PAUSE_MS) * (0.5 + Math.random() / 2);
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
+
 /** Collects the result of a run from its events. */
 class ResultCollector {
   /** @type {RunResult} */
@@ -72,6 +90,7 @@ export class ChatRun {
 
   #abort = new AbortController();
   #cancelRun;
+  #attach;
   #collector = new ResultCollector();
   #isDone = false;
   #error;
@@ -80,10 +99,12 @@ export class ChatRun {
   /**
    * @param {(signal: AbortSignal) => Promise<Response>} open Sends the request.
    * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
-   *   cancelRun?: (runId: string) => Promise<unknown>}} options
+   *   cancelRun?: (runId: string) => Promise<unknown>,
+   *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<Response>}} options
    */
-  constructor(open, { signal, onEvent, onBatch, cancelRun } = {}) {
+  constructor(open, { signal, onEvent, onBatch, cancelRun, attach } = {}) {
     this.#cancelRun = cancelRun;
+    this.#attach = attach;
     if (signal?.aborted) this.#abort.abort(signal.reason);
     signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
     this.result = this.#read(open, onEvent, onBatch);
@@ -122,6 +143,11 @@ export class ChatRun {
     this.#abort.abort();
   }
 
+  /** Closes the connection. Whether the run goes on is `onDisconnect`'s of its request. */
+  detach() {
+    this.#abort.abort();
+  }
+
   async *[Symbol.asyncIterator]() {
     for (let next = 0; ; ) {
       while (next < this.events.length) yield this.events[next++];
@@ -132,21 +158,11 @@ export class ChatRun {
   }
 
   async #read(open, onEvent, onBatch) {
-    const { signal } = this.#abort;
     try {
-      const response = await open(signal);
-      for await (const batch of readEventBatches(response.body)) {
-        for (const event of batch) {
-          this.events.push(event);
-          this.#collector.add(event);
-          onEvent?.(event);
-        }
-        onBatch?.(batch);
-        this.#wake();
-      }
-    } catch (cause) {
-      this.#error = connectionError(cause, signal);
-      throw this.#error;
+      await this.#readAll(open, onEvent, onBatch);
+    } catch (error) {
+      this.#error = error;
+      throw error;
     } finally {
       this.#isDone = true;
       this.#wake();
@@ -157,6 +173,33 @@ export class ChatRun {
       throw new AgentdError(message, { code: code ?? 'INTERNAL', problem: last });
     }
     return this.#collector.result;
+  }
+
+  /** Reads to the terminal event, and attaches to the run again where the connection is lost. */
+  async #readAll(open, onEvent, onBatch) {
+    const { signal } = this.#abort;
+    for (let attempt = 0; ; attempt += 1) {
+      const before = this.events.length;
+      try {
+        const response = await open(signal);
+        for await (const batch of readEventBatches(response.body)) {
+          for (const event of batch) {
+            this.events.push(event);
+            this.#collector.add(event);
+            onEvent?.(event);
+          }
+          onBatch?.(batch);
+          this.#wake();
+        }
+        return;
+      } catch (cause) {
+        const error = connectionError(cause, signal);
+        if (this.events.length > before) attempt = 0;
+        if (!this.#attach || !this.runId || !LOST.has(error.code) || attempt >= MAX_ATTEMPTS) throw error;
+        await pause(attempt, signal);
+        open = (signal) => this.#attach(this.runId, this.events.length - 1, signal);
+      }
+    }
   }
 
   #wake() {

@@ -59,6 +59,10 @@ before(async () => {
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ ...preview, pageContext: 'page' }));
     } else if (request.method === 'DELETE' || request.url.endsWith('/cancel')) {
       response.writeHead(204).end();
+    } else if (request.url.includes('/events')) {
+      const after = Number(new URL(request.url, baseUrl).searchParams.get('after') ?? -1);
+      // The connection is lost once more before the end.
+      stream(response, lines(EVENTS.slice(after + 1, after === 2 ? 6 : undefined)));
     } else if (request.url.includes('/api/agents')) {
       response.writeHead(200, { 'content-type': 'application/json', etag: '"7"' }).end('{"id":"a"}');
     } else {
@@ -193,6 +197,37 @@ test('a run is cancelled by the route where the server has it', async () => {
   abort.abort();
   await failure(run.result);
   await isClosed;
+});
+
+test('a run is read on where its connection is lost', async () => {
+  const run = chat('cut', {}, { reattach: true });
+  const read = [];
+  for await (const event of run) read.push(event);
+  assert.deepEqual(read, EVENTS);
+  assert.equal((await run.result).finishReason, 'stop');
+  const asked = seen.slice(-2).map(({ url }) => url);
+  assert.deepEqual(asked, ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+});
+
+test('a run that is left is not read on', async () => {
+  const isClosed = new Promise((resolve) => (closed = resolve));
+  const run = chat('open', {}, { reattach: true, cancelRoute: true });
+  for await (const event of run) {
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  const requests = seen.length;
+  run.detach();
+  assert.ok((await failure(run.result)).isAborted);
+  await isClosed;
+  assert.equal(seen.length, requests);
+});
+
+test('a kept run is attached to from its first event', async () => {
+  const run = createClient({ baseUrl, token: 'x' }).attach('r', { wait: false });
+  const read = [];
+  for await (const event of run) read.push(event);
+  assert.deepEqual(read, EVENTS);
+  assert.equal(seen.at(-1).url, '/base/api/runs/r/events?wait=false');
 });
 
 test('the debug layer has the five names', async () => {

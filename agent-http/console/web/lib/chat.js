@@ -127,7 +127,7 @@ export const unanswered = computed(() => {
 export async function open(agent, id) {
   if (agentId.value === agent && threadId.value === id) return;
   if (agentId.value !== agent) context.todoListId.value = '';
-  stop();
+  leave();
   agentId.value = agent;
   threadId.value = id;
   thread.value = undefined;
@@ -138,7 +138,20 @@ export async function open(agent, id) {
   loadError.value = undefined;
   inspected.value = undefined;
   promptVersion.value += 1;
-  if (id && has('threads')) await reload(id);
+  if (!id || !has('threads')) return;
+  await reload(id);
+  const running = thread.value?.activeRunId;
+  if (running && has('runEvents') && threadId.value === id && !live.value) await attach(id, running);
+}
+
+/** Shows a run that goes on, such as one that was in progress when the page was loaded again. */
+async function attach(id, runId) {
+  const begun = runs.value.get(runId) ?? (await call('GET /api/runs/{id}', { params: { id: runId } })).data;
+  if (threadId.value !== id || live.value) return;
+  const run = new RunState(runId);
+  live.value = { run, parentId: begun.parentId };
+  inspected.value = run;
+  await follow(chatClient.value.attach(runId, { onBatch: (events) => run.add(events) }), { id, run, parentId: begun.parentId });
 }
 
 /** Reads the thread with all its branches. A thread that another one has replaced meanwhile is not shown. */
@@ -243,15 +256,22 @@ async function start(fields, parentId, text) {
   const request = { agentId: agentId.value, runId, ...contextFields(), ...fields };
   if (has('threads')) request.threadId = id;
   else Object.assign(request, withHistory(text, parentId));
-  current = chatClient.value.chat(request, { onBatch: (events) => run.add(events) });
+  // Closing the page leaves the run; the stop button cancels it.
+  if (has('runEvents')) request.onDisconnect = 'continue';
+  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, text, parentId });
+}
+
+/** Waits for the end of a run. */
+async function follow(started, { id, run, text, parentId }) {
+  current = started;
   try {
-    await current.result;
+    await started.result;
   } catch (error) {
     if (error.status === 401) session.value = null;
     // The events have it already if the run itself failed.
     if (run.status === 'running') run.fail(error instanceof AgentdError ? error : new AgentdError(String(error), { code: 'INTERNAL' }));
   }
-  current = undefined;
+  if (current === started) current = undefined;
   status.value = run.status === 'finished' ? 'answer complete' : `answer ${run.status}`;
   await finish(id, run, text, parentId);
 }
@@ -313,11 +333,26 @@ export async function select(node) {
   promptVersion.value += 1;
 }
 
-/** Shows a run in the debug layer, if the page has its events. */
-export function inspect(runId) {
-  const run = keptRun(runId);
-  if (run) inspected.value = run;
-  return Boolean(run);
+/** Leaves the run in progress, which goes on where the server can be attached to it. */
+function leave() {
+  if (has('runEvents')) current?.detach();
+  else current?.cancel();
+}
+
+/** Shows a run in the debug layer: one of this page, or one whose events the server has kept. */
+export async function inspect(runId) {
+  const kept = keptRun(runId);
+  if (kept) {
+    inspected.value = kept;
+    return;
+  }
+  const run = new RunState(runId, { isReplay: true });
+  inspected.value = run;
+  try {
+    await chatClient.value.attach(runId, { wait: false, onBatch: (events) => run.add(events) }).result;
+  } catch (error) {
+    if (run.status === 'running') run.fail(error);
+  }
 }
 
 /** Grows when the list of threads changes. */

@@ -30,8 +30,14 @@ export class RunState {
   #isScheduled = false;
   #byId = new Map();
 
-  constructor(runId) {
+  /**
+   * @param {string} runId
+   * @param {{isReplay?: boolean}} [options] The events of a replay arrive at once, so that their times tell nothing.
+   */
+  constructor(runId, { isReplay = false } = {}) {
     this.runId = runId;
+    this.isReplay = isReplay;
+    if (isReplay) return;
     kept.set(runId, this);
     if (kept.size > MAX_RUNS) kept.delete(kept.keys().next().value);
   }

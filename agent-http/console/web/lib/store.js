@@ -13,9 +13,9 @@ export const agents = signal([]);
 export const status = signal('');
 
 export const client = createClient({ baseUrl: document.baseURI });
-/** Client of the runs, which are cancelled by the server's route where it has one. */
+/** Client of the runs, which are cancelled and attached to by the server's routes where it has them. */
 export const chatClient = computed(() =>
-  createClient({ baseUrl: document.baseURI, cancelRoute: has('runCancel') }));
+  createClient({ baseUrl: document.baseURI, cancelRoute: has('runCancel'), reattach: has('runEvents') }));
 
 /** Returns true if the application has a feature. @param {string} feature */
 export function has(feature) {

@@ -3,7 +3,7 @@
 import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import { duration, number } from '../lib/format.js';
 import { total } from '../lib/run.js';
-import { Code, Copy } from '../lib/ui.js';
+import { Code, Copy, ErrorNote } from '../lib/ui.js';
 
 /** Height of a row in pixels, as in the style sheet: only the rows in view are in the document. */
 const ROW = 28;
@@ -12,16 +12,16 @@ const OVERSCAN = 8;
 export function EventsTab({ run }) {
   const [filter, setFilter] = useState('');
   const [selected, setSelected] = useState(undefined);
-  if (!run) return html`<p class="muted">Send a message: each event of the run is listed here with its time. Only runs of this page are kept.</p>`;
+  if (!run) return html`<p class="muted">Send a message: each event of the run is listed here with its time. An older run is listed by its button Inspect, where the server keeps its events.</p>`;
   // The signal's value is read so that the list grows with the run.
   void run.version.value;
   const words = filter.trim().toLowerCase();
-  const rows = run.events.map((row, place) => ({ ...row, number: place }));
+  const rows = run.events.map(({ at, event }, place) => ({ at: run.isReplay ? undefined : at, event, number: place }));
   const shown = words === '' ? rows : rows.filter(({ event }) => JSON.stringify(event).toLowerCase().includes(words));
   const one = rows[selected];
   return html`
-    <${Figures} run=${run} />
-    <${Waterfall} run=${run} />
+    ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
+    ${run.isReplay ? html`<p class="muted">Recorded events, without their times.</p>` : html`<${Figures} run=${run} /><${Waterfall} run=${run} />`}
     <div class="row between">
       <label class="search"><span class="visually-hidden">Filter the events</span>
         <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
@@ -100,7 +100,7 @@ function EventList({ rows, selected, onSelect }) {
         key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
         aria-setsize=${rows.length} aria-posinset=${first + place + 1}
         style=${{ top: `${(first + place) * ROW}px` }} onClick=${() => onSelect(number)}
-      ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${duration(at)}</span></div>`)}
+      ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${at === undefined ? '' : duration(at)}</span></div>`)}
     </div>
   </div>`;
 }

@@ -158,7 +158,7 @@ function Answer({ item }) {
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
       <${Copy} text=${text} />
-      ${run && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value === run} onClick=${() => inspect(item.runId)}>Inspect</button>`}
+      ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === item.runId} onClick=${() => inspect(item.runId)}>Inspect</button>`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} />`}
     </div>
   </article>`;
