@@ -14,9 +14,9 @@ export function ContextTab({ preview }) {
       <${Field} name="todoListId" label="Todo list" />
     </div>
     ${preview && html`
-      <h2 class="label">combinedContext, as the model reads it</h2>
+      <h2 class="label"><code>combinedContext</code>, as the model reads it</h2>
       <${Code} text=${preview.combinedContext || 'nothing'} label="combinedContext" wrap />
-      <h2 class="label">executionContext</h2>
+      <h2 class="label"><code>executionContext</code></h2>
       <dl class="facts">
         ${Object.entries(preview.executionContext ?? {}).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${String(value)}</dd></div>`)}
       </dl>`}`;

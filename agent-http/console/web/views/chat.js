@@ -37,7 +37,7 @@ function Header({ agent }) {
         ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}
       </select>
     </label>
-    <h1 class="thread-title">${thread.value?.title ?? 'New chat'}</h1>
+    <h1 class="thread-title"><span class=${thread.value ? '' : 'visually-hidden'}>${thread.value?.title ?? 'New chat'}</span></h1>
     <a class="button quiet" href=${`#/chat/${encodeURIComponent(agent.id)}`}>New chat</a>
   </header>`;
 }
