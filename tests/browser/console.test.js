@@ -208,15 +208,31 @@ inPage('a role is edited with its version', async (page, { context }) => {
   const other = await context.newPage();
   await other.goto(`${base}#/agents/text`);
   await other.getByRole('textbox', { name: 'Role block' }).waitFor();
-  await area.fill(saved.replace('garden centre', 'nursery'));
+  const changed = (words) => saved.replace(/"You are Pip[^"]*"/, `"You are Pip, ${words}."`);
+  const mark = `version ${Date.now()}`;
+  await area.fill(changed(mark));
   await page.getByRole('button', { name: 'Save' }).click();
-  await page.waitForFunction(() => document.querySelector('#role-json').value.includes('nursery') && document.querySelector('button.primary').disabled);
-  await other.getByRole('textbox', { name: 'Role block' }).fill(saved.replace('garden centre', 'farm'));
+  await page.waitForFunction((mark) => document.querySelector('#role-json').value.includes(mark) && document.querySelector('button.primary').disabled, mark);
+  await other.getByRole('textbox', { name: 'Role block' }).fill(changed('too late'));
   await other.getByRole('button', { name: 'Save' }).click();
   await other.getByRole('alert').filter({ hasText: 'PRECONDITION_FAILED' }).waitFor();
   await area.fill('{');
   await page.getByRole('button', { name: 'Save' }).click();
   await page.getByRole('alert').filter({ hasText: 'not JSON' }).waitFor();
+});
+
+inPage('an agent is created, and does not replace another one', async (page) => {
+  await visit(page, 'agents/new');
+  for (const [id, isNew] of [['text', false], ['fresh', true]]) {
+    await page.getByLabel('Identifier').fill(id);
+    await page.getByRole('button', { name: 'Save' }).click();
+    if (isNew) await page.getByRole('tab', { name: 'Backend' }).waitFor();
+    else await page.getByRole('alert').filter({ hasText: 'PRECONDITION_FAILED' }).waitFor();
+  }
+  await page.getByRole('button', { name: 'Delete agent' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('heading', { name: 'Agents' }).waitFor();
+  assert.equal(await page.getByRole('link', { name: 'Guide', exact: true }).count(), 0);
 });
 
 inPage('everything is reached by the keyboard', async (page) => {

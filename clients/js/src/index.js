@@ -145,7 +145,7 @@ export class AgentdClient {
    *
    * @param {string} route Method and path pattern, such as `GET /api/agents/{id}`.
    * @param {{params?: Record<string, string>, query?: Record<string, unknown>, body?: unknown, ifMatch?: string,
-   *   signal?: AbortSignal}} [options]
+   *   ifNoneMatch?: string, signal?: AbortSignal}} [options]
    * @returns {Promise<any>}
    */
   async api(route, options) {
@@ -157,13 +157,14 @@ export class AgentdClient {
    *
    * @returns {Promise<{data: any, status: number, etag?: string}>}
    */
-  async request(route, { params = {}, query = {}, body, ifMatch, signal } = {}) {
+  async request(route, { params = {}, query = {}, body, ifMatch, ifNoneMatch, signal } = {}) {
     const [method, pattern] = route.split(' ');
     const path = pattern.slice(1).replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
     const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
     const search = given.length > 0 ? `?${new URLSearchParams(given)}` : '';
     const headers = { Accept: 'application/json' };
     if (ifMatch !== undefined) headers['If-Match'] = ifMatch;
+    if (ifNoneMatch !== undefined) headers['If-None-Match'] = ifNoneMatch;
     const response = await this.#send(method, path + search, { body, headers, signal });
     const result = { status: response.status, etag: response.headers.get('etag') ?? undefined, data: undefined };
     if (response.status === 204) return result;

@@ -102,6 +102,7 @@ function copyButton(text) {
   const button = element('button', 'md-copy', ['Copy']);
   button.type = 'button';
   button.addEventListener('click', async () => {
+    if (!navigator.clipboard) return;
     await navigator.clipboard.writeText(text());
     button.textContent = 'Copied';
     setTimeout(() => (button.textContent = 'Copy'), 1500);

@@ -54,8 +54,9 @@ export function Copy({ text, label = 'Copy' }) {
     return () => clearTimeout(timer);
   }, [done]);
   const copy = async () => {
-    await navigator.clipboard.writeText(typeof text === 'function' ? text() : text);
-    setDone(true);
+    // Pages that are not served over https, or on loopback, have no clipboard.
+    await navigator.clipboard?.writeText(typeof text === 'function' ? text() : text);
+    setDone(Boolean(navigator.clipboard));
   };
   return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
 }

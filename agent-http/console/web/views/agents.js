@@ -80,7 +80,9 @@ function RoleEditor({ agent, onSaved }) {
     }
     const params = { id: agent ? agent.data.id : id.trim() };
     try {
-      const { data } = await call('PUT /api/agents/{id}', { params, body, ifMatch: agent?.etag });
+      // A new agent must not replace one that has its identifier.
+      const condition = agent ? { ifMatch: agent.etag } : { ifNoneMatch: '*' };
+      const { data } = await call('PUT /api/agents/{id}', { params, body, ...condition });
       setState({ isSaved: true, warnings: data.warnings });
       await loadAgents();
       if (agent) onSaved();
