@@ -3,12 +3,15 @@
 import { html, render, useEffect, useState } from './vendor/ui.js';
 import { agentId, open, stop, live } from './lib/chat.js';
 import { agents, enter, go, has, href, route, session, signIn, signInError, signOut, theme } from './lib/store.js';
-import { Confirm, ErrorNote, Tabs } from './lib/ui.js';
+import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
 import { Debug, debugTabs } from './tabs/debug.js';
-import { Agent, Agents } from './views/agents.js';
 import { Chat } from './views/chat.js';
-import { Jobs } from './views/jobs.js';
-import { RecentThreads, Threads } from './views/threads.js';
+import { RecentThreads } from './views/threads.js';
+
+const Agents = lazy(async () => (await import('./views/agents.js')).Agents);
+const Agent = lazy(async () => (await import('./views/agents.js')).Agent);
+const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
+const Threads = lazy(async () => (await import('./views/threads.js')).Threads);
 
 /** Width from which chat and debug layer are side by side. */
 const wide = matchMedia('(min-width: 1180px)');
@@ -62,7 +65,7 @@ function Account() {
       <button type="button" class="button quiet small" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
       <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Sign out</button>
     </div>
-    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Your other sessions of the console stay." action="Sign out" onConfirm=${() => signOut(false)} onClose=${() => setAsks(false)} />`}
+    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
   </div>`;
 }
 

@@ -66,12 +66,12 @@ export function Code({ text, label, wrap = false }) {
   return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
 }
 
-/** A dialog that asks before something is lost. */
-export function Confirm({ title, text, action, onConfirm, onClose }) {
+/** A dialog that asks before something is lost. `also` is another way to do it: `{action, run}`. */
+export function Confirm({ title, text, action, onConfirm, onClose, also }) {
   const dialog = useRef(null);
   useEffect(() => dialog.current.showModal(), []);
-  const confirm = () => {
-    onConfirm();
+  const after = (run) => () => {
+    run();
     onClose();
   };
   return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
@@ -79,7 +79,8 @@ export function Confirm({ title, text, action, onConfirm, onClose }) {
     <p>${text}</p>
     <div class="row end">
       <button type="button" class="button" onClick=${onClose} autofocus>Cancel</button>
-      <button type="button" class="button danger" onClick=${confirm}>${action}</button>
+      ${also && html`<button type="button" class="button" onClick=${after(also.run)}>${also.action}</button>`}
+      <button type="button" class="button danger" onClick=${after(onConfirm)}>${action}</button>
     </div>
   </dialog>`;
 }
@@ -102,6 +103,22 @@ export function Tabs({ label, tabs, selected, onSelect, panel }) {
       aria-controls=${panel} tabindex=${id === selected ? 0 : -1} onClick=${() => onSelect(id)}
     >${name}${count !== undefined && html`<span class="count">${count}</span>`}</button>`)}
   </div>`;
+}
+
+/**
+ * A component that is loaded when it is first shown, so that the page's start is small.
+ *
+ * @param {() => Promise<Function>} load
+ */
+export function lazy(load) {
+  let View;
+  return function Lazy(props) {
+    const [, setLoaded] = useState(Boolean(View));
+    useEffect(() => {
+      if (!View) load().then((found) => { View = found; setLoaded(true); });
+    }, []);
+    return View && html`<${View} ...${props} />`;
+  };
 }
 
 /** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`. */

@@ -3,22 +3,19 @@
 import { html, useEffect, useState } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
 import { client, has } from '../lib/store.js';
-import { ErrorNote, Tabs, useLoad } from '../lib/ui.js';
-import { ContextTab } from './context.js';
-import { EventsTab } from './events.js';
+import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
 import { PromptTab } from './prompt.js';
-import { RetrievalTab } from './retrieval.js';
-import { ToolsTab } from './tools.js';
+import { Selection } from './selection.js';
 
 /** Time after the last keystroke at which a preview is asked for. */
 const PAUSE_MS = 350;
 
 const TABS = [
   { id: 'prompt', name: 'Prompt', view: PromptTab },
-  { id: 'context', name: 'Context', view: ContextTab },
-  { id: 'tools', name: 'Tools', view: ToolsTab },
-  { id: 'events', name: 'Events', view: EventsTab },
-  { id: 'retrieval', name: 'Retrieval', view: RetrievalTab, feature: 'retrieval' },
+  { id: 'context', name: 'Context', view: lazy(async () => (await import('./context.js')).ContextTab) },
+  { id: 'tools', name: 'Tools', view: lazy(async () => (await import('./tools.js')).ToolsTab) },
+  { id: 'events', name: 'Events', view: lazy(async () => (await import('./events.js')).EventsTab) },
+  { id: 'retrieval', name: 'Retrieval', view: lazy(async () => (await import('./retrieval.js')).RetrievalTab), feature: 'retrieval' },
 ];
 
 export const debugTabs = () => TABS.filter(({ feature }) => !feature || has(feature));
@@ -64,14 +61,4 @@ export function Debug({ tab, onTab, isBare = false }) {
 function count(id, preview) {
   if (id === 'tools') return preview?.tools?.length;
   return undefined;
-}
-
-/** The rules by which a backend is selected, each with its outcome. */
-export function Selection({ rules }) {
-  if (!rules) return null;
-  return html`<ol class="rules">
-    ${rules.map(({ rule, matched, reason, field }) => html`<li key=${rule} class=${matched ? 'matched' : ''}>
-      <code>${rule}</code> <span class="muted">${matched ? 'matched' : [reason, field].filter(Boolean).join(': ')}</span>
-    </li>`)}
-  </ol>`;
 }

@@ -3,7 +3,7 @@
 import { html } from '../vendor/ui.js';
 import { number, pretty, size } from '../lib/format.js';
 import { Code, Copy } from '../lib/ui.js';
-import { Selection } from './debug.js';
+import { Selection } from './selection.js';
 
 /** Colours of the sources, by the order in which they come up. */
 const HUES = 8;

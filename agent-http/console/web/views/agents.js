@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../vendor/ui.js';
 import { client, agents, call, go, href, listAll, loadAgents } from '../lib/store.js';
 import { size } from '../lib/format.js';
 import { Code, Confirm, ErrorNote, Tabs, useLoad } from '../lib/ui.js';
-import { Selection } from '../tabs/debug.js';
+import { Selection } from '../tabs/selection.js';
 
 const NEW_ROLE = {
   name: 'Guide',

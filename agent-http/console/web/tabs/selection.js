@@ -1,0 +1,13 @@
+/** The selection of an agent's backend. */
+
+import { html } from '../vendor/ui.js';
+
+/** The rules by which a backend is selected, each with its outcome. */
+export function Selection({ rules }) {
+  if (!rules) return null;
+  return html`<ol class="rules">
+    ${rules.map(({ rule, matched, reason, field }) => html`<li key=${rule} class=${matched ? 'matched' : ''}>
+      <code>${rule}</code> <span class="muted">${matched ? 'matched' : [reason, field].filter(Boolean).join(': ')}</span>
+    </li>`)}
+  </ol>`;
+}
