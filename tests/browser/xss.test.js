@@ -100,9 +100,12 @@ test('names of agents, titles of threads, context and documents', async () => {
   await page.evaluate(async (corpus) => {
     const put = (path, method, body) => fetch(path, { method, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
     const printable = corpus.filter((text) => !/[\u0000-\u001f\ud800-\udfff]/.test(text));
+    // The fake model's server is the echo agent's; its key is not needed for a preview.
+    const { children } = await (await fetch('api/agents/echo')).json();
+    delete children[0].content.apiKey;
     for (const [place, text] of printable.slice(0, 24).entries()) {
       const title = text.slice(0, 180);
-      await put(`api/agents/hostile-${place}`, 'PUT', { name: title, content: { systemPrompt: text, rules: [text] }, children: [{ name: 'EmbeddedAI', content: {} }] });
+      await put(`api/agents/hostile-${place}`, 'PUT', { name: title, content: { systemPrompt: text, rules: [text] }, children });
       await put('api/threads', 'POST', { agentId: 'echo', title, messages: [{ role: 'user', content: text }] });
       await put(`api/documents/hostile-${place}`, 'PUT', { title, text });
     }

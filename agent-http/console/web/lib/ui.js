@@ -130,7 +130,7 @@ export function useLoad(load, key) {
     setState((state) => ({ ...state, isLoading: true }));
     load(abort.signal).then(
       (data) => !abort.signal.aborted && setState({ data, isLoading: false }),
-      (error) => !abort.signal.aborted && setState((state) => ({ ...state, error, isLoading: false })),
+      (error) => !abort.signal.aborted && setState({ error, isLoading: false }),
     );
     return () => abort.abort();
   }, [key, round]);
