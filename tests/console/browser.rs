@@ -33,10 +33,10 @@ fn browser() -> PathBuf {
 /// Returns the text of the latest user message, without the context before it.
 fn asked(body: &Value) -> String {
     let messages = body["messages"].as_array().into_iter().flatten();
-    let text = messages
+    let mut texts = messages
         .filter(|message| message["role"] == "user")
         .filter_map(|message| message["content"].as_str());
-    let text = text.last().unwrap_or_default();
+    let text = texts.next_back().unwrap_or_default();
     text.rsplit_once("</context>").map_or(text, |(_, text)| text).trim().to_owned()
 }
 

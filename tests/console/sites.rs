@@ -5,8 +5,11 @@ use http::header::COOKIE;
 use super::{open, sign_in};
 use crate::support::client;
 
-/// Headers of a request that is not the own page's, the status that it gets, and true if reads get it too.
-const FOREIGN: [(&[(&str, &str)], u16, bool); 7] = [
+/// Headers of a request, the status that it gets, and true if reads get it too.
+type ForeignRequest = (&'static [(&'static str, &'static str)], u16, bool);
+
+/// Requests that are not the own page's.
+const FOREIGN: [ForeignRequest; 7] = [
     // Cookies ignore ports, so that another server on this machine gets this one's.
     (&[("origin", "http://127.0.0.1:1")], 403, true),
     (&[("origin", "http://evil.example")], 403, true),
