@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use super::thread::{check_metadata, check_title, max_threads};
 use super::time::whole_millis;
 use super::{
-    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
-    NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents, RunState, RunStep,
-    Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom,
-    check_conversation_id, title,
+    BeginRun, ConversationError, CreateThread, CutRun, EndRun, ForkThread, LogChunk, MAX_NODE_CHILDREN,
+    MAX_THREAD_NODES, NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunClock,
+    RunEvents, RunState, RunStep, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadOwner,
+    ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id, cut_log, title,
 };
 
 /// Place of a stored node, as far as a new node needs it.
@@ -59,8 +59,6 @@ pub struct BeginRows {
     pub thread_count: u64,
     /// The owner's run of the same id.
     pub used_run: Option<Run>,
-    /// The thread's run that has not ended, and the end of its process's lease, if there is one.
-    pub active: Option<(Run, Option<Timestamp>)>,
     /// The run that this one continues.
     pub continued: Option<Run>,
     /// Nodes of [`referenced_ids`].
@@ -76,8 +74,6 @@ pub struct BeginCommit {
     pub nodes: Vec<StoredNode>,
     /// The new run.
     pub run: Run,
-    /// The run that was interrupted.
-    pub interrupted: Option<Run>,
     /// The run that is continued.
     pub continued: Option<Run>,
 }
@@ -94,7 +90,9 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         return Err(ConversationError::RunIdUsed { run: Box::new(run) });
     }
     let now = whole_millis(begin.now);
-    let interrupted = interrupt_expired(rows.active, now)?;
+    if let Some(active_run) = rows.thread.as_ref().and_then(|thread| thread.active_run_id.clone()) {
+        return Err(ConversationError::ThreadBusy { active_run });
+    }
     let found = rows.thread.as_ref().map_or(0, |thread| thread.version);
     if begin.expected_version.is_some_and(|expected| expected != found) {
         return Err(ConversationError::VersionConflict { found });
@@ -144,19 +142,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         started_at: Some(now),
         ended_at: None,
     };
-    Ok(BeginCommit { thread, nodes, run, interrupted, continued })
-}
-
-/// Returns the run that is interrupted because its process's lease has expired.
-fn interrupt_expired(
-    active: Option<(Run, Option<Timestamp>)>,
-    now: Timestamp,
-) -> Result<Option<Run>, ConversationError> {
-    let Some((run, lease)) = active else { return Ok(None) };
-    if lease.is_some_and(|until| until > now) {
-        return Err(ConversationError::ThreadBusy { active_run: run.id });
-    }
-    Ok(run.step(RunStep::Interrupt, now).ok())
+    Ok(BeginCommit { thread, nodes, run, continued })
 }
 
 /// Rows that the end of a run reads.
@@ -201,19 +187,42 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
+    if let Some(chunk) = &end.log.chunk {
+        let complete = !end.log.is_incomplete;
+        run.events = RunEvents { count: chunk.last + 1, complete, until: end.log.until.map(whole_millis) };
+    }
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run.id);
     Ok(EndCommit { thread, nodes, run })
 }
 
-/// Interrupts a run of a process whose lease has expired; `None` if it has ended.
-pub fn reap(run: Run, mut thread: Thread, now: Timestamp) -> Option<(Run, Thread)> {
-    let now = whole_millis(now);
-    let run = run.step(RunStep::Interrupt, now).ok()?;
-    thread.version += 1;
-    free(&mut thread, &run.id);
-    Some((run, thread))
+/// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
+/// the lease holds.
+pub fn interrupt(
+    owner: &ThreadOwner,
+    stored: &StoredRun,
+    lease: Option<Timestamp>,
+    chunks: &[LogChunk],
+    clock: RunClock,
+) -> Option<EndRun> {
+    let StoredRun { run, process } = stored;
+    let is_lost = matches!(run.state, RunState::Queued | RunState::Running)
+        && lease.is_none_or(|until| until <= clock.now);
+    is_lost.then(|| {
+        let CutRun { folded, log } = cut_log(run, chunks, clock);
+        EndRun {
+            owner: owner.clone(),
+            run_id: run.id.clone(),
+            process: process.clone(),
+            nodes: folded.nodes,
+            ending: folded.ending,
+            log,
+            request_sha256: None,
+            backend: None,
+            now: clock.now,
+        }
+    })
 }
 
 fn free(thread: &mut Thread, run: &RunId) {
