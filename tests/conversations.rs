@@ -2,6 +2,7 @@
 
 mod identity;
 mod lists;
+mod logs;
 mod merging;
 mod refusals;
 mod runs;

@@ -25,6 +25,7 @@ mod pulse;
 mod rate_limits;
 mod resource;
 mod retrieve;
+mod run_events;
 mod runs;
 mod thread_docs;
 mod thread_messages;
@@ -48,7 +49,7 @@ use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
 pub use coding::{CodingLink, CodingLinkConfig};
-pub use conversation::ConversationService;
+pub use conversation::{ConversationService, RunTimes};
 pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;

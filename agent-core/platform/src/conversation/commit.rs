@@ -187,7 +187,7 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
-    if let Some(chunk) = &end.log.chunk {
+    if let Some(chunk) = end.log.chunks.last() {
         let complete = !end.log.is_incomplete;
         run.events = RunEvents { count: chunk.last + 1, complete, until: end.log.until.map(whole_millis) };
     }

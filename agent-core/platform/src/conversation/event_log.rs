@@ -54,7 +54,7 @@ impl DeltaKind {
 }
 
 /// Packs events into a chunk.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct ChunkWriter {
     first: u64,
     count: u64,
@@ -219,7 +219,14 @@ pub fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
     }
     let RunFailure { code, message } = RunFailure::interrupted();
     tail.push(&Event::RunError { message, code, usage: Vec::new() });
-    CutRun { folded, log: LogEnd { chunk: tail.take(), is_incomplete, until: Some(clock.log_until) } }
+    CutRun {
+        folded,
+        log: LogEnd {
+            chunks: tail.take().into_iter().collect(),
+            is_incomplete,
+            until: Some(clock.log_until),
+        },
+    }
 }
 
 #[cfg(test)]

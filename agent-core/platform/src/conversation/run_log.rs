@@ -81,8 +81,8 @@ impl RunSignal {
 /// End of a run's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogEnd {
-    /// The last chunk, with the terminal event; absent if the run has no log.
-    pub chunk: Option<LogChunk>,
+    /// The last chunks, with the terminal event; none if the run has no log. One that the log has is left out.
+    pub chunks: Vec<LogChunk>,
     /// True if events are missing in the log.
     pub is_incomplete: bool,
     /// Time until which the log is kept.

@@ -11,10 +11,12 @@ use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
 use agent_platform::conversation::{
     BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
-    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunTrigger, RunTriggerKind,
-    ThreadKey, ThreadOrigin, merge,
+    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunKey, RunTrigger,
+    RunTriggerKind, ThreadKey, ThreadLinks, ThreadOrigin, merge,
 };
-use agent_platform::history::{ChatInput, FieldError, HistorySource, ThreadFields, expects_answer, repair};
+use agent_platform::history::{
+    ChatInput, FieldError, HistorySource, OnBusy, ThreadFields, expects_answer, repair,
+};
 use agent_platform::run_registry::RunIdClaim;
 use futures_util::{TryFutureExt, try_join};
 use serde_json::{Map, Value, json};
@@ -96,6 +98,11 @@ impl KeptTurn {
         Ok(Some(Self { store, fields }))
     }
 
+    /// Returns true if the run goes on without the client, which is answered at once.
+    pub(in super::super) fn is_background(&self) -> bool {
+        self.fields.is_background
+    }
+
     /// Starts the run. The client receives its events only after its beginning is stored.
     ///
     /// # Errors
@@ -146,7 +153,7 @@ impl KeptTurn {
     ) -> Result<(EventStream, KeptRun), HttpError> {
         let mut attempts = 1;
         loop {
-            let begun = match self.plan(principal, &turn).await {
+            let begun = match self.plan(app, principal, &turn).await {
                 Ok(plan) => plan.begin(app, principal, &turn, self.store.clone()).await,
                 Err(error) => Err(error),
             };
@@ -156,15 +163,27 @@ impl KeptTurn {
                 {
                     attempts += 1;
                 }
+                Err(BeginError::Store(ConversationError::ThreadBusy { active_run }))
+                    if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Interrupt) =>
+                {
+                    attempts += 1;
+                    let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: active_run };
+                    app.conversations.displace(&*self.store, &key).await?;
+                }
                 begun => return begun.map_err(HttpError::from),
             }
         }
     }
 
     /// Loads the thread and merges the request's messages into it.
-    async fn plan(&self, principal: &Principal, turn: &TurnRequest) -> Result<RunPlan, BeginError> {
+    async fn plan(
+        &self,
+        app: &App,
+        principal: &Principal,
+        turn: &TurnRequest,
+    ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
-        let found = self.store.links(&key).await?;
+        let found = self.load(app, &key).await?;
         if let Some(found) = &found
             && found.thread.agent_id != turn.agent_id
         {
@@ -208,9 +227,40 @@ impl KeptTurn {
             metadata: self.fields.metadata.clone(),
             expires_at: None,
         };
-        let is_running = thread.as_ref().is_some_and(|thread| thread.active_run_id.is_some());
         let version = thread.map_or(0, |thread| thread.version);
-        Ok(RunPlan { key, merged, messages, new_thread, version, is_running })
+        Ok(RunPlan { key, merged, messages, new_thread, version, course: RunCourse::of(&self.fields) })
+    }
+
+    /// Loads the thread, after its run was interrupted if its process has ended.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadBusy`] if the thread has a run, so that no backend is asked in vain.
+    async fn load(&self, app: &App, key: &ThreadKey) -> Result<Option<ThreadLinks>, BeginError> {
+        let found = self.store.links(key).await?;
+        let Some(active_run) = found.as_ref().and_then(|found| found.thread.active_run_id.clone()) else {
+            return Ok(found);
+        };
+        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
+        match self.store.interrupt_expired(&owner, &active_run, clock).await? {
+            Some(run) if !run.state.is_final() => Err(ConversationError::ThreadBusy { active_run }.into()),
+            _ => Ok(self.store.links(key).await?),
+        }
+    }
+}
+
+/// Course of a run whose client leaves.
+struct RunCourse {
+    on_disconnect: OnDisconnect,
+    grace_ms: Option<u32>,
+}
+
+impl RunCourse {
+    fn of(fields: &ThreadFields) -> Self {
+        let default = match fields.is_background {
+            true => OnDisconnect::Continue,
+            false => OnDisconnect::Cancel,
+        };
+        Self { on_disconnect: fields.on_disconnect.unwrap_or(default), grace_ms: fields.grace_ms }
     }
 }
 
@@ -223,8 +273,7 @@ struct RunPlan {
     new_thread: NewThread,
     /// Version of the thread; 0 if it does not exist.
     version: u64,
-    /// True if the thread has a run, which is interrupted if its process has ended.
-    is_running: bool,
+    course: RunCourse,
 }
 
 impl RunPlan {
@@ -256,8 +305,8 @@ impl RunPlan {
             parent_id: self.merged.parent_id,
             new_thread: self.new_thread,
             expected_version: Some(self.version),
-            on_disconnect: OnDisconnect::Cancel,
-            grace_ms: None,
+            on_disconnect: self.course.on_disconnect,
+            grace_ms: self.course.grace_ms,
             backend: None,
             request_sha256: None,
             lease: service.lease(),
@@ -265,17 +314,7 @@ impl RunPlan {
         };
         let turn = TurnRequest { messages: self.messages, ..turn.clone() };
         let mut kept = KeptRun::begin(service, store, begin);
-        if self.is_running {
-            // Most likely the thread is busy, so the backend is not asked in vain.
-            kept.begun().await?;
-        }
-        let has_begun = self.is_running;
-        let begun = async {
-            match has_begun {
-                true => Ok(()),
-                false => kept.begun().await.map(drop).map_err(BeginError::from),
-            }
-        };
+        let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
         let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
         match try_join!(begun, started) {
             Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),

@@ -75,7 +75,8 @@ pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
         assert_eq!(found, firsts, "from {from}");
     }
     let last = chunk(6, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
-    let end_of_log = LogEnd { chunk: Some(last.clone()), is_incomplete: false, until: Some(at(5_000)) };
+    let end_of_log =
+        LogEnd { chunks: vec![chunk(4, &more), last.clone()], is_incomplete: false, until: Some(at(5_000)) };
     let ended = done("end", store.end_run(EndRun { log: end_of_log, ..end(ada(), "r1", vec![], 9) }).await);
     let page = log(store, "r1", 6).await;
     assert_eq!(page, LogPage { run: ended.run, chunks: vec![last] });
@@ -177,7 +178,7 @@ pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: 
     let mut ended = Vec::new();
     for (run, until) in [("r1", 1_000), ("r2", 2_000), ("r3", 3_000)] {
         let last = chunk(3, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
-        let end_of_log = LogEnd { chunk: Some(last), is_incomplete: true, until: Some(at(until)) };
+        let end_of_log = LogEnd { chunks: vec![last], is_incomplete: true, until: Some(at(until)) };
         let user = log(store, run, 0).await.run.parent_id.expect("the user's message");
         let nodes = vec![answer(&format!("{run}-answer"), &user, "secret")];
         let end = EndRun { log: end_of_log, ..end(ada(), run, nodes, 9) };

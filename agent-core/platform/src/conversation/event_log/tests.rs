@@ -154,17 +154,17 @@ fn a_cut_run_keeps_the_words_before_damage() {
     let chunks = [packed(0, &events[..11]), packed(11, &events[11..14])];
     let whole = cut_log(&run(), &chunks, clock());
     assert!(!whole.log.is_incomplete);
-    let tail = whole.log.chunk.expect("the terminal event");
+    let tail = whole.log.chunks.last().expect("the terminal event");
     assert_eq!((tail.first, tail.last), (14, 14));
     let said = whole.folded.nodes.last().expect("an answer");
     assert_eq!((said.status, said.parent_id.is_some()), (NodeStatus::Incomplete, true));
 
     let damaged = LogChunk { body: vec![9], ..chunks[1].clone() };
     let cut = cut_log(&run(), &[chunks[0].clone(), damaged], clock());
-    assert_eq!((cut.log.is_incomplete, cut.log.chunk.map(|chunk| chunk.first)), (true, Some(14)));
+    assert_eq!((cut.log.is_incomplete, cut.log.chunks.first().map(|chunk| chunk.first)), (true, Some(14)));
     assert_eq!(cut.folded.nodes.len(), whole.folded.nodes.len());
     let gap = cut_log(&run(), &chunks[1..], clock());
     assert_eq!((gap.log.is_incomplete, gap.folded.nodes.len()), (true, 0));
-    let empty = cut_log(&run(), &[], clock()).log.chunk.expect("a log").events().expect("intact");
+    let empty = cut_log(&run(), &[], clock()).log.chunks[0].events().expect("intact");
     assert_eq!(empty.len(), 2, "a run begins with RUN_STARTED");
 }

@@ -152,7 +152,7 @@ impl ConversationState {
         if let Some(found) = self.find_run_mut(&end.owner, &end.run_id) {
             found.stored.run = commit.run.clone();
         }
-        if let Some(chunk) = end.log.chunk {
+        for chunk in end.log.chunks {
             self.add_chunk(&end.owner, &end.run_id, chunk);
         }
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
