@@ -13,6 +13,7 @@ use agent_platform::conversation::{
     RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
     ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
+use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
@@ -352,9 +353,10 @@ impl Conversations for PostgresRecords {
         let lost = read!(self, "", |tables| tables.lost_runs(clock.now, limit))?;
         let (mut reaped, mut first_error) = (0, None);
         for RunKey { owner, id } in &lost {
-            // A run that cannot be interrupted does not hinder the others.
             match write!(self, owner, |tables| runs::interrupt(&tables, owner, id, clock)) {
                 Ok(is_interrupted) => reaped += usize::from(is_interrupted),
+                Err(error @ ConversationError::Store(StoreError::Unavailable(_))) => return Err(error),
+                // A run that cannot be interrupted does not hinder the others.
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }

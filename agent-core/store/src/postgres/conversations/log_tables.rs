@@ -40,10 +40,12 @@ const APPEND_EVENTS: &str = "
     )
     SELECT company, owner, id FROM live";
 
-/// Selects the run with each chunk of a page of its log, all from one snapshot. The first row alone has the run's body.
+/// Selects a run with each chunk of a page of its log, all from one snapshot. The first row alone has the run.
 const SELECT_LOG_PAGE: &str = "
     SELECT CASE WHEN coalesce(page.place, 1) = 1 THEN runs.body END,
-           (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1),
+           CASE WHEN coalesce(page.place, 1) = 1 THEN
+               (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1)
+           END,
            runs.n, page.first, page.last, page.body
     FROM runs LEFT JOIN LATERAL (
         SELECT first, last, body, row_number() OVER (ORDER BY first) AS place,
@@ -76,11 +78,14 @@ const PUT_SIGNAL: &str = "
     INSERT INTO signals (process, run, kind, until_ms) SELECT process, n, $4, $5 FROM live
     ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms";
 
-/// Selects the signals to a process, and deletes those that ask for an act or whose time is over.
+/// Selects the signals to a process, and deletes those that ask for an act or whose time is over. Rows that others have
+/// locked are left to the next call, so that it waits for nothing.
 const TAKE_SIGNALS: &str = "
     WITH taken AS (
-        DELETE FROM signals WHERE process = $1 AND (until_ms <= $2 OR kind <> $3)
-        RETURNING run, kind, until_ms
+        DELETE FROM signals WHERE (process, run, kind) IN (
+            SELECT process, run, kind FROM signals
+            WHERE process = $1 AND (until_ms <= $2 OR kind <> $3) FOR UPDATE SKIP LOCKED
+        ) RETURNING run, kind, until_ms
     ), found AS (
         SELECT run, kind, until_ms FROM taken
         UNION ALL
