@@ -45,6 +45,8 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
     logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
+    logs::a_late_append_and_an_interruption_exclude_each_other(make().await).await;
+    logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;
     logs::signals_reach_the_run_s_process(&*make().await).await;
     logs::logs_are_deleted_with_their_time_thread_and_messages(&*make().await).await;
     lists::threads_are_listed_by_activity(&*make().await).await;

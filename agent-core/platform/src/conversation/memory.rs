@@ -280,6 +280,7 @@ impl Conversations for MemoryConversations {
             let found = state.find_run(&run.owner, &run.id);
             match found.is_some_and(|found| found.is_live() && found.stored.process == process) {
                 true => state.add_chunk(&run.owner, &run.id, chunk),
+                false if lost.contains(&run) => {}
                 false => lost.push(run),
             }
         }

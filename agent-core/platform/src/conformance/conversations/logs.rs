@@ -1,11 +1,12 @@
 //! Logs of runs: appending, reading, interruption, signals, deletion.
 
 use agent_core::event::{AssistantRole, Event};
+use futures_util::future::{join, join_all};
 
 use super::*;
 use crate::conversation::{
-    CancelReason, ChunkWriter, LogChunk, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunKey, RunSignal,
-    RunState,
+    CancelReason, ChunkWriter, DeleteFilter, LogChunk, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk,
+    RunKey, RunSignal, RunState,
 };
 
 fn run_key(run: &str) -> RunKey {
@@ -119,6 +120,76 @@ pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Con
     assert_eq!(events(&log(store, "r1", 0).await), [started("r1")]);
     assert_eq!(events(&log(store, "r2", 0).await), [started("r2"), text_start("m")]);
     assert_eq!(done("none", store.append_events("p1", Vec::new()).await), []);
+    let twice = [1, 2].map(|first| RunChunk { run: run_key("r1"), chunk: chunk(first, &[text_start("m")]) });
+    let lost = done("append", store.append_events("p1", twice.to_vec()).await);
+    assert_eq!(lost, [run_key("r1")], "a run is named once");
+}
+
+/// Number of runs whose process appends while another one interrupts them.
+const RACES: u64 = 20;
+
+/// A process that was suspended beyond its lease appends to its runs while they are interrupted: each chunk is part of the
+/// answer that is kept, or the process learns that it has lost the run.
+pub(super) async fn a_late_append_and_an_interruption_exclude_each_other(store: Arc<dyn Conversations>) {
+    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n}")).collect();
+    for run in &runs {
+        begin_with(&*store, run, &[started(run), text_start("m")]).await;
+    }
+    let appending = async {
+        let mut appended = vec![0; runs.len()];
+        for round in 0..20 {
+            let piece = |run: &String| RunChunk {
+                run: run_key(run),
+                chunk: chunk(2 + round, &[text("m", &format!("{round} "))]),
+            };
+            let lost = done("append", store.append_events("p1", runs.iter().map(piece).collect()).await);
+            for (count, run) in appended.iter_mut().zip(&runs) {
+                *count += u64::from(!lost.contains(&run_key(run)));
+            }
+        }
+        appended
+    };
+    let interrupting = async {
+        let (ada, ids) = (ada(), runs.iter().rev().map(|run| run_id(run)).collect::<Vec<_>>());
+        let interrupt = |id| store.interrupt_expired(&ada, id, clock(10_000));
+        join_all(ids.iter().map(interrupt)).await.into_iter().for_each(|run| drop(done("interrupt", run)));
+    };
+    let (appended, ()) = join(appending, interrupting).await;
+    for (count, run) in appended.into_iter().zip(&runs) {
+        let page = log(&*store, run, 0).await;
+        assert_eq!(page.run.state, RunState::Interrupted);
+        let logged = events(&page);
+        assert_eq!(logged.len() as u64, 3 + count, "{run}: the appended events, and three others");
+        assert_eq!(page.run.events.count, 3 + count);
+        assert!(page.run.events.complete, "{run}: the log has no gap");
+        assert!(matches!(logged.last(), Some(Event::RunError { .. })), "{run}: nothing follows the end");
+        let said: String = (0..count).map(|round| format!("{round} ")).collect();
+        let nodes = path(&*store, &key(run)).await;
+        assert_eq!(texts(&nodes).get(1).map_or("", String::as_str), said, "{run}: the answer has it all");
+    }
+}
+
+/// Deletes threads whose runs are being appended to, in the opposite order.
+pub(super) async fn threads_are_deleted_while_their_runs_are_logged(store: Arc<dyn Conversations>) {
+    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n:02}")).collect();
+    for run in runs.iter().rev() {
+        begin_with(&*store, run, &[started(run)]).await;
+    }
+    let appending = async {
+        for round in 0..20 {
+            let piece = |run: &String| RunChunk {
+                run: run_key(run),
+                chunk: chunk(1 + round, &[text_start(&format!("m{round}"))]),
+            };
+            done("append", store.append_events("p1", runs.iter().map(piece).collect()).await);
+        }
+    };
+    let all = DeleteFilter::default();
+    let ((), deleted) = join(appending, store.delete_many(&ada(), &all)).await;
+    assert_eq!(done("delete", deleted).deleted, runs.len());
+    for run in &runs {
+        assert!(done("events", store.events(&ada(), &run_id(run), 0).await).is_none());
+    }
 }
 
 pub(super) async fn a_run_of_a_lost_process_keeps_what_it_has_said(store: &dyn Conversations) {
