@@ -256,7 +256,7 @@ impl Conversations for SqliteStore {
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
-        let log_bytes = end.log.chunk.as_ref().map_or(0, |chunk| chunk.body.len());
+        let log_bytes: usize = end.log.chunks.iter().map(|chunk| chunk.body.len()).sum();
         let bytes = node_bytes(&end.nodes) + log_bytes;
         self.write_conversations(bytes, move |tables| runs::end_run(tables, &end)).await
     }

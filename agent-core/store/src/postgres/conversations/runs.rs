@@ -54,7 +54,7 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     tables.put_thread(Some(n), &key, &commit.thread).await?;
     tables.insert_nodes(n, &commit.nodes).await?;
     tables.update_run(number, &commit.run).await?;
-    if let Some(chunk) = &end.log.chunk {
+    for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk).await?;
     }
     tables.delete_signals(&end.process, number).await?;

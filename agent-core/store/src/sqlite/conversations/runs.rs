@@ -53,7 +53,7 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     tables.put_thread(Some(n), &key, &commit.thread)?;
     tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
-    if let Some(chunk) = &end.log.chunk {
+    for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }
     tables.delete_signals(&end.process, number)?;
