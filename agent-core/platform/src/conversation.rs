@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_log` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
-//! | `event_log` | packed form of a run's events |
+//! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
@@ -17,6 +17,7 @@ pub mod commit;
 mod error;
 mod event_log;
 mod fold;
+mod interrupt;
 mod key;
 mod memory;
 mod merge;
@@ -31,8 +32,9 @@ mod title;
 pub mod tree;
 
 pub use error::ConversationError;
-pub use event_log::{ChunkReader, ChunkWriter, CutRun, LogChunk, LogDamage, cut_log};
+pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use fold::{FoldedRun, RunFold, fold};
+pub use interrupt::interrupt_run;
 pub use key::{
     MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
 };

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use super::thread::{check_metadata, check_title, max_threads};
 use super::time::whole_millis;
 use super::{
-    BeginRun, ConversationError, CreateThread, CutRun, EndRun, ForkThread, LogChunk, MAX_NODE_CHILDREN,
-    MAX_THREAD_NODES, NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunClock,
-    RunEvents, RunState, RunStep, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadOwner,
-    ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id, cut_log, title,
+    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
+    NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents, RunState, RunStep,
+    Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom,
+    check_conversation_id, title,
 };
 
 /// Place of a stored node, as far as a new node needs it.
@@ -97,16 +97,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
     if begin.expected_version.is_some_and(|expected| expected != found) {
         return Err(ConversationError::VersionConflict { found });
     }
-    let mut thread = match rows.thread {
-        Some(thread) if thread.agent_id != begin.agent_id => {
-            return Err(ConversationError::AgentMismatch { agent: thread.agent_id });
-        }
-        Some(thread) => Thread { version: thread.version + 1, ..thread },
-        None => {
-            check_thread_count(&begin.key, rows.thread_count)?;
-            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)?
-        }
-    };
+    let mut thread = thread_to_continue(begin, rows.thread, rows.thread_count, now)?;
     let continued = rows.continued.map(|run| Run { continued_by: Some(begin.run_id.clone()), ..run });
     let turn_id = continued.as_ref().map_or_else(|| begin.run_id.clone(), |run| run.turn_id.clone());
     let mut placement = Placement::new(&thread, rows.known, now);
@@ -143,6 +134,25 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         ended_at: None,
     };
     Ok(BeginCommit { thread, nodes, run, continued })
+}
+
+/// Returns the thread of a run that begins: the stored one, or a new one.
+fn thread_to_continue(
+    begin: &BeginRun,
+    found: Option<Thread>,
+    thread_count: u64,
+    now: Timestamp,
+) -> Result<Thread, ConversationError> {
+    match found {
+        Some(thread) if thread.agent_id != begin.agent_id => {
+            Err(ConversationError::AgentMismatch { agent: thread.agent_id })
+        }
+        Some(thread) => Ok(Thread { version: thread.version + 1, ..thread }),
+        None => {
+            check_thread_count(&begin.key, thread_count)?;
+            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)
+        }
+    }
 }
 
 /// Rows that the end of a run reads.
@@ -195,34 +205,6 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run.id);
     Ok(EndCommit { thread, nodes, run })
-}
-
-/// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
-/// the lease holds.
-pub fn interrupt(
-    owner: &ThreadOwner,
-    stored: &StoredRun,
-    lease: Option<Timestamp>,
-    chunks: &[LogChunk],
-    clock: RunClock,
-) -> Option<EndRun> {
-    let StoredRun { run, process } = stored;
-    let is_lost = matches!(run.state, RunState::Queued | RunState::Running)
-        && lease.is_none_or(|until| until <= clock.now);
-    is_lost.then(|| {
-        let CutRun { folded, log } = cut_log(run, chunks, clock);
-        EndRun {
-            owner: owner.clone(),
-            run_id: run.id.clone(),
-            process: process.clone(),
-            nodes: folded.nodes,
-            ending: folded.ending,
-            log,
-            request_sha256: None,
-            backend: None,
-            now: clock.now,
-        }
-    })
 }
 
 fn free(thread: &mut Thread, run: &RunId) {

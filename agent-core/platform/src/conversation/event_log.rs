@@ -4,11 +4,7 @@
 //! [`EVENT`] are the event's JSON on the wire; those of a [`DELTA`] are the text that the next event of the same kind
 //! and message appends. A chunk begins with an [`EVENT`], so that it is read alone.
 
-use std::ops::ControlFlow;
-
 use agent_core::event::{Event, Id};
-
-use super::{FoldedRun, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold};
 
 /// Tag of an event in its JSON form.
 const EVENT: u8 = 1;
@@ -124,7 +120,7 @@ fn write_record(out: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
 /// Error of a chunk that is not a sequence of packed events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the log of the run is damaged")]
-pub struct LogDamage;
+pub struct LogError;
 
 /// Unpacks the events of a chunk, of which it may be given one part after the other.
 #[derive(Debug, Default)]
@@ -136,22 +132,22 @@ impl ChunkReader {
     /// Passes the events of the next whole records to `each`.
     ///
     /// # Errors
-    /// [`LogDamage`] if the bytes are not whole records.
-    pub fn read(&mut self, bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), LogDamage> {
+    /// [`LogError`] if the bytes are not whole records.
+    pub fn read(&mut self, bytes: &[u8], mut each: impl FnMut(Event)) -> Result<(), LogError> {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (tag, record) = split_record(&mut rest).ok_or(LogDamage)?;
+            let (tag, record) = split_record(&mut rest).ok_or(LogError)?;
             let event = match (tag, &self.previous) {
                 (DELTA, Some((kind, id))) => {
-                    let delta = std::str::from_utf8(record).map_err(|_| LogDamage)?;
+                    let delta = std::str::from_utf8(record).map_err(|_| LogError)?;
                     kind.event(id.clone(), delta.to_owned())
                 }
                 (EVENT, _) => {
-                    let event: Event = serde_json::from_slice(record).map_err(|_| LogDamage)?;
+                    let event: Event = serde_json::from_slice(record).map_err(|_| LogError)?;
                     self.previous = DeltaKind::of(&event).zip(event.delta().map(|(id, _)| id.clone()));
                     event
                 }
-                _ => return Err(LogDamage),
+                _ => return Err(LogError),
             };
             each(event);
         }
@@ -180,52 +176,11 @@ impl LogChunk {
     /// Unpacks the events.
     ///
     /// # Errors
-    /// [`LogDamage`] if the chunk is damaged.
-    pub fn events(&self) -> Result<Vec<Event>, LogDamage> {
+    /// [`LogError`] if the chunk is damaged.
+    pub fn events(&self) -> Result<Vec<Event>, LogError> {
         let mut events = Vec::with_capacity(usize::try_from(self.last - self.first).unwrap_or_default() + 1);
         ChunkReader::default().read(&self.body, |event| events.push(event))?;
         Ok(events)
-    }
-}
-
-/// End of a run whose process has ended: what its log has, and the log's last chunk.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CutRun {
-    /// Nodes of what the run has said, and its end.
-    pub folded: FoldedRun,
-    /// End of the log.
-    pub log: LogEnd,
-}
-
-/// Ends the run of an ended process by the chunks of its log. Events after damage or a gap are lost.
-pub fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
-    let (mut fold, mut next, mut is_incomplete) = (RunFold::default(), 0, false);
-    let read = chunks.iter().try_for_each(|chunk| match chunk.events() {
-        Ok(events) if chunk.first == next => {
-            events.iter().for_each(|event| fold.push(event));
-            next = chunk.last + 1;
-            ControlFlow::Continue(())
-        }
-        _ => ControlFlow::Break(()),
-    });
-    if read.is_break() {
-        is_incomplete = true;
-        next = chunks.last().map_or(0, |chunk| chunk.last + 1);
-    }
-    let folded = fold.finish(run.parent_id.clone(), RunEndKind::Interrupted);
-    let mut tail = ChunkWriter::new(next);
-    if next == 0 {
-        tail.push(&Event::RunStarted { thread_id: run.thread_id.clone(), run_id: run.id.clone() });
-    }
-    let RunFailure { code, message } = RunFailure::interrupted();
-    tail.push(&Event::RunError { message, code, usage: Vec::new() });
-    CutRun {
-        folded,
-        log: LogEnd {
-            chunks: tail.take().into_iter().collect(),
-            is_incomplete,
-            until: Some(clock.log_until),
-        },
     }
 }
 

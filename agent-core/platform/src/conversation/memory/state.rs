@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::super::commit::{self, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
     ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk, NewNode, NodeId, NodeLink, Run, RunClock,
-    RunEvents, RunKey, RunSignal, RunState, StoredNode, Thread, ThreadKey, ThreadOwner,
+    RunEvents, RunKey, RunSignal, RunState, StoredNode, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -168,7 +168,7 @@ impl ConversationState {
     ) -> Result<bool, ConversationError> {
         let Some(found) = self.find_run(owner, id) else { return Ok(false) };
         let lease = self.leases.get(&found.stored.process).copied();
-        match commit::interrupt(owner, &found.stored, lease, &found.log, clock) {
+        match interrupt_run(owner, &found.stored, lease, &found.log, clock) {
             Some(end) => self.end_run(end).map(|_| true),
             None => Ok(false),
         }

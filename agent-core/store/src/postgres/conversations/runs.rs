@@ -4,7 +4,7 @@ use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
 use agent_platform::conversation::{
     BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunClock,
-    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
+    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -71,7 +71,7 @@ pub(super) async fn is_lost(
 ) -> Result<bool, TableError> {
     let Some((_, _, stored)) = tables.run(owner, id).await? else { return Ok(false) };
     let lease = tables.lease(&stored.process).await?;
-    Ok(commit::interrupt(owner, &stored, lease, &[], clock).is_some())
+    Ok(interrupt_run(owner, &stored, lease, &[], clock).is_some())
 }
 
 /// Interrupts a run if its process's lease has expired. Returns true if it was.
@@ -87,11 +87,11 @@ pub(super) async fn interrupt(
     let Some((_, _, stored)) = tables.run(owner, id).await? else { return Ok(false) };
     let lease = tables.lease(&stored.process).await?;
     // Before the log is read, which can be large.
-    if commit::interrupt(owner, &stored, lease, &[], clock).is_none() {
+    if interrupt_run(owner, &stored, lease, &[], clock).is_none() {
         return Ok(false);
     }
     let chunks = tables.log(n).await?;
-    let Some(end) = commit::interrupt(owner, &stored, lease, &chunks, clock) else { return Ok(false) };
+    let Some(end) = interrupt_run(owner, &stored, lease, &chunks, clock) else { return Ok(false) };
     end_run(tables, &end).await.map(|_| true)
 }
 

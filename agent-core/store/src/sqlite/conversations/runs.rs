@@ -4,7 +4,7 @@ use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
 use agent_platform::conversation::{
     BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunChunk, RunClock,
-    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
+    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -70,7 +70,7 @@ pub(super) fn is_lost(
 ) -> Result<bool, TableError> {
     let Some((_, _, stored)) = tables.run(owner, id)? else { return Ok(false) };
     let lease = tables.lease(&stored.process)?;
-    Ok(commit::interrupt(owner, &stored, lease, &[], clock).is_some())
+    Ok(interrupt_run(owner, &stored, lease, &[], clock).is_some())
 }
 
 /// Interrupts a run if its process's lease has expired. Returns the size of its log if it was.
@@ -87,7 +87,7 @@ pub(super) fn interrupt(
     let Some((n, _, stored)) = tables.run(owner, id)? else { return Ok(None) };
     let chunks = tables.log(n, 0, usize::MAX)?;
     let lease = tables.lease(&stored.process)?;
-    let Some(end) = commit::interrupt(owner, &stored, lease, &chunks, clock) else { return Ok(None) };
+    let Some(end) = interrupt_run(owner, &stored, lease, &chunks, clock) else { return Ok(None) };
     end_run(tables, &end)?;
     Ok(Some(chunks.iter().map(|chunk| chunk.body.len()).sum()))
 }
