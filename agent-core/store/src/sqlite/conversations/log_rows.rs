@@ -124,7 +124,7 @@ impl ConversationTables<'_> {
     /// Returns the signals to a process, with the ends of their times.
     pub(super) fn signals(&self, process: &str) -> Result<Vec<(RunKey, Option<RunSignal>, i64)>, TableError> {
         let mut statement = self.0.prepare_cached(
-            "SELECT company, owner, id, kind, until_ms FROM signals CROSS JOIN runs ON runs.n = signals.run
+            "SELECT company, owner, id, signals.kind, until_ms FROM signals CROSS JOIN runs ON runs.n = signals.run
              WHERE signals.process = ?1",
         )?;
         let signal = |row: &Row<'_>| {
