@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::ConversationService;
-use super::live::{LiveRun, RunStop};
+use super::live::{DetachedPlace, LiveRun, RunStop};
 use crate::shutdown::shutting_down;
 use crate::stream::{Departure, RunRecorder};
 
@@ -45,6 +45,8 @@ pub(super) struct KeptRun {
     grace: Duration,
     /// Ready once the run has had no client for too long; absent while its own client is there.
     abandoned: Option<BoxFuture<'static, ()>>,
+    /// Present once the run goes on without its own client.
+    detached: Option<DetachedPlace>,
     /// Result of the commit of the beginning, while it is awaited.
     begun: Option<oneshot::Receiver<Begun>>,
     /// The run so far; `None` once its end is being stored, or if it has not begun.
@@ -67,6 +69,7 @@ impl KeptRun {
             on_disconnect: begin.on_disconnect,
             grace: Duration::from_millis(begin.grace_ms.unwrap_or_default().into()),
             abandoned: None,
+            detached: None,
             begun: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
         };
@@ -211,7 +214,11 @@ impl RunRecorder for KeptRun {
             let (message, code) = (failure.message().to_owned(), failure.kind().code().to_owned());
             return Departure::End(RunEnd::Failed { message, code, usage: Vec::new() });
         }
-        if live.run.ends_without_client(self.on_disconnect, self.grace) {
+        let goes_on = !live.run.ends_without_client(self.on_disconnect, self.grace);
+        if goes_on {
+            self.detached = live.service.runs.count_detached(&live.run.key().owner.company);
+        }
+        if self.detached.is_none() {
             let stop = RunStop::Cancelled(CancelReason::Disconnected);
             live.run.stop(stop);
             return Departure::End(stop.end());

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use agent_core::event::{Event, RunEnd, RunOutcome};
+use agent_core::ids::CompanyId;
 use agent_platform::conversation::{CancelReason, OnDisconnect, RunFailure, RunKey};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
@@ -17,6 +19,9 @@ use tokio::sync::{Notify, watch};
 
 use super::tail::Tail;
 
+/// Maximum number of runs of a process that go on without their own clients, of all companies and of one.
+const MAX_DETACHED_RUNS: usize = 4_096;
+const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
 /// Time for which a run counts as watched after the store has told of a reader in another process.
 const WATCH_TIME: Duration = Duration::from_secs(1);
 
@@ -199,9 +204,22 @@ impl Drop for AttachedReader {
 pub(super) struct LiveRuns {
     runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
     readers: Mutex<HashMap<RunKey, usize>>,
+    /// Numbers of runs without their own client.
+    detached: Mutex<HashMap<CompanyId, usize>>,
 }
 
 impl LiveRuns {
+    /// Counts a run of the company that goes on without its own client; `None` if there are as many as there may be.
+    pub(super) fn count_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPlace> {
+        let mut detached = lock(&self.detached);
+        let total: usize = detached.values().sum();
+        let of_company = detached.get(company).copied().unwrap_or_default();
+        (total < MAX_DETACHED_RUNS && of_company < MAX_COMPANY_DETACHED_RUNS).then(|| {
+            detached.insert(company.clone(), of_company + 1);
+            DetachedPlace { runs: self.clone(), company: company.clone() }
+        })
+    }
+
     pub(super) fn insert(&self, run: &Arc<LiveRun>) {
         lock(&self.runs).insert(run.key.clone(), run.clone());
     }
@@ -232,6 +250,18 @@ impl LiveRuns {
     }
 }
 
+/// Place of a run among those that go on without their own clients.
+pub(super) struct DetachedPlace {
+    runs: Arc<LiveRuns>,
+    company: CompanyId,
+}
+
+impl Drop for DetachedPlace {
+    fn drop(&mut self) {
+        subtract_one(&mut lock(&self.runs.detached), &self.company);
+    }
+}
+
 /// Place of a reader among those of its run.
 pub(super) struct ReaderPlace {
     runs: Arc<LiveRuns>,
@@ -240,11 +270,16 @@ pub(super) struct ReaderPlace {
 
 impl Drop for ReaderPlace {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut count) = lock(&self.runs.readers).entry(self.key.clone()) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+        subtract_one(&mut lock(&self.runs.readers), &self.key);
+    }
+}
+
+/// Counts one less under a key, and forgets a key without any.
+fn subtract_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Entry::Occupied(mut count) = counts.entry(key.clone()) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
         }
     }
 }
@@ -252,4 +287,28 @@ impl Drop for ReaderPlace {
 /// Locks a value that no code leaves inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_company_has_a_share_of_the_runs_without_clients() {
+        let runs = Arc::new(LiveRuns::default());
+        let count = |company: &str| runs.count_detached(&company.into());
+        let mut places: Vec<_> = std::iter::from_fn(|| count("one")).collect();
+        assert_eq!(places.len(), MAX_COMPANY_DETACHED_RUNS);
+        places.extend(
+            ["two", "three", "four"]
+                .into_iter()
+                .flat_map(|company| std::iter::from_fn(move || count(company))),
+        );
+        assert_eq!(places.len(), MAX_DETACHED_RUNS);
+        assert!(count("five").is_none());
+        places.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
+        assert!(count("one").is_some() && count("five").is_some());
+        places.clear();
+        assert!(lock(&runs.detached).is_empty());
+    }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::message::Message;
@@ -25,9 +26,11 @@ use super::super::App;
 use super::ConversationService;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::stream::RunRecorder;
 
+/// `Retry-After` of a request for a run in the background, of which there are too many.
+const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
@@ -76,7 +79,8 @@ impl KeptTurn {
     /// Opens a turn whose run is kept; `None` if it is not, by the agent's role or since the agent does not exist.
     ///
     /// # Errors
-    /// 400 if the run is not kept and the request has no message; errors of the store.
+    /// 400 if the run is not kept and the request has no message; 429 for a run in the background if there are too many;
+    /// errors of the store.
     pub(in super::super) async fn open(
         app: &App,
         principal: &Principal,
@@ -84,6 +88,10 @@ impl KeptTurn {
         request: ThreadRequest,
     ) -> Result<Option<Self>, HttpError> {
         let ThreadRequest { fields, missing_message } = request;
+        if fields.is_background && app.conversations.runs.count_detached(&principal.company_id).is_none() {
+            let detail = "too many runs of the company go on without a client";
+            return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
+        }
         let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
         // The turn refuses an agent that does not exist.
         let is_kept = role.is_some_and(|role| {
