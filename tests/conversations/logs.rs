@@ -162,7 +162,8 @@ async fn a_run_that_is_to_continue_goes_on_without_its_client() {
         test.vendor.on("m", [steps, answer(&["Again."])]);
         let session = session_token("u1", "c1");
         let asked = body(json!({"onDisconnect": "continue"}));
-        let asked = test.app.chat_as(&session, &format!("?format={format}"), &asked);
+        let query = format!("?format={format}");
+        let asked = test.app.chat_as(&session, &query, &asked);
         let left = async {
             tokio::select! {
                 response = asked => {
