@@ -7,6 +7,7 @@ mod address;
 mod chat;
 mod clients;
 mod coding;
+mod console;
 mod conversations;
 mod documents;
 mod durable;

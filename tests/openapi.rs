@@ -14,7 +14,7 @@ const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
 /// Address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:9/callback";
 /// Tags of the operations that are tested with a session.
-const SESSION_TAGS: [&str; 6] = ["agents", "deprecated", "documents", "health", "jobs", "threads"];
+const SESSION_TAGS: [&str; 7] = ["agents", "console", "deprecated", "documents", "health", "jobs", "threads"];
 /// Tags of operations that call an upstream server, whose errors are server errors of their own.
 const RELAYING_TAGS: [&str; 3] = ["chat", "coding", "previews"];
 /// Tags of operations with other credentials.
@@ -40,7 +40,12 @@ async fn open() -> Installation {
         "documents": [{"id": "d1", "companyId": "c1", "title": "Hours", "text": "Nine to five."}]
     });
     let url = scheduler.url("");
-    let settings = [("PULSE_URL", &*url), ("PULSE_SECRET", PULSE_SECRET), ("CRON_SECRET", CRON_SECRET)];
+    let settings = [
+        ("PULSE_URL", &*url),
+        ("PULSE_SECRET", PULSE_SECRET),
+        ("CRON_SECRET", CRON_SECRET),
+        ("CONSOLE", "on"),
+    ];
     let app = server::app(&workspace, &settings).await;
     Installation { app, _scheduler: scheduler, _vendor: vendor }
 }

@@ -7,6 +7,7 @@ mod assignments;
 mod assistants;
 mod chat;
 mod coding;
+mod console;
 mod conversation;
 mod credential;
 mod cron;
@@ -49,6 +50,7 @@ use agent_platform::token::Tokens;
 
 pub use anonymous::AnonymousBodies;
 pub use coding::{CodingLink, CodingLinkConfig};
+pub use console::{ConsoleService, console_link};
 pub use conversation::{ConversationService, RunTimes};
 pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
@@ -71,6 +73,8 @@ pub struct App {
     pub tokens: Arc<Tokens>,
     /// Authenticates requests.
     pub auth: Authenticator,
+    /// The console, unless it is switched off.
+    pub console: Option<ConsoleService>,
     /// Conversations that are kept, and the runs in them.
     pub conversations: Arc<ConversationService>,
     /// Run ids that have been used.
@@ -105,10 +109,7 @@ impl ServiceState for App {
 
 /// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
-    let table = match app.conversations.is_on() {
-        true => endpoints(),
-        false => endpoints::endpoints_without_threads(),
-    };
+    let table = endpoints::enabled(app.conversations.is_on(), app.console.is_some());
     endpoint::service(app, table, crate::mcp::CORS_HEADERS)
 }
 

@@ -13,6 +13,7 @@
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
 //! was correct.
 
+mod console;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,8 @@ use url::{Origin, Url};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 
+pub use console::ConsoleAuth;
+pub(crate) use console::check_site;
 pub use session::{MintError, mint_session};
 pub use widget::Visitor;
 
@@ -86,6 +89,9 @@ pub enum AuthError {
     /// Session cookie on a request that does not come from our own pages.
     #[error("a request with a session cookie must have the application's own origin in Origin")]
     CrossOrigin,
+    /// Console session, or request to the console, under a host that is not the application's.
+    #[error("the console is not served under this Host; see PUBLIC_URL and ALLOWED_HOSTS")]
+    UnknownHost,
     /// Reason of a proactive call that is blank, too long, or not printable ASCII.
     #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
     InvalidReason,
@@ -107,6 +113,7 @@ impl From<AuthError> for HttpError {
             AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
             AuthError::CrossOrigin => Self::forbidden(error.to_string()),
             AuthError::WrongOrigin => Self::forbidden(error.to_string()).deny_cross_origin(),
+            AuthError::UnknownHost => Self::new(Code::MisdirectedRequest, error.to_string()),
             AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
             AuthError::Store(error) => Self::internal(error),
@@ -120,6 +127,7 @@ pub struct Authenticator {
     sessions: Option<session::SessionVerifier>,
     internal: Option<Secret>,
     widgets: Option<widget::WidgetVerifier>,
+    console: Option<Arc<ConsoleAuth>>,
     /// Origin of our own pages, if configured.
     own_origin: Option<Origin>,
 }
@@ -139,6 +147,7 @@ impl Authenticator {
             sessions: session_secret.map(session::SessionVerifier::new),
             internal: internal_secret,
             widgets: None,
+            console: None,
             own_origin: public_url.map(Url::origin),
         }
     }
@@ -147,6 +156,12 @@ impl Authenticator {
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
         Self { widgets: Some(widget::WidgetVerifier::new(tokens)), ..self }
+    }
+
+    /// Accepts the console's sessions.
+    #[must_use]
+    pub fn with_console(self, console: Arc<ConsoleAuth>) -> Self {
+        Self { console: Some(console), ..self }
     }
 
     /// Finds and verifies the credential of a request whose body cannot contain one.
@@ -181,7 +196,7 @@ impl Authenticator {
         // A header that is not text is an invalid token.
         let widget = widget.map(|widget| widget.to_str().unwrap_or_default());
         let explicit = match (bearer, trigger, widget, parameter) {
-            (None, None, None, None) => return Ok(HeadCredential::Cookie(self.check_cookie(head))),
+            (None, None, None, None) => return Ok(HeadCredential::Cookie(self.check_cookies(head).await)),
             (Some(bearer), None, None, None) => self.check_session(bearer_token(bearer)),
             (bearer, Some(trigger), None, None) => self.check_proactive(bearer, trigger),
             (None, None, Some(text), None) | (None, None, None, Some(text)) => {
@@ -236,8 +251,36 @@ impl Authenticator {
         Ok(Credential::Proactive { reason })
     }
 
+    /// Checks the console's cookie, and the session's without a valid one of the console.
+    async fn check_cookies(&self, head: &request::Parts) -> Result<Credential, AuthError> {
+        if let Some(console) = &self.console {
+            let is_own_origin = self.own_origin_of(&head.headers);
+            if let Some(principal) = console.verify(head, is_own_origin).await? {
+                return Ok(Credential::Session(principal));
+            }
+        }
+        self.check_cookie(head)
+    }
+
+    /// Returns true if the request's `Origin` is one of our own pages, `None` if it has none.
+    pub(crate) fn own_origin_of(&self, headers: &HeaderMap) -> Option<bool> {
+        headers.contains_key(ORIGIN).then(|| self.is_same_origin(headers))
+    }
+
+    /// Checks that a request has the internal secret as bearer token.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`], or [`AuthError::NotConfigured`] without a secret.
+    pub(crate) fn check_internal(&self, headers: &HeaderMap) -> Result<(), AuthError> {
+        let secret = self.internal.clone().ok_or(AuthError::NotConfigured("INTERNAL_SECRET"))?;
+        BearerAuth::new(Some(secret)).check(headers)
+    }
+
     fn check_cookie(&self, head: &request::Parts) -> Result<Credential, AuthError> {
-        let Some(token) = session_cookie(&head.headers)? else { return Err(AuthError::Unauthenticated) };
+        let Some(token) = cookie(&head.headers, SESSION_COOKIE)? else {
+            return Err(AuthError::Unauthenticated);
+        };
         // Browsers send `Origin` with every request that can change something, and omit it from same-origin reads and
         // from links.
         let needs_origin = !head.method.is_safe() || head.headers.contains_key(ORIGIN);
@@ -324,12 +367,12 @@ fn bearer_token(value: &HeaderValue) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// Returns the value of the session cookie (RFC 6265); an error if it is repeated.
-fn session_cookie(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+/// Returns the value of a cookie (RFC 6265); an error if it is repeated.
+fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, AuthError> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
-        let (name, value) = cookie.split_once('=')?;
-        (name.trim() == SESSION_COOKIE).then_some(value.trim().trim_matches('"'))
+        let (own, value) = cookie.split_once('=')?;
+        (own.trim() == name).then_some(value.trim().trim_matches('"'))
     });
     match (values.next(), values.next()) {
         (_, Some(_)) => Err(AuthError::Ambiguous),

@@ -10,6 +10,7 @@ pub mod coding;
 pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod console;
 pub mod conversation;
 pub mod history;
 pub mod ids;

@@ -87,6 +87,9 @@ pub(crate) enum Command {
     /// Manage the people of a company.
     #[command(subcommand)]
     User(UserCommand),
+    /// Sign people in to the console.
+    #[command(subcommand)]
+    Console(ConsoleCommand),
     /// Show the prompt an agent would be sent, and why; nothing is sent, secrets are masked.
     Prompt(PromptArgs),
     /// Check or show the configuration.
@@ -311,6 +314,33 @@ pub(crate) struct SessionArgs {
     /// Lifetime of the token, such as 30m, 1h or 7d.
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
     pub(crate) ttl: Duration,
+    /// Configuration source.
+    #[command(flatten)]
+    pub(crate) settings: ConfigFileArg,
+}
+
+/// Subcommands of `agentd console`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConsoleCommand {
+    /// Print a link that signs a user in to the console once, alone on the last line.
+    Link(LinkArgs),
+}
+
+/// Arguments of `agentd console link`.
+#[derive(Debug, Args)]
+pub(crate) struct LinkArgs {
+    /// Identifier of the user.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: UserId,
+    /// Identifier of the user's company.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: CompanyId,
+    /// Lifetime of the link, at most 1h.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = whole_seconds)]
+    pub(crate) ttl: Duration,
+    /// Time without a request after which the session ends, at most 7d.
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = whole_seconds)]
+    pub(crate) session: Duration,
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,

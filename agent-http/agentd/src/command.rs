@@ -5,12 +5,15 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::cli::{Cli, Command, ConfigCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand};
+use crate::cli::{
+    Cli, Command, ConfigCommand, ConsoleCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand,
+};
 use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
-    data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, token, user, weights,
+    console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, token, user,
+    weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -61,6 +64,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::User(UserCommand::Delete { user, company, settings }) => {
             block_on(user::delete(&user, &company, &settings.load(env)?, out))
         }
+        Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),
         Command::Config(ConfigCommand::Print(args)) => settings::print(&args, env, out),

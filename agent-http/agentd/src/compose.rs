@@ -25,8 +25,8 @@ use agent_core::prompt::PartCache;
 use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
-    AnonymousBodies, App, CodingLink, CodingLinkConfig, ConversationService, DocumentUploads, McpEndpoint,
-    RateLimits,
+    AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
+    McpEndpoint, RateLimits,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -42,6 +42,7 @@ use agent_mcp::server::{
 };
 use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
+use agent_platform::console::ConsoleSessions;
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
 use agent_platform::layers::{
@@ -99,17 +100,16 @@ pub fn application(
     let tools = builtin_tools(&stores, services, &journals);
     let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
     let tools = agent_tools.server.wrap_tools(tools);
-    let pulse = scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals));
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
-    let user_rates = user_rates(config, &stores);
+    let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let conversations = conversations(config, &stores, shutdown);
     Ok(App {
         tools: agent_tools,
-        pulse,
+        pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
         documents: documents.clone(),
@@ -125,7 +125,8 @@ pub fn application(
         )
         .with_run_tokens(tokens.clone()),
         coding,
-        auth: authenticator(config).with_tokens(tokens.clone()),
+        auth: authenticator(config, tokens.clone(), console.as_ref()),
+        console,
         conversations,
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),
@@ -136,6 +137,13 @@ pub fn application(
         stream: stream_limits(server, shutdown),
         base: service_base(server, json!({"service": "app"}), shutdown),
     })
+}
+
+/// Creates the console, unless it is switched off.
+fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option<ConsoleService> {
+    let sessions = ConsoleSessions::new(stores.records.clone(), Arc::new(SystemClock));
+    let hosts = config.allowed_hosts.iter().cloned();
+    config.console.then(|| ConsoleService::new(Arc::new(sessions), public_url.clone(), hosts))
 }
 
 /// Creates the built-in tools, whose effects happen once in an occurrence of a job.
@@ -172,10 +180,14 @@ fn ingestion(
     Ingestion::new(services, IngestionLimits::default())
 }
 
-/// Creates the verification of sessions and of the internal secret.
-fn authenticator(config: &AppConfig) -> Authenticator {
+/// Creates the verification of sessions, tokens and the internal secret.
+fn authenticator(config: &AppConfig, tokens: Arc<Tokens>, console: Option<&ConsoleService>) -> Authenticator {
     let AppConfig { session_secret, internal_secret, public_url, .. } = config;
-    Authenticator::new(session_secret.as_ref(), internal_secret.clone(), public_url.as_ref())
+    let auth = Authenticator::new(session_secret.as_ref(), internal_secret.clone(), public_url.as_ref());
+    match console {
+        Some(console) => auth.with_tokens(tokens).with_console(console.auth().clone()),
+        None => auth.with_tokens(tokens),
+    }
 }
 
 /// Creates the messenger that sends through agents' bots; it calls the operator's own runtime. `None` without

@@ -328,6 +328,10 @@ pub struct AppConfig {
     pub conversations: bool,
     /// Times of the runs that are kept.
     pub run_times: RunTimes,
+    /// Serves the console.
+    pub console: bool,
+    /// Host names under which the console is served besides loopback and the public one.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl AppConfig {

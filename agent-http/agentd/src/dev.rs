@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use agent_core::model::Model;
 use agent_http::auth::mint_session;
+use agent_platform::console::{MAX_CODE_TTL, NewConsoleCode};
 use agent_platform::roles::RoleStore as _;
 
 use crate::config::{AppConfig, Env, Flags, NotUnicodeError, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::run;
 use crate::stores::{self, Stores};
-use crate::{StartError, logging, weights};
+use crate::{StartError, logging, sign_in_link, weights};
 
 pub use ollama::detect_ollama;
 use postgres::DevCluster;
@@ -36,7 +37,7 @@ const DEMO_CHAT_REQUEST: &str =
 const DEMO_TOOL_REQUEST: &str = r#"{"agentId":"guide","todoListId":"garden","message":"Water the basil tomorrow","toolChoice":{"name":"createTodo"}}"#;
 
 /// Lifetime of the session token in the printed curl commands.
-const TOKEN_TTL: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+const TOKEN_TTL: Duration = Duration::from_secs(12 * 60 * 60);
 /// Name of the secrets file in the data folder.
 const SECRETS_FILE: &str = "secrets.env";
 /// Secrets that are generated if the operator has not set them.
@@ -83,7 +84,11 @@ pub(crate) async fn run(options: DevOptions) -> Result<(), StartError> {
     let scheduler_listener = run::listen(scheduler.listen).await?;
     let has_demo = options.workspace.is_none()
         && stores.roles.masked_role(&DEMO_ID.into(), &DEMO_AGENT_ID.into()).await?.is_some();
-    print_welcome(&app, &origin, &options, has_demo)?;
+    let link = match has_demo && app.console {
+        true => Some(demo_console_link(&app, &stores).await?),
+        false => None,
+    };
+    print_welcome(&app, &origin, &options, link.as_deref(), has_demo)?;
     if let Some(description) = server_description {
         say(&format!("{description}\n"));
     }
@@ -223,6 +228,7 @@ fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEn
     set.insert("OUTBOUND_ALLOW".into(), own);
     set.insert("LOG".into(), "warn,agentd=info".into());
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
+    set.insert("CONSOLE".into(), "on".into());
     // Three services share the descriptors of one process.
     set.insert("MAX_CONNECTIONS".into(), "1000".into());
     // Ollama sends no response headers until it has loaded the model.
@@ -270,21 +276,42 @@ fn random_secret() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
-/// Prints the address, and how to send a request: curl commands for the demo, or the command that creates a
-/// token.
+/// Creates a link that signs the demo's user in to the console. It is good for as long as a code can be, since it waits
+/// in the terminal.
+async fn demo_console_link(app: &AppConfig, stores: &Stores) -> Result<String, StartError> {
+    let new = NewConsoleCode { ttl: MAX_CODE_TTL, ..NewConsoleCode::new(DEMO_ID, DEMO_ID) };
+    let link = sign_in_link::create_link(stores, &app.public_url(app.server.listen), new).await;
+    link.map_err(|error| StartError::Other(format!("the link to the console cannot be created: {error}")))
+}
+
+/// Prints the address, the link to the console, and how to send a request: curl commands for the demo, or the commands
+/// that create a link and a token.
 fn print_welcome(
     app: &AppConfig,
     origin: &str,
     options: &DevOptions,
+    link: Option<&str>,
     has_demo: bool,
 ) -> Result<(), StartError> {
     let address: SocketAddr = app.server.listen;
     say(&format!("\nThe agents of {origin} are served at http://{address}. Press Ctrl-C to stop."));
+    if let Some(link) = link {
+        say(&format!("\nOpen the console (the link is good once, for an hour):\n\n  {link}"));
+    }
     if !has_demo {
         let secrets = options.data.join(SECRETS_FILE);
+        let secrets = secrets.display();
+        if app.console {
+            let database = options.data.join("app.db");
+            say(&format!(
+                "\nCreate a link to the console:\n\n  DATABASE_URL=sqlite://{} PORT={} agentd console link --user USER \
+                 --company COMPANY",
+                database.display(),
+                options.port
+            ));
+        }
         say(&format!(
-            "\nCreate a session token:\n\n  (set -a; . {}; agentd token session --user USER --company COMPANY)\n",
-            secrets.display()
+            "\nCreate a session token:\n\n  (set -a; . {secrets}; agentd token session --user USER --company COMPANY)\n"
         ));
         return Ok(());
     }

@@ -26,6 +26,9 @@ pub(crate) enum CommandError {
     /// The widget or MCP token cannot be created.
     #[error("the token cannot be created: {0}")]
     MintToken(#[from] agent_platform::token::TokenMintError),
+    /// The link to the console cannot be created.
+    #[error("the link cannot be created: {}", with_source(.0))]
+    ConsoleLink(#[from] agent_platform::console::ConsoleError),
     /// The agent does not exist.
     #[error("there is no agent {0:?} in the database; see --agent and DATABASE_URL")]
     NoAgent(String),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use agent_core::clock::SystemClock;
 use agent_core::ids::{CompanyId, UserId};
 use agent_core::store_error::StoreError;
+use agent_platform::console::ConsoleSessions;
 use agent_platform::conversation::{ConversationError, Conversations, DeleteFilter, ThreadOwner};
 use agent_platform::token::Tokens;
 use agent_platform::workspace::{UserDeletion, delete_user};
@@ -33,6 +34,8 @@ async fn delete_in(
 ) -> Result<(), CommandError> {
     let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
     let revoked = tokens.revoke_of_user(&*stores.records, company, user).await?;
+    let console = ConsoleSessions::new(stores.records.clone(), Arc::new(SystemClock));
+    let revoked = revoked + console.revoke_all(company, user).await?;
     let deleted = delete_user(&*stores.records, company, user).await?;
     let threads = delete_threads(&*stores.conversations, company, user).await?;
     if revoked == 0 && threads == 0 && deleted == UserDeletion::default() {

@@ -17,10 +17,10 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, assistants, chat, coding, cron, debug, mcp, resource, retrieve, run_events, runs, thread_docs,
-    thread_messages, threads,
+    App, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events, runs,
+    thread_docs, thread_messages, threads,
 };
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
 use crate::health::HealthRoute;
 use crate::probe;
@@ -34,13 +34,22 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
-    let mut all = endpoints_without_threads();
-    all.extend(thread_endpoints());
+    enabled(true, true)
+}
+
+/// Returns the endpoints of an application that may keep no conversations, or have no console.
+pub(super) fn enabled(conversations: bool, console: bool) -> Vec<Endpoint<App>> {
+    let mut all = permanent_endpoints();
+    if conversations {
+        all.extend(thread_endpoints());
+    }
+    if console {
+        all.extend(console_endpoints());
+    }
     all
 }
 
-/// Returns the endpoints of an application that keeps no conversations.
-pub(super) fn endpoints_without_threads() -> Vec<Endpoint<App>> {
+fn permanent_endpoints() -> Vec<Endpoint<App>> {
     let health = probe::endpoints(|app: Arc<App>, route| async move {
         let store = match route {
             HealthRoute::Ready | HealthRoute::Health => app.records.check_writable().await,
@@ -224,5 +233,23 @@ fn coding_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::delete(SIGN_IN_PATH, USER, coding::sign_out, coding::describe_sign_out),
         Endpoint::get(one_path, USER, coding::status, coding::describe_status),
         Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
+    ]
+}
+
+fn console_endpoints() -> Vec<Endpoint<App>> {
+    let session_path = console::SESSION_PATH;
+    vec![
+        Endpoint::get(agent_console::PAGE_PATH, Public, console::asset, console::describe_page),
+        Endpoint::get("/assets/{*path}", Public, console::asset, console::describe_asset),
+        Endpoint::post(
+            "/api/console/links",
+            console::InternalSecret,
+            console::post_link,
+            console::describe_post_link,
+        ),
+        Endpoint::post(session_path, Public, console::post_session, console::describe_post_session)
+            .max_body_bytes(console::MAX_BODY_BYTES),
+        Endpoint::get(session_path, USER, console::get_session, console::describe_get_session),
+        Endpoint::delete(session_path, USER, console::delete_session, console::describe_delete_session),
     ]
 }

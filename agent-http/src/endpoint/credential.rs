@@ -16,6 +16,8 @@ pub(crate) enum CredentialClass {
     Session,
     /// Session of a signed-in user, widget token of a visitor, or internal secret of a proactive call.
     SessionOrWidgetOrProactive,
+    /// `INTERNAL_SECRET` of the application.
+    InternalSecret,
     /// MCP token of an agent.
     McpToken,
     /// `CRON_SECRET` of the application.
@@ -38,6 +40,7 @@ impl CredentialClass {
             Self::SessionOrWidgetOrProactive => {
                 json!([{"session": []}, {"sessionCookie": []}, {"widgetToken": []}, {"internal": []}])
             }
+            Self::InternalSecret => json!([{"internal": []}]),
             Self::McpToken => json!([{"mcpToken": []}]),
             Self::CronSecret => json!([{"cronSecret": []}]),
             Self::SchedulerCallback | Self::PulseSecret => json!([{"pulseSecret": []}]),

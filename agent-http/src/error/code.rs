@@ -81,6 +81,8 @@ codes! {
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", PAYLOAD_TOO_LARGE;
     /// The body's media type or encoding is not supported.
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", UNSUPPORTED_MEDIA_TYPE;
+    /// The request's `Host` is not one under which the console is served.
+    MisdirectedRequest = "MISDIRECTED_REQUEST", MISDIRECTED_REQUEST;
     /// No backend can be selected for the agent.
     NoConnector = "NO_CONNECTOR", UNPROCESSABLE_ENTITY;
     /// The text of an uploaded document could not be extracted; the detail has the reason.

@@ -197,10 +197,11 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
-    if let Some(chunk) = end.log.chunks.last() {
-        let complete = !end.log.is_incomplete;
-        run.events = RunEvents { count: chunk.last + 1, complete, until: end.log.until.map(whole_millis) };
-    }
+    run.events = RunEvents {
+        count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
+        complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),
+        until: end.log.until.map(whole_millis),
+    };
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run.id);

@@ -76,6 +76,8 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             lease: required(values.millis("RUN_LEASE_MS")),
             log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
         },
+        console: values.text("CONSOLE").is_some_and(|word| word == "on"),
+        allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
 }
 

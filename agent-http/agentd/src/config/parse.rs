@@ -21,6 +21,7 @@ pub(super) enum SettingValue {
     Database(Database),
     Origins(Origins),
     Allow(AllowList),
+    Hosts(Vec<String>),
     Path(PathBuf),
     Text(String),
     Secret(Secret),
@@ -46,6 +47,7 @@ pub(super) fn parse(kind: SettingKind, text: &str) -> Result<SettingValue, Strin
         SettingKind::Database => parse_database(trimmed).map(SettingValue::Database),
         SettingKind::Origins => parse_origins(trimmed).map(SettingValue::Origins),
         SettingKind::Allow => parse_allow(trimmed).map(SettingValue::Allow),
+        SettingKind::Hosts => parse_hosts(trimmed).map(SettingValue::Hosts),
         SettingKind::Path => Ok(SettingValue::Path(PathBuf::from(text))),
         SettingKind::Text => Ok(SettingValue::Text(trimmed.to_owned())),
         SettingKind::Word(words) if words.contains(&trimmed) => Ok(SettingValue::Text(trimmed.to_owned())),
@@ -121,6 +123,20 @@ fn parse_allow(text: &str) -> Result<AllowList, String> {
         let shown = if error.entry.contains('@') { "…" } else { &error.entry };
         format!("has the entry `{shown}`, which is not a host, host:port or CIDR: {}", error.reason)
     })
+}
+
+/// Parses a list of host names, in the form to which browsers normalize them.
+fn parse_hosts(text: &str) -> Result<Vec<String>, String> {
+    let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            let url = Url::parse(&format!("http://{name}/")).ok();
+            let is_bare = |url: &Url| url.port().is_none() && url.path() == "/" && url.username().is_empty();
+            let host = url.filter(|url| is_bare(url) && !name.contains(['@', '?', '#', '*', '/']));
+            let host = host.and_then(|url| url.host_str().map(str::to_owned));
+            host.ok_or_else(|| "must list host names without ports, such as agents.example".to_owned())
+        })
+        .collect()
 }
 
 /// Parses a secret. Secrets are sent as bearer tokens, which cannot contain white space or control characters.

@@ -61,6 +61,8 @@ pub(crate) enum SettingKind {
     Origins,
     /// Comma-separated list of hosts, `host:port` pairs, addresses and CIDRs.
     Allow,
+    /// Comma-separated list of host names without ports.
+    Hosts,
     /// Path of a file or directory.
     Path,
     /// One line of text.

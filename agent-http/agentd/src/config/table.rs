@@ -1,6 +1,7 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
 mod coding;
+mod console;
 mod conversations;
 mod documents;
 mod embedding;
@@ -15,7 +16,6 @@ const RUNTIME: &[Service] = &[Service::Runtime];
 const SCHEDULER: &[Service] = &[Service::Scheduler];
 /// Services that use models and tools.
 const APP_AND_RUNTIME: &[Service] = &[Service::App, Service::Runtime];
-/// Services with a database.
 const APP_AND_SCHEDULER: &[Service] = &[Service::App, Service::Scheduler];
 const ALL_SERVICES: &[Service] = &[Service::App, Service::Runtime, Service::Scheduler];
 
@@ -45,6 +45,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(coding::SETTINGS)
         .chain(documents::SETTINGS)
         .chain(conversations::SETTINGS)
+        .chain(console::SETTINGS)
 }
 
 /// All settings but those of the modules.

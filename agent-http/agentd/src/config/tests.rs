@@ -454,7 +454,7 @@ fn printing_masks_secrets_and_what_is_wrong() {
     .into();
     let printed = ResolvedSettings::new(Service::App, &Flags::default(), &env).unwrap().print();
     assert!(!printed.contains("sk-1"), "{printed}");
-    let shown = ["HOST", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "LOG ="];
+    let shown = ["HOST =", "PORT", "RUNTIME_URL", "SESSION_SECRET", "INTERNAL_SECRET", "LOG ="];
     let lines: Vec<&str> =
         printed.lines().filter(|line| shown.iter().any(|name| line.contains(name))).collect();
     expect![[r##"

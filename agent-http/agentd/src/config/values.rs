@@ -38,6 +38,7 @@ getters! {
     database: Database -> Database;
     origins: Origins -> Origins;
     allow: Allow -> AllowList;
+    hosts: Hosts -> Vec<String>;
     path: Path -> PathBuf;
     text: Text -> String;
     secret: Secret -> Secret;

@@ -1,0 +1,131 @@
+//! The console: a web page for people who build agents, embedded in the program.
+//!
+//! The page is plain ES modules below `web/`, without a build step, and imports the JavaScript client from
+//! `clients/js`. [`respond`] is a pure function of path and request headers. All files but the page itself have the
+//! hash of the whole tree in their paths, so that browsers keep them for ever and relative imports need no rewriting.
+
+#[cfg(debug_assertions)]
+mod disk;
+mod negotiate;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use http::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, Response, StatusCode};
+
+use files::{FILES, HASH};
+use negotiate::{accepts_brotli, matches_etag};
+
+/// Path of the page.
+pub const PAGE_PATH: &str = "/";
+
+/// Path of the assets, followed by the tree's hash, a slash and the file's path.
+pub const ASSETS_PATH: &str = "/assets/";
+
+/// Content security policy: nothing but the page's own files and its own server, and no text that becomes HTML or
+/// script (Trusted Types without a policy).
+pub const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// Security headers of the page and its assets.
+const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
+    (CONTENT_SECURITY_POLICY, CONTENT_POLICY),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("permissions-policy"), PERMISSIONS_POLICY),
+];
+
+/// Features of the browser that the page does not use.
+const PERMISSIONS_POLICY: &str = "accelerometer=(), autoplay=(), camera=(), clipboard-read=(), display-capture=(), \
+    encrypted-media=(), fullscreen=(), geolocation=(), gyroscope=(), magnetometer=(), microphone=(), midi=(), \
+    payment=(), picture-in-picture=(), publickey-credentials-get=(), screen-wake-lock=(), usb=(), web-share=(), \
+    xr-spatial-tracking=(), clipboard-write=(self)";
+
+/// The page is asked for each time, which an `ETag` makes cheap.
+const REVALIDATE: &str = "no-cache";
+/// Assets never change under their path.
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+/// An embedded file.
+struct File {
+    /// Path below the assets' path, such as `lib/api.js`.
+    path: &'static str,
+    /// Media type.
+    mime: &'static str,
+    /// SHA-256 of the bytes, in hexadecimal.
+    sha256: &'static str,
+    /// Content.
+    bytes: &'static [u8],
+    /// Content compressed with brotli (RFC 7932).
+    brotli: &'static [u8],
+}
+
+/// The table that the build script writes.
+mod files {
+    use super::File;
+
+    include!(concat!(env!("OUT_DIR"), "/files.rs"));
+}
+
+/// Returns the response to a `GET` of `path` with these request headers; `None` if nothing of the console has the path.
+///
+/// The response is complete for `GET`; for `HEAD` the server leaves out the body.
+#[must_use]
+pub fn respond(path: &str, request: &HeaderMap) -> Option<Response<Bytes>> {
+    let name = match path.strip_prefix(ASSETS_PATH) {
+        Some(asset) => asset.split_once('/').filter(|(hash, name)| *hash == HASH && *name != "index.html")?.1,
+        None if path == PAGE_PATH => "index.html",
+        None => return None,
+    };
+    let file = FILES.iter().find(|file| file.path == name)?;
+    #[cfg(debug_assertions)]
+    if let Some(bytes) = disk::read(name, HASH) {
+        return Some(response(
+            StatusCode::OK,
+            &[(CONTENT_TYPE, file.mime), (CACHE_CONTROL, "no-store")],
+            bytes,
+        ));
+    }
+    Some(serve(file, request))
+}
+
+/// Returns the paths of all assets below the server, for tests of the whole set.
+pub fn asset_paths() -> impl Iterator<Item = String> {
+    let assets = FILES.iter().filter(|file| file.path != "index.html");
+    assets.map(|file| format!("{ASSETS_PATH}{HASH}/{}", file.path))
+}
+
+fn serve(file: &File, request: &HeaderMap) -> Response<Bytes> {
+    let is_compressed = file.brotli.len() < file.bytes.len() && accepts_brotli(request);
+    // Each encoding is a representation of its own (RFC 9110, section 8.8.3.3).
+    let suffix = if is_compressed { "-br" } else { "" };
+    let etag = format!("\"{}{suffix}\"", &file.sha256[..32]);
+    let cache = if file.path == "index.html" { REVALIDATE } else { IMMUTABLE };
+    let mut headers = vec![(CACHE_CONTROL, cache), (ETAG, &*etag), (VARY, "accept-encoding")];
+    if matches_etag(request, &etag) {
+        return response(StatusCode::NOT_MODIFIED, &headers, Bytes::new());
+    }
+    headers.push((CONTENT_TYPE, file.mime));
+    if is_compressed {
+        headers.push((CONTENT_ENCODING, "br"));
+    }
+    let bytes = if is_compressed { file.brotli } else { file.bytes };
+    response(StatusCode::OK, &headers, Bytes::from_static(bytes))
+}
+
+fn response(status: StatusCode, headers: &[(HeaderName, &str)], body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    for (name, value) in SECURITY_HEADERS.iter().chain(headers) {
+        let value = HeaderValue::from_str(value).expect("the values are printable ASCII");
+        response.headers_mut().insert(name, value);
+    }
+    response
+}

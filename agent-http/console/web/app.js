@@ -1,0 +1,160 @@
+/** The console's page: navigation, the view of the route, and the sign-in. */
+
+import { html, render, useEffect, useState } from './vendor/ui.js';
+import { agentId, open, stop, live } from './lib/chat.js';
+import { agents, enter, go, has, href, route, session, signIn, signInError, signOut, theme } from './lib/store.js';
+import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
+import { Debug, debugTabs } from './tabs/debug.js';
+import { Chat } from './views/chat.js';
+import { RecentThreads } from './views/threads.js';
+
+const Agents = lazy(async () => (await import('./views/agents.js')).Agents);
+const Agent = lazy(async () => (await import('./views/agents.js')).Agent);
+const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
+const Threads = lazy(async () => (await import('./views/threads.js')).Threads);
+
+/** Width from which chat and debug layer are side by side. */
+const wide = matchMedia('(min-width: 1180px)');
+
+const VIEWS = [
+  { id: 'chat', name: 'Chat' },
+  { id: 'threads', name: 'Threads', feature: 'threads' },
+  { id: 'agents', name: 'Agents' },
+  { id: 'jobs', name: 'Jobs', feature: 'jobs' },
+];
+
+function App() {
+  if (session.value === undefined) return html`<main class="splash" aria-busy="true"><${Mark} /></main>`;
+  if (session.value === null) return html`<${SignIn} />`;
+  return html`<div class="layout">
+    <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
+    <${Side} />
+    <main id="main" class="main" tabindex="-1"><${View} /></main>
+  </div>`;
+}
+
+function skip(event) {
+  event.preventDefault();
+  document.getElementById('main').focus();
+}
+
+function Mark() {
+  return html`<span class="mark" aria-hidden="true"><svg viewBox="0 0 32 32" width="26" height="26"><rect width="32" height="32" rx="9" /><path d="M9 12.500A4.500 4.500 0 0 1 13.500 8h5A4.500 4.500 0 0 1 23 12.500v3a4.500 4.500 0 0 1-4.500 4.500H15l-4.200 3.700c-.5.4-1.300.1-1.300-.6V19A4.500 4.500 0 0 1 9 15.500z" /></svg></span>`;
+}
+
+function Side() {
+  const { view } = route.value;
+  return html`<header class="side">
+    <a class="brand" href="#/chat" aria-label="Agents: chat"><${Mark} /><span>Agents</span></a>
+    <nav class="nav" aria-label="Views">
+      ${VIEWS.filter(({ feature }) => !feature || has(feature)).map(({ id, name }) => html`<a
+        key=${id} class="nav-link" href=${id === 'chat' && agentId.value ? href('chat', agentId.value) : href(id)} aria-current=${view === id ? 'page' : undefined}>${name}</a>`)}
+    </nav>
+    ${view === 'chat' && agentId.value && has('threads') && html`<${RecentThreads} agentId=${agentId.value} current=${route.value.parts[1]} />`}
+    <${Account} />
+  </header>`;
+}
+
+function Account() {
+  const [asks, setAsks] = useState(false);
+  const { userId, companyId } = session.value;
+  const themes = { auto: 'light', light: 'dark', dark: 'auto' };
+  return html`<div class="account">
+    <p class="account-name" title=${`${userId} at ${companyId}`}>${userId}<span class="meta"> ${companyId}</span></p>
+    <div class="row">
+      <button type="button" class="button quiet small" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
+      <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Sign out</button>
+    </div>
+    ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
+  </div>`;
+}
+
+function View() {
+  const { view, parts } = route.value;
+  switch (view) {
+    case 'threads':
+      return html`<${Threads} />`;
+    case 'agents':
+      return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} />` : html`<${Agents} />`;
+    case 'jobs':
+      return html`<${Jobs} />`;
+    default:
+      return html`<${ChatView} />`;
+  }
+}
+
+/** Chat and debug layer: side by side where there is room, else one of them by a row of tabs. */
+function ChatView() {
+  const { parts, query } = route.value;
+  const [isWide, setWide] = useState(wide.matches);
+  const agent = parts[0] ?? agentId.value ?? agents.value[0]?.id;
+  useEffect(() => {
+    const change = () => setWide(wide.matches);
+    wide.addEventListener('change', change);
+    return () => wide.removeEventListener('change', change);
+  }, []);
+  useEffect(() => {
+    if (agent) open(agent, parts[0] ? parts[1] : undefined);
+  }, [agent, parts[1]]);
+  const [tab, setTab] = useState(query.get('tab') ?? 'prompt');
+  const [shown, setShown] = useState(query.get('tab') ?? 'chat');
+  if (!agents.value.some(({ id }) => id === agent)) return html`<${Chat} />`;
+  if (isWide) return html`<div class="split"><${Chat} /><${Debug} tab=${tab} onTab=${setTab} /></div>`;
+  const tabs = [{ id: 'chat', name: 'Chat' }, ...debugTabs()];
+  const select = (id) => {
+    setShown(id);
+    if (id !== 'chat') setTab(id);
+  };
+  return html`<div class="narrow">
+    <${Tabs} label="Chat and debug layer" tabs=${tabs} selected=${shown} onSelect=${select} panel="narrow-panel" />
+    <div id="narrow-panel" class="narrow-panel" role="tabpanel" aria-labelledby=${`tab-${shown}`}>
+      ${shown === 'chat' ? html`<${Chat} />` : html`<${Debug} tab=${shown} onTab=${select} isBare />`}
+    </div>
+  </div>`;
+}
+
+function SignIn() {
+  const [code, setCode] = useState('');
+  const submit = (event) => {
+    event.preventDefault();
+    signIn(code);
+  };
+  return html`<main class="splash">
+    <form class="sign-in" onSubmit=${submit}>
+      <${Mark} />
+      <h1>Agent console</h1>
+      <p class="muted">Open the link that <code>agentd dev</code> prints, or paste it here. It is good once.</p>
+      ${signInError.value && html`<${ErrorNote} error=${signInError.value} />`}
+      <label class="field"><span>Link or code</span><input required autocomplete="off" spellcheck="false" value=${code} onInput=${(event) => setCode(event.target.value)} /></label>
+      <button class="button primary">Sign in</button>
+      <p class="muted small">For another link:</p>
+      <pre class="code wrap" tabindex="0" role="region" aria-label="command">agentd console link --user USER --company COMPANY</pre>
+    </form>
+  </main>`;
+}
+
+function onKeyDown(event) {
+  const isTyping = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);
+  if (event.key === '/' && !isTyping && document.getElementById('composer')) {
+    event.preventDefault();
+    document.getElementById('composer').focus();
+  }
+  if (event.key === 'Escape' && live.value && !isTyping && !document.querySelector('dialog[open]')) stop();
+  if (event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    go(has('threads') ? 'threads' : 'agents');
+  }
+}
+
+addEventListener('keydown', onKeyDown);
+// A page that was open during an upgrade asks for files that are gone: it is loaded again, once.
+addEventListener('unhandledrejection', ({ reason }) => {
+  if (!/dynamically imported module|module script/.test(String(reason)) || sessionStorage.getItem('agent-console.reloaded')) return;
+  sessionStorage.setItem('agent-console.reloaded', '1');
+  location.reload();
+});
+
+await enter();
+const root = document.getElementById('app');
+root.replaceChildren();
+render(html`<${App} />`, root);

@@ -1,0 +1,359 @@
+/** The open conversation: its messages as the server keeps them, and the run in progress. */
+
+import { AgentdError } from '../client/index.js';
+import { computed, signal } from '../vendor/ui.js';
+import { RunState, keptRun } from './run.js';
+import { call, chatClient, has, replaceRoute, session, status } from './store.js';
+
+/** Maximum number of pages of a thread that the page reads. */
+const MAX_PAGES = 50;
+
+export const agentId = signal(undefined);
+/** The thread as the server has it; `undefined` for a new one. */
+export const thread = signal(undefined);
+const threadId = signal(undefined);
+/** All messages of the thread, also those of other branches. */
+export const nodes = signal([]);
+const head = signal(undefined);
+/** The thread's runs as the server has them, by id. */
+export const runs = signal(new Map());
+/** The run in progress with its place: `{run, parentId, text}`. */
+export const live = signal(undefined);
+/** The run that the debug layer shows. @type {import('../vendor/ui.js').Signal<RunState | undefined>} */
+export const inspected = signal(undefined);
+export const loadError = signal(undefined);
+export const isLoading = signal(false);
+export const draft = signal('');
+
+/** Texts of the context editors, sent with the next message. */
+export const context = {
+  page: signal(''),
+  blocks: signal(''),
+  todoListId: signal(''),
+  timezone: signal(Intl.DateTimeFormat().resolvedOptions().timeZone),
+};
+
+/** Grows when something changes that a preview depends on. */
+export const promptVersion = signal(0);
+
+let current;
+
+const newId = () => crypto.randomUUID();
+
+const byId = computed(() => new Map(nodes.value.map((node) => [node.id, node])));
+const children = computed(() => {
+  const found = new Map();
+  for (const node of nodes.value) {
+    const key = node.parentId ?? null;
+    if (!found.has(key)) found.set(key, []);
+    found.get(key).push(node);
+  }
+  return found;
+});
+
+/** Messages from the root to a node. */
+function pathTo(id) {
+  const path = [];
+  for (let node = byId.value.get(id); node; node = byId.value.get(node.parentId)) path.push(node);
+  return path.reverse();
+}
+
+/** Messages that are shown: up to the place of the run in progress, or to the head. */
+export const path = computed(() => pathTo(live.value ? live.value.parentId : head.value));
+
+const isUser = (node) => node.message.role === 'user';
+
+/** The alternatives of a node: its siblings of the same kind, the node among them. */
+function siblings(node) {
+  const all = children.value.get(node.parentId ?? null) ?? [];
+  return all.filter((other) => isUser(other) === isUser(node));
+}
+
+/** The conversation as it is drawn: user messages and answers, each answer with all messages of its turn. */
+export const items = computed(() => {
+  const found = [];
+  for (const node of path.value) {
+    if (isUser(node)) {
+      found.push({ kind: 'user', key: node.id, node, siblings: siblings(node) });
+      continue;
+    }
+    const last = found.at(-1);
+    if (last?.kind === 'answer' && last.turnId === node.turnId) last.nodes.push(node);
+    else {
+      const key = `turn-${node.runId ?? node.turnId}`;
+      found.push({ kind: 'answer', key, turnId: node.turnId, runId: node.runId, nodes: [node], siblings: siblings(node) });
+    }
+  }
+  return found;
+});
+
+/** The parts of an answer's stored messages, as a run in progress has them. A run of this page knows their times too. */
+export function answerParts(of, run) {
+  const known = new Map((run?.parts ?? []).map((part) => [part.id, part]));
+  const parts = [];
+  const tools = new Map();
+  for (const { id, message, status } of of) {
+    if (status === 'deleted') {
+      parts.push({ kind: 'deleted', key: id });
+      continue;
+    }
+    const text = typeof message.content === 'string' ? message.content : '';
+    if (message.role === 'reasoning') parts.push({ ...known.get(id), kind: 'reasoning', key: id, text, isOpen: false });
+    else if (message.role === 'tool') {
+      const tool = tools.get(message.toolCallId);
+      if (tool) tool.result = text;
+    } else {
+      if (text) parts.push({ kind: 'text', key: id, text });
+      for (const call of message.toolCalls ?? []) {
+        const { name, arguments: text } = call.function;
+        const part = { ...known.get(call.id), kind: 'tool', key: call.id, id: call.id, name, text, isOpen: false };
+        tools.set(call.id, part);
+        parts.push(part);
+      }
+    }
+  }
+  return parts;
+}
+
+/** The error of the run that has left the last message without an answer. */
+export const unanswered = computed(() => {
+  const last = path.value.at(-1);
+  if (live.value || !last || !isUser(last)) return undefined;
+  const error = keptRun(last.runId)?.error ?? runs.value.get(last.runId)?.error;
+  return error && { error, node: last };
+});
+
+/** Shows an agent with a thread, or with a new one. */
+export async function open(agent, id) {
+  if (agentId.value === agent && threadId.value === id) return;
+  if (agentId.value !== agent) context.todoListId.value = '';
+  leave();
+  agentId.value = agent;
+  threadId.value = id;
+  thread.value = undefined;
+  nodes.value = [];
+  runs.value = new Map();
+  head.value = undefined;
+  live.value = undefined;
+  loadError.value = undefined;
+  inspected.value = undefined;
+  promptVersion.value += 1;
+  if (!id || !has('threads')) return;
+  await reload(id);
+  const running = thread.value?.activeRunId;
+  if (running && has('runEvents') && threadId.value === id && !live.value) await attach(id, running);
+}
+
+/** Shows a run that goes on, such as one that was in progress when the page was loaded again. */
+async function attach(id, runId) {
+  const begun = runs.value.get(runId) ?? (await call('GET /api/runs/{id}', { params: { id: runId } })).data;
+  if (threadId.value !== id || live.value) return;
+  const run = new RunState(runId);
+  live.value = { run, parentId: begun.parentId };
+  inspected.value = run;
+  await follow(chatClient.value.attach(runId, { onBatch: (events) => run.add(events) }), { id, run, parentId: begun.parentId });
+}
+
+/** Reads the thread with all its branches. A thread that another one has replaced meanwhile is not shown. */
+async function reload(id) {
+  isLoading.value = true;
+  try {
+    const found = [];
+    let data;
+    let cursor;
+    // An answer is shown without its figures if they cannot be read.
+    const list = call('GET /api/runs', { query: { threadId: id, limit: 200 } }).catch(() => undefined);
+    for (let page = 0; page < MAX_PAGES; page += 1) {
+      const query = { messages: 'tree', limit: 200, cursor };
+      ({ data } = await call('GET /api/threads/{id}', { params: { id }, query }));
+      found.push(...data.nodes);
+      cursor = data.nextCursor;
+      if (!cursor) break;
+    }
+    const ended = (await list)?.data.runs ?? [];
+    if (threadId.value !== id) return;
+    runs.value = new Map(ended.map((run) => [run.id, run]));
+    thread.value = data;
+    nodes.value = found;
+    head.value = data.head;
+    loadError.value = undefined;
+  } catch (error) {
+    if (threadId.value === id) loadError.value = error;
+  } finally {
+    isLoading.value = false;
+  }
+}
+
+/** Parses the text of a context editor; `undefined` if it is empty. Throws what is wrong with it. */
+export function parseContext(name) {
+  const text = context[name].value.trim();
+  if (text === '') return undefined;
+  let value;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new Error(`is not JSON: ${cause.message}`, { cause });
+  }
+  if (name === 'blocks' && !Array.isArray(value)) throw new Error('must be an array');
+  return value;
+}
+
+/** Returns the error of a context editor's text, if it has one. */
+export function contextError(name) {
+  try {
+    parseContext(name);
+    return undefined;
+  } catch (error) {
+    return error.message;
+  }
+}
+
+/** Fields that go with each message. Editors with an error send nothing. */
+function contextFields() {
+  return {
+    timezone: context.timezone.value || undefined,
+    todoListId: context.todoListId.value || undefined,
+    pageContext: contextError('page') ? undefined : parseContext('page'),
+    blocksContext: contextError('blocks') ? undefined : parseContext('blocks'),
+  };
+}
+
+/** The request of a preview: what would be sent with the draft. Previews do not read threads. */
+export function previewRequest() {
+  const history = path.value.filter(({ status }) => status !== 'deleted').map(({ message }) => message);
+  const messages = history.filter(({ role }) => role !== 'reasoning');
+  if (live.value?.text) messages.push({ role: 'user', content: live.value.text });
+  const message = draft.value.trim() || undefined;
+  // A conversation ends with a user's message; that of the latest turn stands for a draft that is not written yet.
+  if (!message) while (messages.length > 0 && messages.at(-1).role !== 'user') messages.pop();
+  const given = messages.length > 0 ? { messages } : {};
+  return { agentId: agentId.value, message, ...given, ...contextFields() };
+}
+
+/** Sends a message below the head, or below `parentId`. */
+export function send(text, parentId) {
+  const place = parentId === undefined ? head.value : parentId;
+  const fields = { message: text };
+  if (parentId !== undefined) fields.parentId = parentId;
+  return start(fields, place, text);
+}
+
+/** Makes the answer to a user message anew. */
+export const regenerate = (node) => start({ parentId: node.id }, node.id);
+
+async function start(fields, parentId, text) {
+  if (live.value) return;
+  const id = threadId.value ?? newId();
+  const runId = newId();
+  const run = new RunState(runId);
+  live.value = { run, parentId, text };
+  inspected.value = run;
+  status.value = 'answering';
+  if (!threadId.value) {
+    threadId.value = id;
+    if (has('threads')) replaceRoute('chat', agentId.value, id);
+  }
+  const request = { agentId: agentId.value, runId, ...contextFields(), ...fields };
+  if (has('threads')) request.threadId = id;
+  else Object.assign(request, withHistory(text, parentId));
+  // Closing the page leaves the run; the stop button cancels it.
+  if (has('runEvents')) request.onDisconnect = 'continue';
+  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, text, parentId });
+}
+
+/** Waits for the end of a run. */
+async function follow(started, { id, run, text, parentId }) {
+  current = started;
+  try {
+    await started.result;
+  } catch (error) {
+    if (error.status === 401) session.value = null;
+    // The events have it already if the run itself failed.
+    if (run.status === 'running') run.fail(error instanceof AgentdError ? error : new AgentdError(String(error), { code: 'INTERNAL' }));
+  }
+  if (current === started) current = undefined;
+  status.value = run.status === 'finished' ? 'answer complete' : `answer ${run.status}`;
+  await finish(id, run, text, parentId);
+}
+
+/** Replaces what was drawn of a run by what the server has kept. */
+async function finish(id, run, text, parentId) {
+  if (threadId.value !== id || live.value?.run !== run) return;
+  if (has('threads') && run.acceptedAt !== undefined) {
+    await reload(id);
+    threadsVersion.value += 1;
+  } else if (!has('threads')) {
+    keepLocally(run, text, parentId);
+  }
+  if (live.value?.run !== run) return;
+  const isStored = nodes.value.some((node) => node.runId === run.runId);
+  // A run that nothing is stored of stays as it is, with its error.
+  if (isStored || run.status === 'finished') live.value = undefined;
+  else live.value = { ...live.value, isOver: true };
+  promptVersion.value += 1;
+}
+
+/** Puts a run's messages into the page's own tree, for servers that keep none. */
+function keepLocally(run, text, parentId) {
+  const added = [];
+  let parent = parentId;
+  const add = (message) => {
+    const node = { id: newId(), parentId: parent, turnId: run.runId, runId: run.runId, status: 'complete', message };
+    added.push(node);
+    parent = node.id;
+  };
+  if (text) add({ role: 'user', content: text });
+  for (const part of run.parts) {
+    if (part.kind === 'text') add({ role: 'assistant', content: part.text });
+  }
+  nodes.value = [...nodes.value, ...added];
+  head.value = parent;
+}
+
+function withHistory(text, parentId) {
+  const messages = pathTo(parentId).map(({ message }) => message);
+  return text ? { messages, message: text, parentId: undefined } : { messages, parentId: undefined };
+}
+
+/** Removes a failed run from the view. */
+export function dismiss() {
+  if (live.value?.isOver) live.value = undefined;
+}
+
+/** Stops the run in progress. */
+export function stop() {
+  current?.cancel();
+}
+
+/** Selects the branch of a node. */
+export async function select(node) {
+  const { data } = await call('PATCH /api/threads/{id}', { params: { id: threadId.value }, body: { head: node.id } });
+  head.value = data.head;
+  await reload(threadId.value);
+  promptVersion.value += 1;
+}
+
+/** Leaves the run in progress, which goes on where the server can be attached to it. */
+function leave() {
+  if (has('runEvents')) current?.detach();
+  else current?.cancel();
+}
+
+/** Shows a run in the debug layer: one of this page, or one whose events the server has kept. */
+export async function inspect(runId) {
+  const kept = keptRun(runId);
+  if (kept) {
+    inspected.value = kept;
+    return;
+  }
+  const run = new RunState(runId, { isReplay: true });
+  inspected.value = run;
+  try {
+    await chatClient.value.attach(runId, { wait: false, onBatch: (events) => run.add(events) }).result;
+  } catch (error) {
+    if (run.status === 'running') run.fail(error);
+  }
+}
+
+/** Grows when the list of threads changes. */
+export const threadsVersion = signal(0);

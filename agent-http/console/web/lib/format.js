@@ -1,0 +1,53 @@
+/** Numbers, times and sizes as people read them. */
+
+const numbers = new Intl.NumberFormat('en');
+
+/** @param {number | undefined} value */
+export const number = (value) => (value === undefined ? '–' : numbers.format(value));
+
+/** @param {number | undefined} ms */
+export function duration(ms) {
+  if (ms === undefined) return '–';
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 2 : 1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}
+
+/** @param {number} bytes */
+export function size(bytes) {
+  if (bytes < 1024) return `${bytes} B`;
+  return bytes < 1024 * 1024 ? `${(bytes / 1024).toFixed(1)} KB` : `${(bytes / 1024 / 1024).toFixed(1)} MB`;
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
+
+/** Returns a time in the user's zone: the clock's today, the day's before. @param {string} iso */
+export function moment(iso) {
+  const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return '–';
+  return time.toDateString() === new Date().toDateString() ? clock.format(time) : day.format(time);
+}
+
+/** Returns day and time in the user's zone. @param {string} iso */
+export function dateTime(iso) {
+  const time = new Date(iso);
+  return Number.isNaN(time.getTime()) ? '–' : full.format(time);
+}
+
+/** Returns JSON text indented; other text as it is. @param {string} text */
+export function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+/** Returns the text of a message's content: a string, or parts. */
+export function contentText(content) {
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return '';
+  return content.map((part) => (part.type === 'text' ? part.text : `[${part.type}]`)).join('\n');
+}

@@ -1,0 +1,140 @@
+/** The page's state that all views share: the session, the agents, the route and the theme. */
+
+import { createClient } from '../client/index.js';
+import { computed, effect, signal } from '../vendor/ui.js';
+
+/** The signed-in user; `undefined` while it is asked for, `null` without one. */
+export const session = signal(undefined);
+/** Why the last sign-in failed. */
+export const signInError = signal(undefined);
+/** Agents of the company. */
+export const agents = signal([]);
+/** Message of the status line, which screen readers announce. */
+export const status = signal('');
+
+export const client = createClient({ baseUrl: document.baseURI });
+/** Client of the runs, which are cancelled and attached to by the server's routes where it has them. */
+export const chatClient = computed(() =>
+  createClient({ baseUrl: document.baseURI, cancelRoute: has('runCancel'), reattach: has('runEvents') }));
+
+/** Returns true if the application has a feature. @param {string} feature */
+export function has(feature) {
+  return session.value?.features.includes(feature) ?? false;
+}
+
+/** Calls a route. A session that has ended leads to the sign-in. */
+export async function call(route, options) {
+  try {
+    return await client.request(route, options);
+  } catch (error) {
+    if (error.status === 401) session.value = null;
+    throw error;
+  }
+}
+
+/** Reads all pages of a list, up to a number of pages. */
+export async function listAll(route, name, { query = {}, pages = 10, ...options } = {}) {
+  const items = [];
+  let cursor;
+  for (let page = 0; page < pages; page += 1) {
+    const { data } = await call(route, { ...options, query: { limit: 200, ...query, cursor } });
+    items.push(...data[name]);
+    cursor = data.nextCursor;
+    if (!cursor) break;
+  }
+  return items;
+}
+
+/** Removes the code from the address before anything else, and exchanges it for a session. */
+export async function enter() {
+  const code = /^#enter=([\w-]+)$/.exec(location.hash)?.[1];
+  if (code) {
+    history.replaceState(null, '', `${location.pathname}${location.search}`);
+    await signIn(code);
+  } else {
+    await loadSession();
+  }
+}
+
+/** Exchanges a code, or the link that has it, for a session. @param {string} text */
+export async function signIn(text) {
+  const code = text.trim().replace(/^.*#enter=/, '');
+  signInError.value = undefined;
+  try {
+    await client.api('POST /api/console/session', { body: { code } });
+  } catch (error) {
+    signInError.value = error;
+  }
+  await loadSession();
+}
+
+async function loadSession() {
+  try {
+    session.value = await client.api('GET /api/console/session');
+    await loadAgents();
+  } catch (error) {
+    if (error.status !== 401) signInError.value = error;
+    session.value = null;
+  }
+}
+
+/** Ends the session. @param {boolean} everywhere Ends the user's other sessions too. */
+export async function signOut(everywhere) {
+  await client.api('DELETE /api/console/session', { query: everywhere ? { all: true } : {} });
+  session.value = null;
+  location.hash = '';
+}
+
+export async function loadAgents() {
+  agents.value = await listAll('GET /api/agents', 'agents');
+}
+
+/** Parts of the route and its parameters: `#/chat/guide/t-1?tab=prompt`. */
+export const route = signal(parseRoute());
+
+function parseRoute() {
+  const [path, search = ''] = location.hash.replace(/^#\/?/, '').split('?');
+  const parts = path.split('/').filter(Boolean).map((part) => {
+    try {
+      return decodeURIComponent(part);
+    } catch {
+      return part;
+    }
+  });
+  return { view: parts[0] ?? 'chat', parts: parts.slice(1), query: new URLSearchParams(search) };
+}
+
+addEventListener('hashchange', () => (route.value = parseRoute()));
+
+/** Returns the address of a view. @param {string} view @param {string[]} parts */
+export const href = (view, ...parts) => `#/${[view, ...parts.filter(Boolean)].map(encodeURIComponent).join('/')}`;
+
+/** Opens a view. */
+export const go = (view, ...parts) => (location.hash = href(view, ...parts));
+
+/** Changes the address without an entry in the history. */
+export function replaceRoute(view, ...parts) {
+  history.replaceState(null, '', href(view, ...parts));
+  route.value = parseRoute();
+}
+
+const stored = (name) => {
+  try {
+    return localStorage.getItem(name) ?? undefined;
+  } catch {
+    return undefined;
+  }
+};
+
+/** `auto`, `light` or `dark`. */
+export const theme = signal(stored('agent-console.theme') ?? 'auto');
+
+effect(() => {
+  const { value } = theme;
+  document.documentElement.dataset.theme = ['light', 'dark'].includes(value) ? value : 'auto';
+  try {
+    localStorage.setItem('agent-console.theme', value);
+  } catch {
+    // Without storage the choice lasts as long as the page.
+  }
+});

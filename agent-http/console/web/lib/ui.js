@@ -1,0 +1,138 @@
+/** Small components that several views share. */
+
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { MarkdownView } from './markdown.js';
+
+const ADVICE = {
+  NO_CONNECTOR: 'The agent configures no backend. Add one in its role.',
+  SIGN_IN_REQUIRED: 'Sign in to your subscription first.',
+  THREAD_BUSY: 'Another run of this thread has not ended. Wait for it, or stop it.',
+  THREAD_FULL: 'The thread is full. Start a new chat.',
+  RATE_LIMITED: 'Too many requests. Wait a moment, then try again.',
+  BACKEND_UNREACHABLE: 'The model’s server cannot be reached. Check its address and that it runs.',
+  BACKEND_FAILED: 'The model’s server answered with an error. The log has it under the request id.',
+  BACKEND_TIMEOUT: 'The model’s server did not answer in time.',
+  STREAM_TRUNCATED: 'The answer was cut off. Try again.',
+  CONTEXT_LENGTH_EXCEEDED: 'The prompt is too long for the model. Shorten the conversation or the documents.',
+  TOOL_LOOP_LIMIT: 'The model kept calling tools. See the Events tab.',
+  OUTBOUND_BLOCKED: 'The outbound policy blocks the address. The operator can allow it in OUTBOUND_ALLOW.',
+  NOT_CONFIGURED: 'The operator has to set what is missing.',
+  STORE_UNAVAILABLE: 'The data cannot be written now. Try again in a moment.',
+  PRECONDITION_FAILED: 'It was changed meanwhile. Load it again before you save.',
+  FORBIDDEN: 'You may read this and not change it.',
+  NETWORK: 'The connection failed. Check that the server runs.',
+};
+
+/** An error with its code, and what to do about it. */
+export function ErrorNote({ error, children }) {
+  const advice = ADVICE[error.code];
+  return html`<div class="note note-error" role="alert">
+    <p><code class="code-word">${error.code ?? 'ERROR'}</code> ${error.message}</p>
+    ${advice && html`<p class="muted">${advice}</p>`}
+    ${error.requestId && html`<p class="muted small">request <code>${error.requestId}</code></p>`}
+    ${children}
+  </div>`;
+}
+
+/** Markdown of a text that may grow. */
+export function Markdown({ text, isOpen = false }) {
+  const root = useRef(null);
+  const view = useRef(null);
+  useLayoutEffect(() => {
+    view.current ??= new MarkdownView(root.current);
+    view.current.update(text, !isOpen);
+  }, [text, isOpen]);
+  return html`<div class="markdown" ref=${root}></div>`;
+}
+
+/** A button that copies a text. */
+export function Copy({ text, label = 'Copy' }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return undefined;
+    const timer = setTimeout(() => setDone(false), 1500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  const copy = async () => {
+    // Pages that are not served over https, or on loopback, have no clipboard.
+    await navigator.clipboard?.writeText(typeof text === 'function' ? text() : text);
+    setDone(Boolean(navigator.clipboard));
+  };
+  return html`<button type="button" class="button quiet small" onClick=${copy}>${done ? 'Copied' : label}</button>`;
+}
+
+/** Text in a box that scrolls, and that the keyboard reaches. */
+export function Code({ text, label, wrap = false }) {
+  return html`<pre class=${wrap ? 'code wrap' : 'code'} tabindex="0" role="region" aria-label=${label}>${text}</pre>`;
+}
+
+/** A dialog that asks before something is lost. `also` is another way to do it: `{action, run}`. */
+export function Confirm({ title, text, action, onConfirm, onClose, also }) {
+  const dialog = useRef(null);
+  useEffect(() => dialog.current.showModal(), []);
+  const after = (run) => () => {
+    run();
+    onClose();
+  };
+  return html`<dialog class="dialog" ref=${dialog} onClose=${onClose} aria-labelledby="dialog-title">
+    <h2 id="dialog-title">${title}</h2>
+    <p>${text}</p>
+    <div class="row end">
+      <button type="button" class="button" onClick=${onClose} autofocus>Cancel</button>
+      ${also && html`<button type="button" class="button" onClick=${after(also.run)}>${also.action}</button>`}
+      <button type="button" class="button danger" onClick=${after(onConfirm)}>${action}</button>
+    </div>
+  </dialog>`;
+}
+
+/** Tabs by the ARIA pattern: arrows move, Home and End go to the ends. */
+export function Tabs({ label, tabs, selected, onSelect, panel }) {
+  const list = useRef(null);
+  const move = (event) => {
+    const place = tabs.findIndex(({ id }) => id === selected);
+    const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 };
+    if (!(event.key in places)) return;
+    event.preventDefault();
+    const { id } = tabs.at(places[event.key] % tabs.length);
+    onSelect(id);
+    list.current.querySelector(`[data-tab="${id}"]`)?.focus();
+  };
+  return html`<div class="tabs" role="tablist" aria-label=${label} ref=${list} onKeyDown=${move}>
+    ${tabs.map(({ id, name, count }) => html`<button
+      type="button" role="tab" key=${id} data-tab=${id} id=${`tab-${id}`} class="tab" aria-selected=${id === selected}
+      aria-controls=${panel} tabindex=${id === selected ? 0 : -1} onClick=${() => onSelect(id)}
+    >${name}${count !== undefined && html`<span class="count">${count}</span>`}</button>`)}
+  </div>`;
+}
+
+/**
+ * A component that is loaded when it is first shown, so that the page's start is small.
+ *
+ * @param {() => Promise<Function>} load
+ */
+export function lazy(load) {
+  let View;
+  return function Lazy(props) {
+    const [, setLoaded] = useState(Boolean(View));
+    useEffect(() => {
+      if (!View) load().then((found) => { View = found; setLoaded(true); });
+    }, []);
+    return View && html`<${View} ...${props} />`;
+  };
+}
+
+/** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`. */
+export function useLoad(load, key) {
+  const [state, setState] = useState({ isLoading: true });
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    const abort = new AbortController();
+    setState((state) => ({ ...state, isLoading: true }));
+    load(abort.signal).then(
+      (data) => !abort.signal.aborted && setState({ data, isLoading: false }),
+      (error) => !abort.signal.aborted && setState({ error, isLoading: false }),
+    );
+    return () => abort.abort();
+  }, [key, round]);
+  return { ...state, reload: () => setRound((round) => round + 1) };
+}

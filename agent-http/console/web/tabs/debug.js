@@ -1,0 +1,64 @@
+/** The debug layer beside the chat: what the model reads, what it may do, and what a run did. */
+
+import { html, useEffect, useState } from '../vendor/ui.js';
+import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
+import { client, has } from '../lib/store.js';
+import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
+import { PromptTab } from './prompt.js';
+import { Selection } from './selection.js';
+
+/** Time after the last keystroke at which a preview is asked for. */
+const PAUSE_MS = 350;
+
+const TABS = [
+  { id: 'prompt', name: 'Prompt', view: PromptTab },
+  { id: 'context', name: 'Context', view: lazy(async () => (await import('./context.js')).ContextTab) },
+  { id: 'tools', name: 'Tools', view: lazy(async () => (await import('./tools.js')).ToolsTab) },
+  { id: 'events', name: 'Events', view: lazy(async () => (await import('./events.js')).EventsTab) },
+  { id: 'retrieval', name: 'Retrieval', view: lazy(async () => (await import('./retrieval.js')).RetrievalTab), feature: 'retrieval' },
+];
+
+export const debugTabs = () => TABS.filter(({ feature }) => !feature || has(feature));
+
+/** A value that follows another one after a pause. */
+function usePaused(value) {
+  const [paused, setPaused] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setPaused(value), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return paused;
+}
+
+/** Asks for the preview of what would be sent now, whenever something changes on which it depends. */
+function usePreview() {
+  const isRunning = Boolean(live.value) && !live.value.isOver;
+  const depends = JSON.stringify([
+    agentId.value, draft.value, promptVersion.value, path.value.length, isRunning,
+    context.page.value, context.blocks.value, context.todoListId.value, context.timezone.value,
+  ]);
+  const load = (signal) => (agentId.value ? client.preview(previewRequest(), { signal }) : Promise.resolve(undefined));
+  return useLoad(load, usePaused(depends));
+}
+
+/** The chosen tab. `isBare` leaves out the row of tabs, and its panel, where the page has one already. */
+export function Debug({ tab, onTab, isBare = false }) {
+  const preview = usePreview();
+  const tabs = debugTabs().map((of) => ({ ...of, count: count(of.id, preview.data) }));
+  const { view: View } = TABS.find(({ id }) => id === tab) ?? TABS[0];
+  const needsPreview = tab !== 'events' && tab !== 'context';
+  return html`<aside class="debug" aria-label="Debug layer">
+    ${!isBare && html`<div class="debug-tabs"><${Tabs} label="Debug layer" tabs=${tabs} selected=${tab} onSelect=${onTab} panel="debug-panel" /></div>`}
+    ${isBare && html`<h1 class="visually-hidden">Debug layer</h1>`}
+    <div class="panel" id="debug-panel" role=${isBare ? 'region' : 'tabpanel'} aria-labelledby=${`tab-${tab}`} tabindex="0">
+      ${preview.error && tab !== 'events' && html`<${ErrorNote} error=${preview.error}><${Selection} rules=${preview.error.problem?.selection?.rules} /><//>`}
+      ${needsPreview && !preview.data && !preview.error && html`<p class="muted">Loading…</p>`}
+      ${(!needsPreview || preview.data) && html`<${View} preview=${preview.data} run=${inspected.value} />`}
+    </div>
+  </aside>`;
+}
+
+function count(id, preview) {
+  if (id === 'tools') return preview?.tools?.length;
+  return undefined;
+}

@@ -1,0 +1,113 @@
+/** The Events tab: each event of a run with its time, as a list and as a waterfall. */
+
+import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import { duration, number } from '../lib/format.js';
+import { total } from '../lib/run.js';
+import { Code, Copy, ErrorNote } from '../lib/ui.js';
+
+/** Height of a row in pixels, as in the style sheet: only the rows in view are in the document. */
+const ROW = 28;
+const OVERSCAN = 8;
+
+export function EventsTab({ run }) {
+  const [filter, setFilter] = useState('');
+  const [selected, setSelected] = useState(undefined);
+  if (!run) return html`<p class="muted">Send a message: each event of the run is listed here with its time. An older run is listed by its button Inspect, where the server keeps its events.</p>`;
+  // The signal's value is read so that the list grows with the run.
+  void run.version.value;
+  const words = filter.trim().toLowerCase();
+  const rows = run.events.map(({ at, event }, place) => ({ at: run.isReplay ? undefined : at, event, number: place }));
+  const shown = words === '' ? rows : rows.filter(({ event }) => JSON.stringify(event).toLowerCase().includes(words));
+  const one = rows[selected];
+  return html`
+    ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
+    ${run.isReplay ? html`<p class="muted">Recorded events, without their times.</p>` : html`<${Figures} run=${run} /><${Waterfall} run=${run} />`}
+    <div class="row between">
+      <label class="search"><span class="visually-hidden">Filter the events</span>
+        <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
+      <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
+    </div>
+    <${EventList} rows=${shown} selected=${selected} onSelect=${setSelected} />
+    ${one && html`<h2 class="label">Event ${one.number}</h2><${Code} text=${JSON.stringify(one.event, null, 2)} label=${`event ${one.number}`} wrap />`}`;
+}
+
+function Figures({ run }) {
+  const cached = total(run.usage, 'cachedInputTokens');
+  const input = total(run.usage, 'inputTokens');
+  const facts = [
+    ['First token', duration(run.timeToFirst)],
+    ['Whole run', duration(run.endedAt ?? undefined)],
+    ['Tokens a second', run.tokensPerSecond ? run.tokensPerSecond.toFixed(1) : '–'],
+    ['Cached', input && cached !== undefined ? `${Math.round((cached / input) * 100)} %` : '–'],
+    ['Events', number(run.events.length)],
+  ];
+  return html`<dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** The phases of a run as bars: name, begin, end and kind. */
+function phases(run) {
+  const now = run.endedAt ?? run.now();
+  const bars = [];
+  if (run.acceptedAt !== undefined) bars.push({ name: 'accepted', from: 0, to: run.acceptedAt, kind: 'wait' });
+  const rounds = new Map();
+  for (const { at, event } of run.events) {
+    if (event.type === 'STEP_STARTED') rounds.set(event.stepName, { name: event.stepName, from: at, to: now, kind: 'round' });
+    if (event.type === 'STEP_FINISHED' && rounds.has(event.stepName)) rounds.get(event.stepName).to = at;
+  }
+  bars.push(...rounds.values());
+  for (const part of run.parts) {
+    const name = part.kind === 'tool' ? part.name : part.kind;
+    bars.push({ name, from: part.startedAt, to: part.endedAt ?? now, kind: part.kind });
+  }
+  return { bars: bars.sort((one, other) => one.from - other.from).slice(0, 60), end: Math.max(1, now) };
+}
+
+function Waterfall({ run }) {
+  const { bars, end } = phases(run);
+  if (bars.length === 0) return null;
+  return html`<table class="waterfall">
+    <caption class="visually-hidden">Phases of the run</caption>
+    <colgroup><col /><col /><col /></colgroup>
+    <thead class="visually-hidden"><tr><th scope="col">Phase</th><th scope="col">Bar</th><th scope="col">Duration</th></tr></thead>
+    <tbody>${bars.map(({ name, from, to, kind }, place) => html`<tr key=${place}>
+      <th scope="row" title=${name}>${name}</th>
+      <td class="track"><span class=${`phase phase-${kind}`} style=${{ marginLeft: `${(from / end) * 100}%`, width: `${Math.max(0.6, ((to - from) / end) * 100)}%` }}></span></td>
+      <td class="meta">${duration(to - from)}</td>
+    </tr>`)}</tbody>
+  </table>`;
+}
+
+function EventList({ rows, selected, onSelect }) {
+  const root = useRef(null);
+  const [view, setView] = useState({ top: 0, height: 400 });
+  useLayoutEffect(() => setView({ top: root.current.scrollTop, height: root.current.clientHeight || 400 }), []);
+  const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
+  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+  const onScroll = ({ target }) => setView({ top: target.scrollTop, height: target.clientHeight });
+  const move = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step || rows.length === 0) return;
+    event.preventDefault();
+    const place = rows.findIndex(({ number }) => number === selected) + step;
+    const next = Math.min(rows.length - 1, Math.max(0, place));
+    onSelect(rows[next].number);
+    root.current.scrollTop = Math.min(next * ROW, Math.max(root.current.scrollTop, (next + 1) * ROW - view.height));
+  };
+  const active = rows.some(({ number }) => number === selected) ? `event-${selected}` : undefined;
+  return html`<div class="events" ref=${root} onScroll=${onScroll} onKeyDown=${move} tabindex="0" role="listbox" aria-label="Events" aria-activedescendant=${active}>
+    <div class="events-space" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>
+      ${rows.slice(first, last).map(({ number, at, event }, place) => html`<div
+        key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
+        aria-setsize=${rows.length} aria-posinset=${first + place + 1}
+        style=${{ top: `${(first + place) * ROW}px` }} onClick=${() => onSelect(number)}
+      ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${at === undefined ? '' : duration(at)}</span></div>`)}
+    </div>
+  </div>`;
+}
+
+const kindOf = (type) => (/^(TEXT|REASONING|TOOL|RUN|STEP|CUSTOM)/.exec(type)?.[0] ?? 'other').toLowerCase();
+
+/** The word by which an event is told from others of its type. */
+function summary(event) {
+  return String(event.delta ?? event.toolCallName ?? event.stepName ?? event.name ?? event.code ?? event.content ?? '').slice(0, 80);
+}

@@ -1,0 +1,100 @@
+/** The Prompt tab: the parts of the prompt with their sizes, the line up to which a cache holds, and the payload. */
+
+import { html } from '../vendor/ui.js';
+import { number, pretty, size } from '../lib/format.js';
+import { Code, Copy } from '../lib/ui.js';
+import { Selection } from './selection.js';
+
+/** Colours of the sources, by the order in which they come up. */
+const HUES = 8;
+const KNOWN = ['role', 'council', 'documents', 'memory', 'tool-context', 'caller', 'page', 'retrieval'];
+const hue = (source) => {
+  const known = KNOWN.indexOf(source);
+  return known >= 0 ? known : [...source].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % HUES;
+};
+
+export function PromptTab({ preview, run }) {
+  const { systemPromptParts: parts, combinedContextParts: contextParts = [], budget, cache = {}, trimmed = [] } = preview;
+  return html`
+    <${Budget} budget=${budget} cache=${cache} />
+    <${Proof} preview=${preview} run=${run} />
+    <h2 class="label">System prompt</h2>
+    <${Parts} parts=${parts} cache=${cache} />
+    ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}
+    ${trimmed.length > 0 && html`<p class="note">Left out of the history to fit the budget: ${trimmed.map(({ messages, tokens }) => `${messages} messages, ${number(tokens)} tokens`).join('; ')}.</p>`}
+    <details class="fold"><summary>Backend: ${preview.selection.chosen}</summary><div class="fold-body"><${Selection} rules=${preview.selection.rules} /></div></details>
+    <${Payload} preview=${preview} />`;
+}
+
+function Budget({ budget, cache }) {
+  const { promptTokens, maxPromptTokens, tokens } = budget;
+  const share = (value) => `${Math.min(100, (value / Math.max(1, promptTokens)) * 100)}%`;
+  const kinds = [['system', 'System'], ['tools', 'Tools'], ['messages', 'Messages']];
+  return html`<section aria-label="Budget">
+    <p class="figure"><strong>${number(promptTokens)}</strong> <span class="muted">of ${number(maxPromptTokens)} tokens</span></p>
+    <div class="stack" aria-hidden="true">
+      ${kinds.map(([kind]) => html`<span key=${kind} class=${`kind-${kind}`} style=${{ width: share(tokens[kind] ?? 0) }}></span>`)}
+    </div>
+    <dl class="legend">
+      ${kinds.map(([kind, name]) => html`<div key=${kind}><dt><i class=${`swatch kind-${kind}`}></i>${name}</dt><dd>${number(tokens[kind] ?? 0)}</dd></div>`)}
+      <div><dt>Stable prefix</dt><dd>${size(cache.stablePrefixBytes ?? 0)}</dd></div>
+    </dl>
+  </section>`;
+}
+
+/** Tells whether the shown request is the one that the run was sent. */
+function Proof({ preview, run }) {
+  const sent = run?.prompt?.requestSha256;
+  if (!sent) return null;
+  const isSame = sent === preview.requestSha256;
+  return html`<p class=${`note ${isSame ? 'note-good' : ''}`}>
+    ${isSame ? 'This is what was sent' : 'The inspected run was sent another request'}: <code>${sent.slice(0, 12)}</code>
+    ${!isSame && html` <span class="muted">this preview is <code>${preview.requestSha256.slice(0, 12)}</code>: the time, the message or the history differ</span>`}
+  </p>`;
+}
+
+function Parts({ parts, cache }) {
+  const largest = Math.max(1, ...parts.map(({ tokens }) => tokens));
+  let bytes = 0;
+  let isDrawn = cache.stablePrefixBytes === undefined;
+  const rows = [];
+  for (const part of parts) {
+    if (!isDrawn && bytes >= cache.stablePrefixBytes) {
+      isDrawn = true;
+      rows.push(html`<li key="cache" class="cache-line"><span>equal in every turn, up to here</span></li>`);
+    }
+    rows.push(html`<${Part} key=${`${part.source}-${part.id}`} part=${part} largest=${largest} broke=${part.id === cache.firstChangedPart} />`);
+    // Parts are joined by an empty line.
+    bytes += part.bytes + 2;
+  }
+  if (!isDrawn && parts.length > 0) rows.push(html`<li key="cache" class="cache-line"><span>equal in every turn</span></li>`);
+  return html`<ol class="parts">${rows}</ol>`;
+}
+
+function Part({ part, largest, broke }) {
+  const { id, source, stability, tokens, bytes, sha256, content, origin } = part;
+  return html`<li class=${`part hue-${hue(source)} ${broke ? 'broke' : ''}`}>
+    <details>
+      <summary>
+        <span class="part-line"><span class="part-name">${id}</span><span class="meta">${number(tokens)}</span></span>
+        <span class="bar"><span style=${{ width: `${Math.max(1, (tokens / largest) * 100)}%` }}></span></span>
+        <span class="part-line"><span class="meta">${source} · ${stability}${broke ? ' · changed since the last run' : ''}</span><code class="meta">${sha256.slice(0, 8)}</code></span>
+      </summary>
+      ${origin && html`<p class="meta">${origin.kind} ${origin.title ?? origin.id ?? ''}${origin.omittedBytes ? ` · ${size(origin.omittedBytes)} left out` : ''}</p>`}
+      <${Code} text=${content} label=${`part ${id}`} wrap />
+      <div class="row between"><span class="meta">${size(bytes)}</span><${Copy} text=${content} /></div>
+    </details>
+  </li>`;
+}
+
+function Payload({ preview }) {
+  const { payload, requestSha256 } = preview;
+  const text = typeof payload === 'string' ? pretty(payload) : JSON.stringify(payload, null, 2);
+  return html`<details class="fold">
+    <summary>Payload <code class="meta">${requestSha256.slice(0, 12)}</code></summary>
+    <div class="fold-body">
+      <${Code} text=${text} label="payload" />
+      <div class="row between"><code class="meta hash">${requestSha256}</code><${Copy} text=${text} /></div>
+    </div>
+  </details>`;
+}

@@ -1,0 +1,34 @@
+/** The Retrieval tab: what the message would retrieve from the documents, and why. */
+
+import { html } from '../vendor/ui.js';
+import { number } from '../lib/format.js';
+
+const WHY = {
+  kept: 'in the prompt', gate: 'not relevant enough', budget: 'no room', duplicate: 'said already',
+  perDocument: 'enough of this document', unavailable: 'changed meanwhile',
+};
+
+export function RetrievalTab({ preview }) {
+  const { retrieval } = preview;
+  if (!retrieval) {
+    return html`<p class="muted">Nothing is searched for this message: the agent has no documents beyond those that stand in the prompt, retrieval is off for it or for you, or there is no message yet.</p>`;
+  }
+  const { terms = [], fragments = [], skipped = [], tokens, relevance, embedder, embedderSkipped } = retrieval;
+  return html`
+    <p class="figure"><strong>${fragments.filter(({ kept }) => kept).length}</strong> <span class="muted">fragments, ${number(tokens)} tokens${embedder ? `, by words and ${embedder}` : ', by words'}</span></p>
+    ${embedderSkipped && html`<p class="muted small">Without vectors: ${embedderSkipped}.</p>`}
+    ${relevance !== undefined && html`<p class="muted small">Relevance of the best hit: ${relevance.toFixed(2)}</p>`}
+    ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${terms.map(({ term, weight, from }) => html`<span key=${`${term}-${from}`} class="chip" title=${`weight ${weight}, from the ${from}`}>${term}</span>`)}</p>`}
+    <h2 class="label">Fragments</h2>
+    <ol class="plain">${fragments.map((fragment) => html`<${Fragment} key=${`${fragment.documentId}-${fragment.start}`} fragment=${fragment} />`)}</ol>
+    ${skipped.length > 0 && html`<h2 class="label">Not searched</h2><ul class="plain">${skipped.map(({ id, why }) => html`<li key=${id}><code>${id}</code> <span class="muted">${why}</span></li>`)}</ul>`}`;
+}
+
+function Fragment({ fragment }) {
+  const { title, documentId, heading, fused, relevance, matched = [], kept, why, start, end, page } = fragment;
+  return html`<li class=${`fragment ${kept ? 'kept' : ''}`}>
+    <p><strong>${title ?? documentId}</strong> ${heading && html`<span class="muted">${heading}</span>`}</p>
+    <span class="bar"><span style=${{ width: `${Math.min(100, Math.max(1, (relevance ?? fused ?? 0) * 100))}%` }}></span></span>
+    <p class="meta">${WHY[why] ?? why} · score ${(fused ?? 0).toFixed(3)} · ${page ? `page ${page} · ` : ''}${start}–${end}${matched.length > 0 ? ` · ${matched.join(', ')}` : ''}</p>
+  </li>`;
+}

@@ -1,0 +1,281 @@
+/** The chat: the messages of a thread, the run in progress, and the composer. */
+
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
+import {
+  agentId, answerParts, dismiss, draft, inspect, inspected, isLoading, items, live, loadError, regenerate, select, send,
+  runs, stop, thread, unanswered,
+} from '../lib/chat.js';
+import { contentText, duration, number, pretty } from '../lib/format.js';
+import { keptRun, total } from '../lib/run.js';
+import { agents, go, has, status } from '../lib/store.js';
+import { Code, Copy, ErrorNote, Markdown } from '../lib/ui.js';
+
+export function Chat() {
+  const agent = agents.value.find(({ id }) => id === agentId.value);
+  if (!agent) return html`<${NoAgent} />`;
+  return html`<section class="chat" aria-label="Chat">
+    <${Header} agent=${agent} />
+    <${Conversation} agent=${agent} />
+    <${Composer} agent=${agent} />
+  </section>`;
+}
+
+function NoAgent() {
+  return html`<section class="page empty">
+    <h1>No agent yet</h1>
+    <p class="muted">An agent is a role: instructions, tools, documents and a backend.</p>
+    <a class="button primary" href="#/agents/new">Create an agent</a>
+  </section>`;
+}
+
+function Header({ agent }) {
+  const choose = (event) => go('chat', event.target.value);
+  return html`<header class="chat-head">
+    <label class="agent-pick">
+      <span class="visually-hidden">Agent</span>
+      <select value=${agent.id} onChange=${choose}>
+        ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}
+      </select>
+    </label>
+    <h1 class="thread-title"><span class=${thread.value ? '' : 'visually-hidden'}>${thread.value?.title ?? 'New chat'}</span></h1>
+    <a class="button quiet" href=${`#/chat/${encodeURIComponent(agent.id)}`}>New chat</a>
+  </header>`;
+}
+
+/** Keeps the end in view while it grows, unless the reader has scrolled up. */
+function useFollow(root) {
+  const follows = useRef(true);
+  useEffect(() => {
+    const node = root.current;
+    const look = () => (follows.current = node.scrollHeight - node.scrollTop - node.clientHeight < 80);
+    node.addEventListener('scroll', look, { passive: true });
+    return () => node.removeEventListener('scroll', look);
+  }, []);
+  return () => {
+    if (follows.current && root.current) root.current.scrollTop = root.current.scrollHeight;
+  };
+}
+
+function Conversation({ agent }) {
+  const root = useRef(null);
+  const follow = useFollow(root);
+  useLayoutEffect(follow, [items.value.length, live.value]);
+  const shown = items.value;
+  const isEmpty = shown.length === 0 && !live.value && !isLoading.value && !loadError.value;
+  return html`<div class="conversation" ref=${root} role="log" aria-live="off" aria-label="Messages" tabindex="0">
+    <div class="column">
+      ${loadError.value && html`<${ErrorNote} error=${loadError.value} />`}
+      ${isEmpty && html`<${Welcome} agent=${agent} />`}
+      ${shown.map((item) => (item.kind === 'user'
+        ? html`<${UserMessage} key=${item.key} item=${item} />`
+        : html`<${Answer} key=${item.key} item=${item} />`))}
+      ${unanswered.value && html`<${ErrorNote} error=${unanswered.value.error}>
+        <button type="button" class="button small" onClick=${() => regenerate(unanswered.value.node)}>Try again</button>
+      <//>`}
+      ${live.value && html`<${LiveTurn} key=${live.value.run.runId} turn=${live.value} onDraw=${follow} />`}
+    </div>
+  </div>`;
+}
+
+function Welcome({ agent }) {
+  return html`<div class="welcome">
+    <span class="avatar large" aria-hidden="true">${initial(agent.name || agent.id)}</span>
+    <h2>${agent.name || agent.id}</h2>
+    <p class="muted">Ask something. What the model reads, which tools it may use and what it costs is on the debug tabs.</p>
+  </div>`;
+}
+
+const initial = (name) => [...name.trim()][0]?.toUpperCase() ?? '?';
+
+function Siblings({ item }) {
+  const { siblings } = item;
+  const own = item.node ?? item.nodes[0];
+  if (siblings.length < 2) return null;
+  const place = siblings.findIndex(({ id }) => id === own.id);
+  const go = (by) => () => select(siblings[place + by]);
+  return html`<span class="siblings" role="group" aria-label="Alternatives">
+    <button type="button" class="icon" aria-label="Previous alternative" disabled=${place === 0 || live.value} onClick=${go(-1)}>‹</button>
+    <span>${place + 1}/${siblings.length}</span>
+    <button type="button" class="icon" aria-label="Next alternative" disabled=${place === siblings.length - 1 || live.value} onClick=${go(1)}>›</button>
+  </span>`;
+}
+
+function UserMessage({ item }) {
+  const text = contentText(item.node.message.content);
+  const [edited, setEdited] = useState(undefined);
+  if (edited !== undefined) return html`<${Editor} text=${text} node=${item.node} onClose=${() => setEdited(undefined)} />`;
+  return html`<article class="message user" aria-label="You">
+    <div class="bubble">${text}</div>
+    <div class="message-tools">
+      <${Siblings} item=${item} />
+      ${has('threads') && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => setEdited(true)}>Edit</button>`}
+      <${Copy} text=${text} />
+    </div>
+  </article>`;
+}
+
+/** An editor of a sent message. The edited one becomes a sibling; nothing is lost. */
+function Editor({ text, node, onClose }) {
+  const [value, setValue] = useState(text);
+  const area = useRef(null);
+  useEffect(() => area.current.focus(), []);
+  const submit = () => {
+    if (value.trim() === '') return;
+    onClose();
+    send(value, node.parentId ?? null);
+  };
+  const onKeyDown = (event) => {
+    if (event.key === 'Escape') onClose();
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      submit();
+    }
+  };
+  return html`<form class="editor" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+    <textarea ref=${area} aria-label="Edit the message" value=${value} rows=${Math.min(12, value.split('\n').length + 1)}
+      onInput=${(event) => setValue(event.target.value)} onKeyDown=${onKeyDown}></textarea>
+    <div class="row end">
+      <button type="button" class="button" onClick=${onClose}>Cancel</button>
+      <button type="submit" class="button primary">Send</button>
+    </div>
+  </form>`;
+}
+
+function Answer({ item }) {
+  const agent = agents.value.find(({ id }) => id === agentId.value);
+  const last = item.nodes.at(-1);
+  const run = keptRun(item.runId);
+  const stored = runs.value.get(item.runId);
+  const error = run?.error ?? stored?.error;
+  const parts = answerParts(item.nodes, run);
+  const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
+  const parent = item.nodes[0].parentId;
+  return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
+    ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
+    ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
+    ${error && html`<${ErrorNote} error=${error} />`}
+    <div class="message-tools">
+      <${Siblings} item=${item} />
+      ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
+      <${Copy} text=${text} />
+      ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === item.runId} onClick=${() => inspect(item.runId)}>Inspect</button>`}
+      ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} />`}
+    </div>
+  </article>`;
+}
+
+/** The figures of a run that another page has started. */
+function storedFigures({ state, finishReason, usage, startedAt, endedAt }) {
+  const status = state === 'completed' ? 'finished' : state;
+  const took = endedAt ? new Date(endedAt) - new Date(startedAt) : undefined;
+  return { status, finishReason, usage, endedAt: took, outputTokens: total(usage, 'outputTokens') };
+}
+
+/** Finish reason, tokens and time of a run. */
+function RunMeta({ run }) {
+  const { usage, finishReason, status: state } = run;
+  const cached = total(usage, 'cachedInputTokens');
+  const words = [
+    state === 'finished' ? finishReason : state,
+    usage && `${number(total(usage, 'inputTokens'))} in${cached ? ` (${number(cached)} cached)` : ''}`,
+    usage && `${number(run.outputTokens)} out`,
+    run.endedAt && duration(run.endedAt),
+  ].filter(Boolean);
+  return html`<span class="meta">${words.join(' · ')}</span>`;
+}
+
+function LiveTurn({ turn, onDraw }) {
+  const { run, text, isOver } = turn;
+  // The signal's value is read so that the component is drawn with each frame of the run.
+  const version = run.version.value;
+  useLayoutEffect(onDraw, [version]);
+  const isWaiting = run.status === 'running' && !run.parts.some((part) => part.isOpen);
+  return html`
+    ${text && html`<article class="message user" aria-label="You"><div class="bubble">${text}</div></article>`}
+    <article class="message answer" aria-label="Answer" aria-busy=${run.status === 'running'}>
+      ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} text=${part.text} isOpen=${part.isOpen} result=${part.result} />`)}
+      ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
+      ${run.error && html`<${ErrorNote} error=${run.error}>
+        ${isOver && html`<button type="button" class="button small" onClick=${dismiss}>Dismiss</button>`}
+      <//>`}
+      ${run.status !== 'running' && html`<div class="message-tools"><${RunMeta} run=${run} /></div>`}
+    </article>`;
+}
+
+function Part({ part }) {
+  switch (part.kind) {
+    case 'text':
+      return html`<${Markdown} text=${part.text} isOpen=${part.isOpen} />`;
+    case 'reasoning':
+      return html`<${Reasoning} part=${part} />`;
+    case 'tool':
+      return html`<${ToolCard} part=${part} />`;
+    default:
+      return html`<p class="muted">This message was deleted.</p>`;
+  }
+}
+
+function Reasoning({ part }) {
+  const took = part.endedAt - part.startedAt;
+  const time = took >= 100 ? ` for ${duration(took)}` : '';
+  return html`<details class="fold reasoning">
+    <summary>${part.isOpen ? 'Thinking…' : `Thought${time}`}</summary>
+    <div class="fold-body quiet-text">${part.text}</div>
+  </details>`;
+}
+
+function ToolCard({ part }) {
+  const isDone = part.result !== undefined;
+  const done = { true: 'failed', false: 'done' }[part.isError] ?? 'result';
+  const state = isDone ? done : part.isOpen ? 'running' : 'no result';
+  const time = part.endedAt !== undefined ? duration(part.endedAt - (part.calledAt ?? part.startedAt)) : '';
+  const { progress } = part;
+  return html`<details class=${`fold tool ${part.isError ? 'failed' : ''}`}>
+    <summary>
+      <span class=${`dot ${state === 'no result' ? 'none' : state}`} aria-hidden="true"></span>
+      <span class="tool-name">${part.name}</span>
+      <span class="meta">${state}${time && ` · ${time}`}</span>
+    </summary>
+    <div class="fold-body">
+      <p class="label">Arguments</p>
+      <${Code} text=${pretty(part.text || '{}')} label="arguments" />
+      ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
+      ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />`}
+    </div>
+  </details>`;
+}
+
+function Composer({ agent }) {
+  const area = useRef(null);
+  const isRunning = live.value && !live.value.isOver;
+  useEffect(() => area.current.focus({ preventScroll: true }), [agent.id]);
+  useLayoutEffect(() => {
+    area.current.style.height = 'auto';
+    area.current.style.height = `${Math.min(area.current.scrollHeight, 220)}px`;
+  }, [draft.value]);
+  const submit = () => {
+    const text = draft.value.trim();
+    if (text === '' || isRunning) return;
+    dismiss();
+    draft.value = '';
+    send(text);
+  };
+  const onKeyDown = (event) => {
+    if (event.key === 'Escape' && isRunning) stop();
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      submit();
+    }
+  };
+  return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+    <div class="composer-box">
+      <textarea id="composer" ref=${area} rows="1" aria-label="Message" placeholder=${`Message ${agent.name || agent.id}`}
+        value=${draft.value} onInput=${(event) => (draft.value = event.target.value)} onKeyDown=${onKeyDown}></textarea>
+      ${isRunning
+        ? html`<button type="button" class="button primary" onClick=${stop}>Stop</button>`
+        : html`<button type="submit" class="button primary" disabled=${draft.value.trim() === ''}>Send</button>`}
+    </div>
+    <p class="hint"><kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> new line · <kbd>Esc</kbd> stops</p>
+    <p class="visually-hidden" role="status">${status.value}</p>
+  </form>`;
+}

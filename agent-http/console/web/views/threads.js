@@ -1,0 +1,82 @@
+/** The list of threads: search, rename, archive and delete. */
+
+import { html, useState } from '../vendor/ui.js';
+import { threadsVersion } from '../lib/chat.js';
+import { dateTime, moment } from '../lib/format.js';
+import { agents, call, href, listAll } from '../lib/store.js';
+import { Confirm, ErrorNote, useLoad } from '../lib/ui.js';
+
+const name = (thread) => thread.title || 'Untitled';
+
+/** The latest threads of an agent, beside the chat. */
+export function RecentThreads({ agentId, current }) {
+  const query = { agentId, limit: 30 };
+  const { data = [] } = useLoad(() => listAll('GET /api/threads', 'threads', { query, pages: 1 }), `${agentId} ${threadsVersion.value}`);
+  if (data.length === 0) return null;
+  return html`<nav class="recent" aria-label="Recent threads">
+    <h2 class="label">Recent</h2>
+    <ul class="plain">${data.map((thread) => html`<li key=${thread.id}>
+      <a class="recent-link" href=${href('chat', agentId, thread.id)} aria-current=${thread.id === current ? 'page' : undefined} title=${name(thread)}>
+        ${thread.status !== 'idle' && html`<span class=${`dot ${thread.status}`} title=${thread.status}></span>`}<span class="recent-title">${name(thread)}</span></a>
+    </li>`)}</ul>
+  </nav>`;
+}
+
+export function Threads() {
+  const [archived, setArchived] = useState('false');
+  const [search, setSearch] = useState('');
+  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived }, pages: 5 }), `${archived} ${threadsVersion.value}`);
+  const words = search.trim().toLowerCase();
+  const shown = (list.data ?? []).filter((thread) => name(thread).toLowerCase().includes(words));
+  return html`<section class="page" aria-labelledby="threads-title">
+    <header class="page-head"><h1 id="threads-title">Threads</h1>
+      <div class="row">
+        <label class="search"><span class="visually-hidden">Search the titles</span><input type="search" placeholder="Search titles" value=${search} onInput=${(event) => setSearch(event.target.value)} /></label>
+        <label><span class="visually-hidden">Show</span><select value=${archived} onChange=${(event) => setArchived(event.target.value)}>
+          <option value="false">Active</option><option value="true">Archived</option></select></label>
+      </div>
+    </header>
+    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
+    <ul class="rows">${shown.map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
+  </section>`;
+}
+
+function ThreadRow({ thread }) {
+  const [title, setTitle] = useState(undefined);
+  const [asks, setAsks] = useState(false);
+  const [error, setError] = useState(undefined);
+  const params = { id: thread.id };
+  const change = async (route, body) => {
+    try {
+      await call(route, { params, body });
+      setError(undefined);
+      threadsVersion.value += 1;
+    } catch (error) {
+      setError(error);
+    }
+  };
+  const rename = (event) => {
+    event.preventDefault();
+    setTitle(undefined);
+    change('PATCH /api/threads/{id}', { title: title.trim() });
+  };
+  const agent = agents.value.find(({ id }) => id === thread.agentId);
+  return html`<li class="item">
+    <div class="item-main">
+      ${title === undefined
+        ? html`<a class="item-title" href=${href('chat', thread.agentId, thread.id)}>${name(thread)}</a>`
+        : html`<form class="row" onSubmit=${rename}><input aria-label="Title" value=${title} maxlength="200" onInput=${(event) => setTitle(event.target.value)} />
+            <button class="button small primary">Save</button><button type="button" class="button small" onClick=${() => setTitle(undefined)}>Cancel</button></form>`}
+      <p class="meta"><span class=${`dot ${thread.status}`} aria-hidden="true"></span> ${thread.status} · ${agent?.name || thread.agentId} · ${thread.messageCount} messages · <time datetime=${thread.lastActivityAt} title=${dateTime(thread.lastActivityAt)}>${moment(thread.lastActivityAt)}</time></p>
+      ${error && html`<${ErrorNote} error=${error} />`}
+    </div>
+    <div class="row">
+      <button type="button" class="button quiet small" onClick=${() => setTitle(thread.title ?? '')}>Rename</button>
+      <button type="button" class="button quiet small" onClick=${() => change('PATCH /api/threads/{id}', { archived: !thread.archived })}>${thread.archived ? 'Restore' : 'Archive'}</button>
+      <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Delete</button>
+    </div>
+    ${asks && html`<${Confirm} title="Delete this thread?" text=${`“${name(thread)}” is deleted with its messages and runs. This cannot be undone.`} action="Delete"
+      onConfirm=${() => change('DELETE /api/threads/{id}')} onClose=${() => setAsks(false)} />`}
+  </li>`;
+}

@@ -1,0 +1,74 @@
+/** Errors of the client. */
+
+/**
+ * An error of the server or of the connection to it. `code` is the machine-readable word: one of the server's codes
+ * (docs/http-api.md), or one of the client's own: `NETWORK` for a connection that fails, `ABORTED` for a cancelled
+ * request, `INVALID_RESPONSE` for an answer that is not the server's.
+ */
+export class AgentdError extends Error {
+  /**
+   * @param {string} message
+   * @param {{code: string, status?: number, retryAfter?: number, requestId?: string, problem?: object, cause?: unknown}} fields
+   */
+  constructor(message, { code, status, retryAfter, requestId, problem, cause }) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = 'AgentdError';
+    /** Machine-readable code. */
+    this.code = code;
+    /** HTTP status, if there was a response. */
+    this.status = status;
+    /** Seconds to wait before another attempt. */
+    this.retryAfter = retryAfter;
+    /** Identifier of the request, which the server's log has too. */
+    this.requestId = requestId;
+    /** All members of the problem (RFC 9457). */
+    this.problem = problem;
+  }
+
+  /** True if the caller has cancelled the request. */
+  get isAborted() {
+    return this.code === 'ABORTED';
+  }
+}
+
+/**
+ * Converts what `fetch` or a body's reader has thrown.
+ *
+ * @param {unknown} cause
+ * @param {AbortSignal} [signal]
+ * @returns {AgentdError}
+ */
+export function connectionError(cause, signal) {
+  if (cause instanceof AgentdError) return cause;
+  if (signal?.aborted || cause?.name === 'AbortError') {
+    return new AgentdError('the request was cancelled', { code: 'ABORTED', cause });
+  }
+  return new AgentdError('the server cannot be reached', { code: 'NETWORK', cause });
+}
+
+/**
+ * Reads the problem of a response whose status is not a success.
+ *
+ * @param {Response} response
+ * @returns {Promise<AgentdError>}
+ */
+export async function responseError(response) {
+  const { status, headers } = response;
+  const seconds = Number.parseInt(headers.get('retry-after') ?? '', 10);
+  const fields = {
+    status,
+    retryAfter: Number.isFinite(seconds) ? seconds : undefined,
+    requestId: headers.get('x-request-id') ?? undefined,
+  };
+  let problem;
+  try {
+    problem = (headers.get('content-type') ?? '').includes('json') ? await response.json() : undefined;
+  } catch {
+    // A body that is cut or not JSON: the status has to do.
+  }
+  if (typeof problem?.code !== 'string') {
+    return new AgentdError(`the server answered with the status ${status}`, { ...fields, code: 'INVALID_RESPONSE' });
+  }
+  const message = String(problem.detail ?? problem.title ?? problem.code);
+  return new AgentdError(message, { ...fields, code: problem.code, problem });
+}

@@ -1,0 +1,215 @@
+/** Client of the agent chat platform. */
+
+import { AgentdError, connectionError, responseError } from './errors.js';
+import { ChatRun } from './run.js';
+
+export { AgentdError } from './errors.js';
+export { ChatRun } from './run.js';
+export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream.js';
+
+/**
+ * @typedef {import('./stream.js').AgentEvent} AgentEvent
+ * @typedef {import('./run.js').RunResult} RunResult
+ */
+
+/**
+ * A chat request; docs/http-api.md describes the fields.
+ *
+ * @typedef {{agentId?: string, message?: string | object, messages?: object[], threadId?: string, runId?: string,
+ *   parentId?: string | null, timezone?: string, todoListId?: string, tabId?: string, pageContext?: unknown,
+ *   blocksContext?: unknown[], toolChoice?: unknown, [field: string]: unknown}} ChatRequest
+ */
+
+/**
+ * A part of the system prompt, as a preview shows it.
+ *
+ * @typedef {{id: string, source: string, content: string, stability: string, placement: string, tokens: number,
+ *   bytes: number, sha256: string}} PromptPart
+ */
+
+/**
+ * The debug layer of a turn: what the model would read with the request, as the server puts it together.
+ *
+ * @typedef {{blocksContext: string | null, pageContext: string | null, combinedContext: string,
+ *   tools: {name: string, description?: string, inputSchema?: object}[], systemPromptParts: PromptPart[]}} DebugTurn
+ */
+
+/**
+ * @typedef {{baseUrl?: string | URL, token?: string | (() => string | Promise<string>), widgetToken?: string,
+ *   fetch?: typeof globalThis.fetch, cancelRoute?: boolean, reattach?: boolean}} ClientOptions
+ *   `baseUrl` is the application's address, and the page's own by default; `token` a session token, or a function that
+ *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
+ *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
+ *   lost, for requests with `onDisconnect: "continue"`.
+ */
+
+/** A client of one application with one credential. */
+export class AgentdClient {
+  #base;
+  #token;
+  #widgetToken;
+  #fetch;
+  #cancelRoute;
+  #reattach;
+
+  /** @param {ClientOptions} options */
+  constructor({ baseUrl, token, widgetToken, fetch, cancelRoute = false, reattach = false } = {}) {
+    if (token !== undefined && widgetToken !== undefined) {
+      throw new TypeError('a client has either a token or a widget token');
+    }
+    const base = new URL(baseUrl ?? globalThis.document?.baseURI);
+    // A base address is a folder: `https://agents.example/base` means what is below `base/`.
+    if (!base.pathname.endsWith('/')) base.pathname += '/';
+    this.#base = base;
+    this.#token = token;
+    this.#widgetToken = widgetToken;
+    this.#fetch = fetch ?? globalThis.fetch.bind(globalThis);
+    this.#cancelRoute = cancelRoute;
+    this.#reattach = reattach;
+  }
+
+  /**
+   * Sends a message and returns the run, which has begun when this returns.
+   *
+   * @param {ChatRequest} request
+   * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void}} [options]
+   * @returns {ChatRun}
+   */
+  chat(request, options = {}) {
+    return this.#run((signal) => this.#openStream('POST', 'api/agent/chat', { body: request, signal }), options);
+  }
+
+  /**
+   * Attaches to a run that is kept: gives its events from the first one, and those that follow live. The server must
+   * have `GET /api/runs/{id}/events`.
+   *
+   * @param {string} runId
+   * @param {{wait?: boolean, signal?: AbortSignal, onEvent?: (event: AgentEvent) => void,
+   *   onBatch?: (events: AgentEvent[]) => void}} [options] Without `wait`, the answer ends with what there is.
+   * @returns {ChatRun}
+   */
+  attach(runId, { wait = true, ...options } = {}) {
+    return this.#run((signal) => this.#openEvents(runId, { wait }, signal), options);
+  }
+
+  #run(open, options) {
+    const cancelRun = (id) => this.api('POST /api/runs/{id}/cancel', { params: { id } });
+    const attach = (id, after, signal) => this.#openEvents(id, { after }, signal);
+    return new ChatRun(open, {
+      ...options,
+      cancelRun: this.#cancelRoute ? cancelRun : undefined,
+      attach: this.#reattach ? attach : undefined,
+    });
+  }
+
+  #openEvents(runId, query, signal) {
+    return this.#openStream('GET', `api/runs/${encodeURIComponent(runId)}/events?${new URLSearchParams(query)}`, { signal });
+  }
+
+  async #openStream(method, path, options) {
+    const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
+    const type = response.headers.get('content-type') ?? '';
+    if (!response.body || !type.includes('ndjson')) {
+      throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
+    }
+    return response;
+  }
+
+  /**
+   * Returns the debug layer of a turn: exactly these five. Nothing is sent to a model. A session is needed; visitors of
+   * widgets never get it.
+   *
+   * @param {ChatRequest} request
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<DebugTurn>}
+   */
+  async debugTurn(request, options = {}) {
+    const preview = await this.preview(request, options);
+    const { blocksContext = null, pageContext = null, combinedContext, tools, systemPromptParts } = preview;
+    return { blocksContext, pageContext, combinedContext, tools, systemPromptParts };
+  }
+
+  /**
+   * Returns all of the preview of a turn (docs/http-api.md, previews).
+   *
+   * @param {ChatRequest} request
+   * @param {{signal?: AbortSignal}} [options]
+   * @returns {Promise<any>}
+   */
+  preview(request, { signal } = {}) {
+    return this.api('POST /api/svcchat/previewPrompt', { body: request, signal });
+  }
+
+  /**
+   * Calls a route and returns its JSON; `undefined` if the response has no body.
+   *
+   * @param {string} route Method and path pattern, such as `GET /api/agents/{id}`.
+   * @param {{params?: Record<string, string>, query?: Record<string, unknown>, body?: unknown, ifMatch?: string,
+   *   ifNoneMatch?: string, signal?: AbortSignal}} [options]
+   * @returns {Promise<any>}
+   */
+  async api(route, options) {
+    return (await this.request(route, options)).data;
+  }
+
+  /**
+   * Calls a route as {@link api} does, and returns the JSON with status and version.
+   *
+   * @returns {Promise<{data: any, status: number, etag?: string}>}
+   */
+  async request(route, { params = {}, query = {}, body, ifMatch, ifNoneMatch, signal } = {}) {
+    const [method, pattern] = route.split(' ');
+    const path = pattern.slice(1).replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
+    const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
+    const search = given.length > 0 ? `?${new URLSearchParams(given)}` : '';
+    const headers = { Accept: 'application/json' };
+    if (ifMatch !== undefined) headers['If-Match'] = ifMatch;
+    if (ifNoneMatch !== undefined) headers['If-None-Match'] = ifNoneMatch;
+    const response = await this.#send(method, path + search, { body, headers, signal });
+    const result = { status: response.status, etag: response.headers.get('etag') ?? undefined, data: undefined };
+    if (response.status === 204) return result;
+    try {
+      result.data = await response.json();
+    } catch (cause) {
+      const fields = { code: 'INVALID_RESPONSE', status: response.status, cause };
+      throw signal?.aborted ? connectionError(cause, signal) : new AgentdError('the answer is not JSON', fields);
+    }
+    return result;
+  }
+
+  async #send(method, path, { body, headers, signal }) {
+    const sent = { ...headers };
+    if (this.#token !== undefined) {
+      const token = typeof this.#token === 'function' ? await this.#token() : this.#token;
+      sent.Authorization = `Bearer ${token}`;
+    }
+    if (this.#widgetToken !== undefined) sent['X-Widget-Token'] = this.#widgetToken;
+    if (body !== undefined) sent['Content-Type'] = 'application/json';
+    const hasToken = this.#token !== undefined || this.#widgetToken !== undefined;
+    let response;
+    try {
+      response = await this.#fetch(new URL(path, this.#base), {
+        method,
+        headers: sent,
+        body: body === undefined ? undefined : JSON.stringify(body),
+        // A cookie counts for the own pages alone, and two credentials are one too many.
+        credentials: hasToken ? 'omit' : 'same-origin',
+        redirect: 'error',
+        signal,
+      });
+    } catch (cause) {
+      throw connectionError(cause, signal);
+    }
+    if (!response.ok) throw await responseError(response);
+    return response;
+  }
+}
+
+/**
+ * Creates a client.
+ *
+ * @param {ClientOptions} [options]
+ */
+export function createClient(options) {
+  return new AgentdClient(options);
+}

@@ -1,0 +1,210 @@
+/** A run in progress: its events, its text and its result. */
+
+import { AgentdError, connectionError } from './errors.js';
+import { readEventBatches } from './stream.js';
+
+/**
+ * @typedef {import('./stream.js').AgentEvent} AgentEvent
+ * @typedef {{id: string, name: string, arguments: string, result?: string, isError?: boolean}} ToolCall
+ * @typedef {{model?: string, provider?: string, inputTokens?: number, outputTokens?: number, cachedInputTokens?: number,
+ *   reasoningTokens?: number}} Usage
+ * @typedef {{threadId: string, runId: string, text: string, toolCalls: ToolCall[], finishReason?: string,
+ *   isCancelled: boolean, usage: Usage[]}} RunResult
+ */
+
+/** Number of attempts to attach to a run in a row, none of which brought an event. */
+const MAX_ATTEMPTS = 8;
+/** First and longest pause before an attempt, in milliseconds. */
+const FIRST_PAUSE_MS = 500;
+const MAX_PAUSE_MS = 15_000;
+
+/** Codes of connections that are lost while the run goes on. */
+const LOST = new Set(['NETWORK', 'STREAM_TRUNCATED']);
+
+/** Waits before an attempt: twice as long each time, with a random half. */
+function pause(attempt, signal) {
+  const ms = Math.min(FIRST_PAUSE_MS * 2 ** attempt, MAX_PAUSE_MS) * (0.5 + Math.random() / 2);
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+  });
+}
+
+/** Collects the result of a run from its events. */
+class ResultCollector {
+  /** @type {RunResult} */
+  result = { threadId: '', runId: '', text: '', toolCalls: [], isCancelled: false, usage: [] };
+  #messages = 0;
+  #calls = new Map();
+
+  /** @param {AgentEvent} event */
+  add(event) {
+    const { result } = this;
+    switch (event.type) {
+      case 'RUN_STARTED':
+        result.threadId = event.threadId;
+        result.runId = event.runId;
+        break;
+      case 'TEXT_MESSAGE_START':
+        if (this.#messages > 0) result.text += '\n\n';
+        this.#messages += 1;
+        break;
+      case 'TEXT_MESSAGE_CONTENT':
+        result.text += event.delta;
+        break;
+      case 'TOOL_CALL_START': {
+        const call = { id: event.toolCallId, name: event.toolCallName, arguments: '' };
+        this.#calls.set(call.id, call);
+        result.toolCalls.push(call);
+        break;
+      }
+      case 'TOOL_CALL_ARGS': {
+        const call = this.#calls.get(event.toolCallId);
+        if (call) call.arguments += event.delta;
+        break;
+      }
+      case 'TOOL_CALL_RESULT': {
+        const call = this.#calls.get(event.toolCallId);
+        if (call) Object.assign(call, { result: event.content, isError: event.metadata?.isError === true });
+        break;
+      }
+      case 'RUN_FINISHED':
+        result.finishReason = event.result?.finishReason;
+        result.isCancelled = event.outcome?.type === 'cancelled';
+        result.usage = event.usage ?? [];
+        break;
+      default:
+    }
+  }
+}
+
+/**
+ * A run in progress. It is an async iterable of its events, from the first one, for any number of readers. The events
+ * are kept until the run is garbage; the server bounds their number and size.
+ */
+export class ChatRun {
+  /** All events so far. @type {AgentEvent[]} */
+  events = [];
+  /** The result; rejects with an {@link AgentdError} if the run fails. @type {Promise<RunResult>} */
+  result;
+
+  #abort = new AbortController();
+  #cancelRun;
+  #attach;
+  #collector = new ResultCollector();
+  #isDone = false;
+  #error;
+  #waiting = [];
+
+  /**
+   * @param {(signal: AbortSignal) => Promise<Response>} open Sends the request.
+   * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
+   *   cancelRun?: (runId: string) => Promise<unknown>,
+   *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<Response>}} options
+   */
+  constructor(open, { signal, onEvent, onBatch, cancelRun, attach } = {}) {
+    this.#cancelRun = cancelRun;
+    this.#attach = attach;
+    if (signal?.aborted) this.#abort.abort(signal.reason);
+    signal?.addEventListener('abort', () => this.#abort.abort(signal.reason), { once: true });
+    this.result = this.#read(open, onEvent, onBatch);
+    // Who only iterates sees the error there.
+    this.result.catch(() => {});
+  }
+
+  /** The answer's text; rejects as {@link result} does. @type {Promise<string>} */
+  get text() {
+    return this.result.then(({ text }) => text);
+  }
+
+  /** The text so far. */
+  get currentText() {
+    return this.#collector.result.text;
+  }
+
+  /** Identifier of the run, once it has started. */
+  get runId() {
+    return this.#collector.result.runId || undefined;
+  }
+
+  /**
+   * Stops the run: by the server's route where the client has it, so that what was said is kept as cancelled; else by
+   * closing the connection.
+   */
+  async cancel() {
+    if (this.#cancelRun && this.runId && !this.#isDone) {
+      try {
+        await this.#cancelRun(this.runId);
+        return;
+      } catch {
+        // Closing the connection stops the run as well.
+      }
+    }
+    this.#abort.abort();
+  }
+
+  /** Closes the connection. Whether the run goes on is `onDisconnect`'s of its request. */
+  detach() {
+    this.#abort.abort();
+  }
+
+  async *[Symbol.asyncIterator]() {
+    for (let next = 0; ; ) {
+      while (next < this.events.length) yield this.events[next++];
+      if (this.#isDone) break;
+      await new Promise((resolve) => this.#waiting.push(resolve));
+    }
+    if (this.#error) throw this.#error;
+  }
+
+  async #read(open, onEvent, onBatch) {
+    try {
+      await this.#readAll(open, onEvent, onBatch);
+    } catch (error) {
+      this.#error = error;
+      throw error;
+    } finally {
+      this.#isDone = true;
+      this.#wake();
+    }
+    const last = this.events.at(-1);
+    if (last.type === 'RUN_ERROR') {
+      const { code, message } = last;
+      throw new AgentdError(message, { code: code ?? 'INTERNAL', problem: last });
+    }
+    return this.#collector.result;
+  }
+
+  /** Reads to the terminal event, and attaches to the run again where the connection is lost. */
+  async #readAll(open, onEvent, onBatch) {
+    const { signal } = this.#abort;
+    for (let attempt = 0; ; attempt += 1) {
+      const before = this.events.length;
+      try {
+        const response = await open(signal);
+        for await (const batch of readEventBatches(response.body)) {
+          for (const event of batch) {
+            this.events.push(event);
+            this.#collector.add(event);
+            onEvent?.(event);
+          }
+          onBatch?.(batch);
+          this.#wake();
+        }
+        return;
+      } catch (cause) {
+        const error = connectionError(cause, signal);
+        if (this.events.length > before) attempt = 0;
+        if (!this.#attach || !this.runId || !LOST.has(error.code) || attempt >= MAX_ATTEMPTS) throw error;
+        await pause(attempt, signal);
+        open = (signal) => this.#attach(this.runId, this.events.length - 1, signal);
+      }
+    }
+  }
+
+  #wake() {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    waiting.forEach((resolve) => resolve());
+  }
+}

@@ -1,0 +1,253 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:http';
+import { after, before, test } from 'node:test';
+
+import { AgentdError, LineSplitter, createClient, readEventBatches } from '../src/index.js';
+
+const EVENTS = [
+  { type: 'RUN_STARTED', threadId: 't', runId: 'r' },
+  { type: 'TEXT_MESSAGE_START', messageId: 'm1', role: 'assistant' },
+  { type: 'TEXT_MESSAGE_CONTENT', messageId: 'm1', delta: 'Grüße — 🌱' },
+  { type: 'TEXT_MESSAGE_END', messageId: 'm1' },
+  { type: 'TOOL_CALL_START', toolCallId: 'c', toolCallName: 'readTodos' },
+  { type: 'TOOL_CALL_ARGS', toolCallId: 'c', delta: '{"a":' },
+  { type: 'TOOL_CALL_ARGS', toolCallId: 'c', delta: '1}' },
+  { type: 'TOOL_CALL_RESULT', toolCallId: 'c', content: 'none', metadata: { isError: true } },
+  { type: 'TEXT_MESSAGE_START', messageId: 'm2', role: 'assistant' },
+  { type: 'TEXT_MESSAGE_CONTENT', messageId: 'm2', delta: 'Done.' },
+  { type: 'TEXT_MESSAGE_END', messageId: 'm2' },
+  { type: 'RUN_FINISHED', threadId: 't', runId: 'r', result: { finishReason: 'stop' }, usage: [{ inputTokens: 3 }] },
+];
+const lines = (events, end = '\n') => events.map((event) => JSON.stringify(event) + end).join('');
+const FIVE = ['blocksContext', 'combinedContext', 'pageContext', 'systemPromptParts', 'tools'];
+
+/** What the server does with a request, by the message of a chat or by the path. */
+const answers = {
+  whole: (response) => stream(response, lines(EVENTS)),
+  cut: (response) => stream(response, lines(EVENTS.slice(0, 3))),
+  error: (response) =>
+    stream(response, lines([...EVENTS.slice(0, 3), { type: 'RUN_ERROR', code: 'BACKEND_FAILED', message: 'it broke' }])),
+  garbage: (response) => stream(response, 'no event\n'),
+  html: (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<p>A proxy.</p>'),
+  busy: (response) =>
+    response
+      .writeHead(429, { 'content-type': 'application/problem+json', 'retry-after': '7', 'x-request-id': 'q' })
+      .end('{"code":"RATE_LIMITED","detail":"slower","status":429}'),
+  gateway: (response) => response.writeHead(502, { 'content-type': 'text/html' }).end('<h1>502</h1>'),
+  open: (response) => {
+    response.writeHead(200, { 'content-type': 'application/x-ndjson' });
+    response.write(lines(EVENTS.slice(0, 3)));
+    response.on('close', () => closed());
+  },
+};
+
+let server, baseUrl, closed;
+const seen = [];
+
+function stream(response, text) {
+  response.writeHead(200, { 'content-type': 'application/x-ndjson' }).end(text);
+}
+
+before(async () => {
+  server = createServer(async (request, response) => {
+    let text = '';
+    for await (const piece of request) text += piece;
+    const body = text === '' ? undefined : JSON.parse(text);
+    seen.push({ method: request.method, url: request.url, headers: request.headers, body });
+    if (request.url.endsWith('/previewPrompt')) {
+      const preview = { finalSystemPrompt: 'x', combinedContext: 'now', tools: [], systemPromptParts: [{ id: 'p' }], payload: {} };
+      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ ...preview, pageContext: 'page' }));
+    } else if (request.method === 'DELETE' || request.url.endsWith('/cancel')) {
+      response.writeHead(204).end();
+    } else if (request.url.includes('/events')) {
+      const after = Number(new URL(request.url, baseUrl).searchParams.get('after') ?? -1);
+      // The connection is lost once more before the end.
+      stream(response, lines(EVENTS.slice(after + 1, after === 2 ? 6 : undefined)));
+    } else if (request.url.includes('/api/agents')) {
+      response.writeHead(200, { 'content-type': 'application/json', etag: '"7"' }).end('{"id":"a"}');
+    } else {
+      answers[body.message](response);
+    }
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  baseUrl = `http://127.0.0.1:${server.address().port}/base`;
+});
+
+after(() => {
+  server.closeAllConnections();
+  server.close();
+});
+
+const chat = (message, options, more = {}) =>
+  createClient({ baseUrl, token: 'secret', ...more }).chat({ agentId: 'a', message }, options);
+
+async function failure(promise) {
+  const error = await promise.then(() => assert.fail('it succeeds'), (error) => error);
+  assert.ok(error instanceof AgentdError, String(error));
+  return error;
+}
+
+test('a run is its events, its text and its result', async () => {
+  const heard = [];
+  const run = chat('whole', { onEvent: (event) => heard.push(event) });
+  const read = [];
+  for await (const event of run) read.push(event);
+  assert.deepEqual(read, EVENTS);
+  assert.deepEqual(heard, EVENTS);
+  assert.equal(await run.text, 'Grüße — 🌱\n\nDone.');
+  assert.deepEqual(await run.result, {
+    threadId: 't', runId: 'r', text: 'Grüße — 🌱\n\nDone.', isCancelled: false, finishReason: 'stop',
+    toolCalls: [{ id: 'c', name: 'readTodos', arguments: '{"a":1}', result: 'none', isError: true }],
+    usage: [{ inputTokens: 3 }],
+  });
+  const again = [];
+  for await (const event of run) again.push(event);
+  assert.deepEqual(again, EVENTS, 'a later reader gets all of them');
+  const { headers, url } = seen.at(-1);
+  assert.equal(url, '/base/api/agent/chat');
+  assert.equal(headers.authorization, 'Bearer secret');
+});
+
+test('a stream is read alike wherever it is cut', async () => {
+  for (const text of [lines(EVENTS), lines(EVENTS, '\r\n'), `\n\n${lines(EVENTS)}`, lines(EVENTS).trimEnd()]) {
+    const bytes = new TextEncoder().encode(text);
+    for (const size of [1, 2, 3, 7, 64, bytes.length]) {
+      let sent = 0;
+      const body = new ReadableStream({
+        pull(controller) {
+          if (sent >= bytes.length) return controller.close();
+          controller.enqueue(bytes.slice(sent, (sent += size)));
+        },
+      });
+      const read = [];
+      for await (const batch of readEventBatches(body)) read.push(...batch);
+      assert.deepEqual(read, EVENTS, `in pieces of ${size}`);
+    }
+  }
+});
+
+test('what follows the terminal event is not read', async () => {
+  const text = lines([...EVENTS, { type: 'TEXT_MESSAGE_CONTENT', delta: 'late' }]);
+  const read = [];
+  for await (const batch of readEventBatches(new Response(text).body)) read.push(...batch);
+  assert.deepEqual(read, EVENTS);
+});
+
+test('a line has a longest length', () => {
+  const splitter = new LineSplitter();
+  const piece = 'x'.repeat(16 * 1024 * 1024);
+  splitter.push(piece);
+  splitter.push(piece);
+  assert.throws(() => splitter.push('x'), { code: 'INVALID_RESPONSE' });
+});
+
+test('errors have a code', async () => {
+  for (const [message, expected] of [
+    ['cut', { code: 'STREAM_TRUNCATED' }],
+    ['error', { code: 'BACKEND_FAILED', message: 'it broke' }],
+    ['garbage', { code: 'INVALID_RESPONSE' }],
+    ['html', { code: 'INVALID_RESPONSE', status: 200 }],
+    ['busy', { code: 'RATE_LIMITED', status: 429, retryAfter: 7, requestId: 'q', message: 'slower' }],
+    ['gateway', { code: 'INVALID_RESPONSE', status: 502 }],
+  ]) {
+    const error = await failure(chat(message).result);
+    for (const [name, value] of Object.entries(expected)) assert.equal(error[name], value, `${name} of ${message}`);
+  }
+  const unreachable = createClient({ baseUrl: 'http://127.0.0.1:9/', token: 'x' });
+  assert.equal((await failure(unreachable.api('GET /api/agents'))).code, 'NETWORK');
+});
+
+test('an iterator ends with the error of the connection, and not with that of the run', async () => {
+  const run = chat('error');
+  let last;
+  for await (const event of run) last = event;
+  assert.equal(last.type, 'RUN_ERROR');
+  const cut = chat('cut');
+  await assert.rejects(async () => {
+    for await (const event of cut) last = event;
+  }, { code: 'STREAM_TRUNCATED' });
+  assert.equal(last.delta, 'Grüße — 🌱');
+});
+
+test('a run is cancelled by closing its connection', async () => {
+  for (const stop of [(run) => run.cancel(), (_, abort) => abort.abort()]) {
+    const isClosed = new Promise((resolve) => (closed = resolve));
+    const abort = new AbortController();
+    const run = chat('open', { signal: abort.signal });
+    for await (const event of run) {
+      if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+    }
+    assert.equal(run.currentText, 'Grüße — 🌱');
+    await stop(run, abort);
+    const error = await failure(run.result);
+    assert.ok(error.isAborted);
+    await isClosed;
+  }
+});
+
+test('a run is cancelled by the route where the server has it', async () => {
+  const isClosed = new Promise((resolve) => (closed = resolve));
+  const abort = new AbortController();
+  const run = chat('open', { signal: abort.signal }, { cancelRoute: true });
+  for await (const event of run) {
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  await run.cancel();
+  assert.equal(seen.at(-1).url, '/base/api/runs/r/cancel');
+  abort.abort();
+  await failure(run.result);
+  await isClosed;
+});
+
+test('a run is read on where its connection is lost', async () => {
+  const run = chat('cut', {}, { reattach: true });
+  const read = [];
+  for await (const event of run) read.push(event);
+  assert.deepEqual(read, EVENTS);
+  assert.equal((await run.result).finishReason, 'stop');
+  const asked = seen.slice(-2).map(({ url }) => url);
+  assert.deepEqual(asked, ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+});
+
+test('a run that is left is not read on', async () => {
+  const isClosed = new Promise((resolve) => (closed = resolve));
+  const run = chat('open', {}, { reattach: true, cancelRoute: true });
+  for await (const event of run) {
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  const requests = seen.length;
+  run.detach();
+  assert.ok((await failure(run.result)).isAborted);
+  await isClosed;
+  assert.equal(seen.length, requests);
+});
+
+test('a kept run is attached to from its first event', async () => {
+  const run = createClient({ baseUrl, token: 'x' }).attach('r', { wait: false });
+  const read = [];
+  for await (const event of run) read.push(event);
+  assert.deepEqual(read, EVENTS);
+  assert.equal(seen.at(-1).url, '/base/api/runs/r/events?wait=false');
+});
+
+test('the debug layer has the five names', async () => {
+  const turn = await createClient({ baseUrl, token: 'x' }).debugTurn({ agentId: 'a', message: 'hello' });
+  assert.deepEqual(Object.keys(turn).sort(), FIVE);
+  assert.equal(turn.pageContext, 'page');
+  assert.equal(turn.blocksContext, null);
+  assert.equal(seen.at(-1).url, '/base/api/svcchat/previewPrompt');
+});
+
+test('routes are called with parameters, query and version', async () => {
+  const client = createClient({ baseUrl, widgetToken: 'agw_x' });
+  const { data, etag, status } = await client.request('PUT /api/agents/{id}', {
+    params: { id: 'a/b c' }, query: { limit: 5, cursor: undefined }, body: { name: 'A' }, ifMatch: '"6"',
+  });
+  assert.deepEqual([data, etag, status], [{ id: 'a' }, '"7"', 200]);
+  const { url, headers, body } = seen.at(-1);
+  assert.equal(url, '/base/api/agents/a%2Fb%20c?limit=5');
+  assert.deepEqual([headers['if-match'], headers['x-widget-token'], body], ['"6"', 'agw_x', { name: 'A' }]);
+  assert.equal(headers.authorization, undefined);
+  assert.equal(await client.api('DELETE /api/agents/{id}', { params: { id: 'a' } }), undefined);
+  assert.throws(() => createClient({ baseUrl, token: 'a', widgetToken: 'b' }), TypeError);
+});

@@ -1,0 +1,294 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { ask, base, launch, link, openPage, picture, signedIn, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+/** Runs a test in a page of its own, and fails if the page did what it may not. */
+function inPage(name, run, options) {
+  test(name, async () => {
+    const opened = await signedIn(browser, options);
+    await run(opened.page, opened);
+    assert.deepEqual(opened.faults, []);
+    await opened.context.close();
+  });
+}
+
+const text = (page, selector) => page.locator(selector).last().innerText();
+const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
+
+test('a link signs in once, and leaves no code in the address', async () => {
+  const url = await link();
+  const { page, context, faults } = await openPage(browser);
+  await page.goto(url);
+  await page.locator('.layout').waitFor();
+  assert.ok(!page.url().includes('enter='), page.url());
+  assert.match(await page.locator('.account-name').innerText(), /u1/);
+  const [cookie] = await context.cookies();
+  assert.ok(cookie.httpOnly && cookie.sameSite === 'Strict', JSON.stringify(cookie));
+  const seen = await page.evaluate(() => document.documentElement.outerHTML + JSON.stringify({ ...localStorage, ...sessionStorage }) + document.cookie);
+  assert.ok(!seen.includes('ags_') && !seen.includes(url.split('enter=')[1]), 'no secret in the page');
+  assert.deepEqual(faults, []);
+
+  const second = await openPage(browser);
+  await second.page.goto(url);
+  await second.page.getByRole('alert').waitFor();
+  assert.match(await second.page.getByRole('alert').innerText(), /UNAUTHENTICATED/);
+  await picture(second.page, 'sign-in-used-link');
+  await second.page.getByRole('textbox').fill(await link());
+  await second.page.getByRole('button', { name: 'Sign in' }).click();
+  await second.page.locator('.layout').waitFor();
+  assert.deepEqual(second.faults, []);
+  await Promise.all([context.close(), second.context.close()]);
+});
+
+inPage('a session that is signed out elsewhere ends', async (page, { context }) => {
+  const other = await context.newPage();
+  await other.goto(base);
+  await other.getByRole('button', { name: 'Sign out' }).click();
+  await other.getByRole('dialog').getByRole('button', { name: 'Sign out' }).click();
+  await other.getByRole('heading', { name: 'Agent console' }).waitFor();
+  await visit(page, 'threads');
+  await page.getByRole('heading', { name: 'Agent console' }).waitFor();
+});
+
+inPage('an answer streams as Markdown, and the thread survives a reload', async (page) => {
+  await visit(page, 'chat/garden');
+  await ask(page, 'When are you open?');
+  const answer = page.locator('.message.answer').last();
+  assert.equal(await answer.locator('table tbody tr').count(), 2);
+  assert.equal(await answer.locator('strong').first().innerText(), 'Green Corner');
+  assert.match(await answer.locator('pre code').innerText(), /def water/);
+  assert.equal(await answer.locator('img').count(), 0, 'no picture is loaded that a model names');
+  const pictured = answer.getByRole('link', { name: 'picture: a picture' });
+  assert.equal(await pictured.getAttribute('href'), 'https://tracker.example/pixel.png');
+  assert.match(await answer.innerText(), /shop\.example/, 'the host of a link is shown');
+  assert.match(await text(page, '.message.answer .meta'), /stop · 11 in · 7 out/);
+  assert.match(await text(page, '.reasoning summary'), /Thought/);
+  const drawn = await answer.locator('.markdown').innerHTML();
+  await page.reload();
+  await page.locator('.message.answer table').waitFor();
+  assert.equal(await page.locator('.message.answer .markdown').innerHTML(), drawn, 'a reload draws the same');
+  assert.match(page.url(), /#\/chat\/garden\/[\w-]+$/);
+});
+
+inPage('a tool call is a card with arguments and result', async (page) => {
+  await visit(page, 'chat/tools');
+  await tab(page, 'Context');
+  await page.getByLabel('Todo list').fill('l1');
+  await ask(page, 'What is open?');
+  const card = page.locator('.tool').last();
+  assert.match(await card.locator('summary').innerText(), /readTodos\s+done/);
+  await card.locator('summary').click();
+  assert.match(await card.innerText(), /Water the basil/);
+  assert.match(await text(page, '.message.answer .markdown'), /one open item/);
+});
+
+inPage('a run is stopped by the button and by the keyboard', async (page) => {
+  await visit(page, 'chat/slow');
+  for (const stop of [() => page.getByRole('button', { name: 'Stop' }).click(), () => page.keyboard.press('Escape')]) {
+    await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
+    await page.keyboard.press('Enter');
+    await page.locator('.message.answer[aria-busy=true]', { hasText: 'tick tick' }).waitFor();
+    await stop();
+    await page.getByRole('button', { name: 'Send' }).waitFor();
+    assert.match(await text(page, '.message.answer'), /tick tick/);
+    assert.match(await text(page, '[role=status]'), /cancelled/);
+  }
+});
+
+inPage('a run that fails has a code and what to do', async (page) => {
+  await visit(page, 'chat/broken');
+  await ask(page, 'Try');
+  assert.match(await text(page, '.message.answer'), /Half an/);
+  assert.match(await page.getByRole('alert').last().innerText(), /STREAM_TRUNCATED[^]*Try again/);
+});
+
+inPage('an edited message and an answer made anew are alternatives', async (page) => {
+  await visit(page, 'chat/echo');
+  await ask(page, 'one');
+  await page.locator('.message.user').getByRole('button', { name: 'Edit' }).click();
+  await page.getByRole('textbox', { name: 'Edit the message' }).fill('two');
+  await page.keyboard.press('Enter');
+  await page.locator('.message.answer .markdown', { hasText: 'two' }).waitFor();
+  await page.locator('.message.user .siblings', { hasText: '2/2' }).waitFor();
+  await page.locator('.message.user').getByRole('button', { name: 'Previous alternative' }).click();
+  await page.locator('.message.answer .markdown', { hasText: 'one' }).waitFor();
+  await page.locator('.message.answer').getByRole('button', { name: 'Regenerate' }).click();
+  await page.locator('.message.answer .siblings', { hasText: '2/2' }).waitFor();
+  assert.equal(await page.locator('.message.answer').count(), 1);
+});
+
+inPage('the Prompt tab shows the parts, and that they are what was sent', async (page) => {
+  await visit(page, 'chat/text');
+  await tab(page, 'Prompt');
+  await page.locator('.part').first().waitFor();
+  const names = await page.locator('.part-name').allInnerTexts();
+  assert.ok(names.includes('system-prompt') && names.includes('rules'), names.join());
+  assert.equal(await page.locator('.cache-line').count(), 1);
+  await page.locator('.part summary').first().click();
+  assert.match(await page.locator('.part .code').first().innerText(), /You are Pip/);
+  const payload = page.locator('details', { hasText: 'Payload' });
+  await payload.locator('summary').click();
+  assert.match(await payload.innerText(), /"stream": true/);
+  assert.ok(!(await page.content()).includes('role-key-canary'), 'no key in the page');
+});
+
+inPage('the context that is edited goes with the message', async (page) => {
+  await visit(page, 'chat/text');
+  await tab(page, 'Context');
+  await page.getByLabel('pageContext').fill('{"url": "/plants/basil"}');
+  await page.getByLabel('blocksContext').fill('{"not": "an array"}');
+  await page.getByText('must be an array').waitFor();
+  await page.getByLabel('blocksContext').fill('[{"kind": "order"}]');
+  const combined = page.getByRole('region', { name: 'combinedContext' });
+  await combined.filter({ hasText: '/plants/basil' }).filter({ hasText: 'order' }).waitFor();
+  await picture(page, 'context');
+});
+
+inPage('the Tools tab says what is allowed and why', async (page) => {
+  await visit(page, 'chat/text');
+  await tab(page, 'Context');
+  await page.getByLabel('Todo list').fill('l1');
+  await tab(page, 'Tools');
+  const tool = page.locator('#debug-panel .fold', { hasText: 'createTodo' });
+  await tool.filter({ hasText: 'in mcpPreset' }).waitFor();
+  await tool.locator('summary').first().click();
+  assert.match(await tool.innerText(), /title/);
+  await picture(page, 'tools');
+});
+
+inPage('the Events tab lists every event and its time', async (page) => {
+  await visit(page, 'chat/tools');
+  await ask(page, 'What is open?');
+  await tab(page, 'Events');
+  await page.locator('.event-row').first().waitFor();
+  const types = await page.locator('.event-type').allInnerTexts();
+  assert.equal(types[0], 'RUN_STARTED');
+  assert.ok(types.includes('TOOL_CALL_RESULT'), types.join());
+  assert.match(await text(page, '.figures'), /First token\s+\d+ ms/);
+  assert.ok((await page.locator('.waterfall tbody tr').count()) >= 4);
+  await page.getByRole('listbox').focus();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('ArrowDown');
+  assert.match(await text(page, '#debug-panel .code'), /agent\.prompt/);
+  await page.getByRole('searchbox').fill('readTodos');
+  assert.ok((await page.locator('.event-row').count()) < types.length);
+});
+
+inPage('threads are renamed, archived and deleted', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'A thread to delete');
+  await visit(page, 'threads');
+  const row = () => page.locator('.item', { hasText: /A thread to delete|Renamed/ }).first();
+  await row().getByRole('button', { name: 'Rename' }).click();
+  await page.getByRole('textbox', { name: 'Title' }).fill('Renamed');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('link', { name: 'Renamed' }).waitFor();
+  await row().getByRole('button', { name: 'Archive' }).click();
+  await page.getByRole('link', { name: 'Renamed' }).waitFor({ state: 'detached' });
+  await page.getByRole('combobox', { name: 'Show' }).selectOption('true');
+  await row().getByRole('button', { name: 'Delete' }).click();
+  await picture(page, 'confirm');
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  await row().getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('link', { name: 'Renamed' }).waitFor({ state: 'detached' });
+});
+
+inPage('a role is edited with its version', async (page, { context }) => {
+  await visit(page, 'agents/text');
+  const area = page.getByRole('textbox', { name: 'Role block' });
+  await area.waitFor();
+  const saved = await area.inputValue();
+  assert.ok(!saved.includes('role-key-canary') && saved.includes('***'), 'keys are masked');
+  const other = await context.newPage();
+  await other.goto(`${base}#/agents/text`);
+  await other.getByRole('textbox', { name: 'Role block' }).waitFor();
+  const changed = (words) => saved.replace(/"You are Pip[^"]*"/, `"You are Pip, ${words}."`);
+  const mark = `version ${Date.now()}`;
+  await area.fill(changed(mark));
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.waitForFunction((mark) => document.querySelector('#role-json').value.includes(mark) && document.querySelector('button.primary').disabled, mark);
+  await other.getByRole('textbox', { name: 'Role block' }).fill(changed('too late'));
+  await other.getByRole('button', { name: 'Save' }).click();
+  await other.getByRole('alert').filter({ hasText: 'PRECONDITION_FAILED' }).waitFor();
+  await area.fill('{');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('alert').filter({ hasText: 'not JSON' }).waitFor();
+});
+
+inPage('an agent is created, and does not replace another one', async (page) => {
+  await visit(page, 'agents/new');
+  for (const [id, isNew] of [['text', false], ['fresh', true]]) {
+    await page.getByLabel('Identifier').fill(id);
+    await page.getByRole('button', { name: 'Save' }).click();
+    if (isNew) await page.getByRole('tab', { name: 'Backend' }).waitFor();
+    else await page.getByRole('alert').filter({ hasText: 'PRECONDITION_FAILED' }).waitFor();
+  }
+  await page.getByRole('button', { name: 'Delete agent' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('heading', { name: 'Agents' }).waitFor();
+  assert.equal(await page.getByRole('link', { name: 'Guide', exact: true }).count(), 0);
+});
+
+inPage('everything is reached by the keyboard', async (page) => {
+  await visit(page, 'chat/text');
+  await page.getByRole('textbox', { name: 'Message' }).waitFor();
+  await page.evaluate(() => document.activeElement.blur());
+  await page.keyboard.press('/');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'composer');
+  assert.equal(await page.evaluate(() => document.querySelector('a, button, input, select, textarea').className), 'skip');
+  await page.locator('.skip').focus();
+  await page.keyboard.press('Enter');
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'main');
+  await page.getByRole('tab', { name: 'Prompt' }).focus();
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.getByRole('tab', { name: 'Context' }).getAttribute('aria-selected'), 'true');
+  await page.keyboard.press('End');
+  assert.equal(await page.evaluate(() => document.activeElement.dataset.tab), 'retrieval');
+});
+
+inPage('a long answer is drawn once, and not again with each piece', async (page) => {
+  await visit(page, 'chat/text');
+  const counted = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { MarkdownView } = await import(`${folder}lib/markdown.js`);
+    const root = document.body.appendChild(document.createElement('div'));
+    let added = 0;
+    const observer = new MutationObserver((records) => {
+      for (const { addedNodes } of records) for (const node of addedNodes) added += 1 + (node.querySelectorAll?.('*').length ?? 0);
+    });
+    observer.observe(root, { childList: true, subtree: true });
+    const view = new MarkdownView(root);
+    const frame = () => new Promise((resolve) => setTimeout(resolve));
+    let text = '';
+    for (let line = 0; line < 600; line += 1) {
+      text += line % 12 === 0 ? `\n\n## Part ${line}\n\n` : `Line ${line} with **bold** words, \`code\` and more. `;
+      view.update(text, false);
+    }
+    await frame();
+    const ofText = { added, nodes: root.querySelectorAll('*').length };
+    added = 0;
+    text += '\n\n```\n';
+    for (let line = 0; line < 3000; line += 1) {
+      text += `let line${line} = ${line};\n`;
+      view.update(text, false);
+    }
+    await frame();
+    const ofCode = { added };
+    view.update(`${text}\`\`\`\n`, true);
+    const result = { ofText, ofCode, blocks: root.childElementCount, code: root.querySelectorAll('pre').length };
+    observer.disconnect();
+    root.remove();
+    return result;
+  });
+  const { ofText, ofCode, blocks, code } = counted;
+  assert.ok(blocks > 90 && code === 1, JSON.stringify(counted));
+  // Each piece draws the last paragraph again, which has eleven sentences at most.
+  assert.ok(ofText.added < 12 * ofText.nodes, JSON.stringify(counted));
+  assert.ok(ofCode.added < 40, JSON.stringify(counted));
+});

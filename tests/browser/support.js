@@ -1,0 +1,98 @@
+// What the tests need around them. Whoever starts them sets:
+//
+//   BASE_URL          the application's address, with the console switched on
+//   INTERNAL_SECRET   its secret, by which the tests make links
+//   CHROMIUM          the browser's program
+//   PICTURES          a folder for pictures of each view
+
+import assert from 'node:assert/strict';
+import { mkdirSync } from 'node:fs';
+import { chromium } from 'playwright-core';
+
+function required(name) {
+  const value = process.env[name];
+  assert.ok(value, `the environment must set ${name}`);
+  return value;
+}
+
+export const base = required('BASE_URL');
+export const pictures = required('PICTURES');
+mkdirSync(pictures, { recursive: true });
+
+/** Starts the browser. */
+export const launch = () => chromium.launch({ executablePath: required('CHROMIUM') });
+
+/** Makes a link that signs in once. */
+export async function link(user = 'u1') {
+  const response = await fetch(new URL('api/console/links', base), {
+    method: 'POST',
+    headers: { Authorization: `Bearer ${required('INTERNAL_SECRET')}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ userId: user, companyId: 'c1' }),
+  });
+  assert.equal(response.status, 201);
+  return (await response.json()).url;
+}
+
+/**
+ * Opens a page, and records what no page of the console may do: break its content policy, throw, run what a payload
+ * has brought, or call another host.
+ */
+export async function openPage(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, ...options });
+  const faults = [];
+  await context.exposeBinding('reportFault', (_, fault) => faults.push(fault));
+  await context.addInitScript(() => {
+    addEventListener('securitypolicyviolation', ({ violatedDirective, blockedURI, sample }) =>
+      reportFault(`policy: ${violatedDirective} ${blockedURI} ${sample}`));
+    for (const name of ['alert', 'confirm', 'prompt']) {
+      globalThis[name] = () => reportFault(`script: ${name}`);
+    }
+  });
+  await context.route('**/*', (route) => {
+    const { origin } = new URL(route.request().url());
+    if (origin === new URL(base).origin) return route.continue();
+    faults.push(`request: ${route.request().url()}`);
+    return route.abort();
+  });
+  const page = await context.newPage();
+  page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
+  page.on('dialog', (dialog) => {
+    faults.push(`dialog: ${dialog.message()}`);
+    dialog.dismiss();
+  });
+  return { context, page, faults };
+}
+
+/** Opens a page and signs in. */
+export async function signedIn(browser, options) {
+  const opened = await openPage(browser, options);
+  await opened.page.goto(await link());
+  await opened.page.locator('.layout').waitFor();
+  return opened;
+}
+
+/** Opens a view by its route, and waits until the chat shows the agent of the route. */
+export async function visit(page, route) {
+  await page.evaluate((hash) => (location.hash = hash), `#/${route}`);
+  const [view, agent] = route.split('/');
+  if (view !== 'chat') return;
+  await page.waitForFunction((agent) => {
+    const shown = document.querySelector('.agent-pick select');
+    return shown ? shown.value === agent && !document.querySelector('.message') : document.querySelector('.debug');
+  }, agent);
+}
+
+/** Sends a message and waits for the end of the answer. */
+export async function ask(page, text) {
+  const answers = await page.locator('.message.answer').count();
+  await page.getByRole('textbox', { name: 'Message' }).fill(text);
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(
+    (count) => document.querySelectorAll('.message.answer').length > count
+      && !document.querySelector('[aria-busy=true]') && document.querySelector('.composer button').textContent === 'Send',
+    answers,
+  );
+}
+
+/** Saves a picture of the page. */
+export const picture = (page, name) => page.screenshot({ path: `${pictures}/${name}.png` });

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { corpus } from './corpus.js';
+import { ask, base, launch, signedIn, visit } from './support.js';
+
+let browser, opened;
+before(async () => {
+  browser = await launch();
+  opened = await signedIn(browser);
+});
+after(() => browser.close());
+
+/** Returns what is in the page and must not be: elements, attributes and addresses. */
+function forbidden(root = document.body) {
+  const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
+    DT EM FORM H1 H2 H3 HEADER HR I INPUT KBD LABEL LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
+    TABLE TBODY TD TEXTAREA TH THEAD TIME TR UL`.split(/\s+/));
+  const found = [];
+  for (const node of root.querySelectorAll('*')) {
+    const isMark = node.closest('.mark');
+    if (!allowed.has(node.tagName) && !isMark) found.push(`element ${node.outerHTML.slice(0, 120)}`);
+    for (const { name, value } of node.attributes) {
+      if (/^on|^srcdoc$|^formaction$|^action$|^xlink:/i.test(name)) found.push(`attribute ${name}=${value}`);
+      if (name === 'src') found.push(`address ${value}`);
+      if (name === 'href' && !/^(#|https?:\/\/|mailto:)/.test(value)) found.push(`link ${value}`);
+      if (name === 'href' && /^https?:\/\/[^/]*@/.test(value)) found.push(`user information ${value}`);
+      if (name === 'style' && /url|expression|@import/i.test(value)) found.push(`style ${value}`);
+    }
+  }
+  if ({}.polluted) found.push('a polluted prototype');
+  return found;
+}
+
+const assertClean = async (page, name) => {
+  assert.deepEqual(await page.evaluate(forbidden), [], name);
+  assert.deepEqual(opened.faults, [], name);
+};
+
+test('Markdown makes no forbidden node of any text, whole or in pieces', async () => {
+  const { page } = opened;
+  assert.ok(corpus.length >= 60, `${corpus.length} texts`);
+  // No text becomes HTML, whoever tries: the page has no policy that could make it trusted.
+  const refused = await page.evaluate(() => (document.createElement('div').innerHTML = '<b>x</b>')).catch((error) => error.message);
+  assert.match(refused, /TrustedHTML/);
+  while (opened.faults.length === 0) await page.evaluate(() => new Promise(requestAnimationFrame));
+  assert.match(opened.faults.splice(0).join(), /^policy: require-trusted-types-for/);
+
+  const drawn = await page.evaluate(async (corpus) => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { MarkdownView } = await import(`${folder}lib/markdown.js`);
+    const host = document.body.appendChild(document.createElement('div'));
+    const forms = [(text) => text, (text) => `Before ${text} after`, (text) => `- ${text}`, (text) => `> ${text}`,
+      (text) => `| a |\n|--|\n| ${text} |`, (text) => `\`\`\`\n${text}\n\`\`\``, (text) => `**${text}**`];
+    let count = 0;
+    for (const text of corpus) {
+      for (const form of forms) {
+        const whole = host.appendChild(document.createElement('div'));
+        new MarkdownView(whole).update(form(text), true);
+        const pieces = host.appendChild(document.createElement('div'));
+        const view = new MarkdownView(pieces);
+        for (let end = 0; end < form(text).length; end += 7) view.update(form(text).slice(0, end), false);
+        view.update(form(text), true);
+        count += 2;
+      }
+    }
+    return count;
+  }, corpus);
+  assert.equal(drawn, corpus.length * 14);
+  await assertClean(page, 'Markdown');
+  await page.reload();
+});
+
+test('text and reasoning of an answer', async () => {
+  const { page } = opened;
+  await visit(page, 'chat/echo');
+  await ask(page, corpus.filter((text) => !text.includes('\u0000')).join('\n\n'));
+  await page.locator('.reasoning summary').last().click();
+  await assertClean(page, 'an answer');
+  await page.reload();
+  await page.locator('.message.answer').waitFor();
+  await assertClean(page, 'a stored answer');
+});
+
+test('name, arguments and result of a tool', async () => {
+  const { page } = opened;
+  await visit(page, 'chat/echo-tools');
+  for (const text of ['<img src=x onerror=alert(1)>', '"><script>alert(1)</script>', '[x](javascript:alert(1))']) {
+    await ask(page, text);
+  }
+  for (const summary of await page.locator('.tool summary').all()) await summary.click();
+  assert.match(await page.locator('.tool .tool-name').first().innerText(), /<img|script|javascript/);
+  await page.getByRole('tab', { name: 'Events' }).click();
+  await page.locator('.event-row').nth(8).click();
+  await assertClean(page, 'a tool card');
+});
+
+test('names of agents, titles of threads, context and documents', async () => {
+  const { page } = opened;
+  await page.evaluate(async (corpus) => {
+    const put = (path, method, body) => fetch(path, { method, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+    const printable = corpus.filter((text) => !/[\u0000-\u001f\ud800-\udfff]/.test(text));
+    // The fake model's server is the echo agent's; its key is not needed for a preview.
+    const { children } = await (await fetch('api/agents/echo')).json();
+    delete children[0].content.apiKey;
+    for (const [place, text] of printable.slice(0, 24).entries()) {
+      const title = text.slice(0, 180);
+      await put(`api/agents/hostile-${place}`, 'PUT', { name: title, content: { systemPrompt: text, rules: [text] }, children });
+      await put('api/threads', 'POST', { agentId: 'echo', title, messages: [{ role: 'user', content: text }] });
+      await put(`api/documents/hostile-${place}`, 'PUT', { title, text });
+    }
+  }, corpus);
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  for (const [route, selector] of [['agents', '.card'], ['threads', '.item'], ['agents/hostile-0/documents', '.item'], ['agents/hostile-8', '#role-json'], ['chat/hostile-8', '.part']]) {
+    await visit(page, route);
+    await page.locator(selector).first().waitFor();
+    await assertClean(page, route);
+  }
+  await page.getByRole('tab', { name: 'Context' }).click();
+  await page.getByLabel('pageContext').fill(JSON.stringify({ corpus: corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)) }));
+  await page.getByRole('region', { name: 'combinedContext' }).filter({ hasText: 'onerror' }).waitFor();
+  await page.getByRole('tab', { name: 'Prompt' }).click();
+  for (const summary of await page.locator('.part summary').all()) await summary.click();
+  await assertClean(page, 'a prompt');
+});
+
+test('a thread that another page links does nothing by itself', async () => {
+  const { page } = opened;
+  for (const hash of ['#/chat/%3Cimg%20src=x%20onerror=alert(1)%3E/x', '#/agents/%22%3E%3Cscript%3Ealert(1)%3C/script%3E', '#/%E0%A4%A', '#enter=<script>']) {
+    await page.goto(`${base}${hash}`);
+    await page.locator('.layout').waitFor();
+    await assertClean(page, hash);
+  }
+});

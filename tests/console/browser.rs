@@ -1,0 +1,151 @@
+//! The console in a real browser: the suite in `tests/browser`, against an application with a fake model.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::ON;
+use crate::support::packages::{node_path, npm_folder, run_program};
+use crate::support::server::{self, INTERNAL_SECRET, Server};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
+
+/// Programs that are looked for, in this order, unless `CHROMIUM` names one.
+const BROWSERS: [&str; 4] = [
+    "/usr/bin/chromium",
+    "/usr/bin/chromium-browser",
+    "/usr/bin/google-chrome",
+    "/usr/bin/google-chrome-stable",
+];
+
+/// Interval between the deltas of the model `slow`.
+const TICK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// An answer with all that the page draws of Markdown.
+const MARKDOWN: &str = include_str!("../browser/answer.md");
+
+fn browser() -> PathBuf {
+    let named = std::env::var_os("CHROMIUM").filter(|name| !name.is_empty()).map(PathBuf::from);
+    let found = named.or_else(|| BROWSERS.iter().map(PathBuf::from).find(|path| path.is_file()));
+    found.expect("there is no Chromium; ci/test installs it, and CHROMIUM names one")
+}
+
+/// Returns the text of the latest user message, without the context before it.
+fn asked(body: &Value) -> String {
+    let messages = body["messages"].as_array().into_iter().flatten();
+    let text = messages
+        .filter(|message| message["role"] == "user")
+        .filter_map(|message| message["content"].as_str());
+    let text = text.last().unwrap_or_default();
+    text.rsplit_once("</context>").map_or(text, |(_, text)| text).trim().to_owned()
+}
+
+fn has_result(body: &Value) -> bool {
+    let last = body["messages"].as_array().and_then(|messages| messages.last());
+    last.is_some_and(|message| message["role"] == "tool")
+}
+
+/// Returns an answer in pieces of a few characters, with reasoning before it.
+fn in_pieces(reasoning: &str, text: &str) -> Vec<Step> {
+    let mut steps = vec![stream_head(), delta(json!({ "reasoning_content": reasoning }))];
+    let letters: Vec<char> = text.chars().collect();
+    let pieces = letters.chunks(9).map(|piece| delta(json!({ "content": piece.iter().collect::<String>() })));
+    steps.extend(pieces);
+    steps.extend(finish("stop"));
+    steps
+}
+
+/// Returns the fake model's response: it is selected by the model's name.
+fn respond(body: &Value) -> Vec<Step> {
+    let text = asked(body);
+    match body["model"].as_str() {
+        Some("markdown") => in_pieces("The guest wants to see everything.", MARKDOWN),
+        Some("echo") => in_pieces(&text, &text),
+        Some("tools") if has_result(body) => answer(&["The ", "todo list has **one** open item."]),
+        Some("tools") => tool_calls(&[("call_1", "readTodos", "{}")]),
+        Some("echo-tools") if has_result(body) => answer(&[&text]),
+        Some("echo-tools") => tool_calls(&[("call_1", &text, &json!({ "text": text }).to_string())]),
+        Some("slow") => vec![stream_head(), Step::Drip(chunk_of("tick "), TICK_INTERVAL)],
+        Some("broken") => vec![stream_head(), delta(json!({"content": "Half an"})), Step::Close],
+        _ => answer(&["Hello", " from ", "the model."]),
+    }
+}
+
+/// Returns the bytes of one delta.
+fn chunk_of(text: &str) -> Vec<u8> {
+    match delta(json!({ "content": text })) {
+        Step::Send(bytes) => bytes,
+        step => panic!("a delta is sent: {step:?}"),
+    }
+}
+
+/// Returns a workspace with an agent for each answer of the fake model.
+fn workspace(base_url: &str) -> Value {
+    let agents = [
+        ("garden", "Pip", "markdown"),
+        ("tools", "Todo", "tools"),
+        ("slow", "Slow", "slow"),
+        ("broken", "Broken", "broken"),
+        ("echo", "Echo", "echo"),
+        ("echo-tools", "Echo tools", "echo-tools"),
+        ("text", "Text", "text"),
+    ];
+    let agents = agents.map(|(id, name, model)| {
+        json!({
+            "id": id, "name": name, "ownerId": "u1", "companyId": "c1",
+            "content": {
+                "systemPrompt": "You are Pip, the guide of a small garden centre. Answer from the documents.",
+                "rules": ["Be brief.", "Say so if you do not know."], "mcpPreset": ["createTodo", "readTodos"],
+                "documentIds": ["hours", "plants"],
+            },
+            "children": [{"name": "EmbeddedAI", "content":
+                {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "role-key-canary"}}]
+        })
+    });
+    json!({
+        "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
+        "agents": agents,
+        "documents": [
+            {"id": "hours", "companyId": "c1", "title": "Opening hours", "text": "Tuesday to Saturday, 9 to 18."},
+            {"id": "plants", "companyId": "c1", "title": "Plants", "text": "Basil likes sun.\n\nFern likes shade."}],
+        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine",
+            "todos": [{"id": "t1", "title": "Water the basil", "done": false}]}]
+    })
+}
+
+async fn start() -> (Server, Vendor) {
+    let vendor = Vendor::start().await;
+    vendor.on_all_with(respond);
+    let app = server::app(&workspace(&vendor.base_url()), &[ON]).await;
+    (app, vendor)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_works_in_a_browser() {
+    let (app, _vendor) = start().await;
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+    let mut tests = Command::new(node_path());
+    tests
+        .args(["--test", "--test-concurrency=2", "--test-reporter=tap"])
+        .current_dir(npm_folder("browser"))
+        .env("BASE_URL", app.url("/"))
+        .env("INTERNAL_SECRET", INTERNAL_SECRET)
+        .env("CHROMIUM", browser())
+        .env("PICTURES", pictures);
+    let report = run_program(&mut tests).await;
+    let count = |name: &str| {
+        let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
+    };
+    assert!(count("# pass ") >= 20, "tests are missing: {report}");
+    assert_eq!((count("# fail "), count("# skipped ")), (0, 0), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_client_reads_what_the_server_sends() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients/js");
+    let mut tests = Command::new(node_path());
+    tests.args(["--test", "--test-reporter=tap"]).current_dir(folder);
+    let report = run_program(&mut tests).await;
+    assert!(report.contains("\n# fail 0\n") && report.contains("\n# skipped 0\n"), "{report}");
+}
