@@ -54,7 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let retriever = IndexRetriever::new(Arc::<Words>::default(), records, Arc::new(SystemClock));
         retriever.index(company_id, "rules").await?;
         let search = DocumentSearch::new(company_id, &ids, "lent bicycles");
-        println!("{:?}", retriever.search(search).await?.ranking.hits);
+        let hits = retriever.search(search).await?.ranking.hits;
+        hits.iter().for_each(|hit| println!("{} has {} of the words.", hit.document, hit.score));
         Ok(())
     })
 }

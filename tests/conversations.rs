@@ -1,7 +1,9 @@
 //! Conversations that the application keeps: turns in threads, their routes, and the ends of their runs.
 
 mod identity;
+mod kill;
 mod lists;
+mod logs;
 mod merging;
 mod refusals;
 mod runs;

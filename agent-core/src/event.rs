@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::ids::{RunId, ThreadId};
@@ -30,7 +30,7 @@ pub use stream::{Audience, EventObserver, EventStream, RunIds};
 pub type Id = Arc<str>;
 
 /// One event, serialized as in AG-UI 1.0; `None` is omitted.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Event {
@@ -155,7 +155,7 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<RunOutcome>,
         /// Token usage of the run, one entry per model.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         usage: Vec<Usage>,
     },
     /// The run has failed.
@@ -165,13 +165,13 @@ pub enum Event {
         /// The machine-readable error code.
         code: String,
         /// Token usage of the run before the error.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
         usage: Vec<Usage>,
     },
 }
 
 /// The role of a reasoning message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReasoningRole {
     /// The only value in AG-UI.
@@ -180,7 +180,7 @@ pub enum ReasoningRole {
 }
 
 /// The role of a message of the answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AssistantRole {
     /// The model.
@@ -189,7 +189,7 @@ pub enum AssistantRole {
 }
 
 /// The role of a tool's result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolRole {
     /// A tool.
@@ -198,7 +198,7 @@ pub enum ToolRole {
 }
 
 /// Metadata of a tool result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResultMetadata {
     /// True if the call failed; the content describes the error.
@@ -206,7 +206,7 @@ pub struct ResultMetadata {
 }
 
 /// Result of a run as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunResult {
     /// Reason for which the model stopped.
@@ -214,7 +214,7 @@ pub struct RunResult {
 }
 
 /// Outcome of a run that did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum RunOutcome {

@@ -31,6 +31,7 @@ mod json;
 mod n8n;
 mod negotiate;
 mod record;
+mod replay;
 mod timer;
 mod ui_message;
 mod watch;
@@ -38,11 +39,12 @@ mod watch;
 pub use body::StreamBody;
 pub(crate) use collect::collect;
 pub use negotiate::{Framing, NegotiationError, negotiate};
-pub(crate) use record::RunRecorder;
+pub(crate) use record::{Departure, RunRecorder};
+pub(crate) use replay::replay_response;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
 
 use encode::Encoder;
-use watch::TimeoutStream;
+use watch::{AttachedStream, TimeoutStream};
 
 /// Limits and optimizations of a streamed response, and what ends it early.
 #[derive(Debug, Clone)]
@@ -99,7 +101,7 @@ async fn respond(
         Framing::UiMessage => Encoder::ui_message(),
         Framing::N8n => Encoder::N8n,
         Framing::Json => {
-            let collected = collect(events, limits.max_collected_bytes).await?;
+            let collected = collect(AttachedStream(Some(events)), limits.max_collected_bytes).await?;
             return Ok(build_response(framing, StreamBody::complete(collected.to_json())));
         }
     };
@@ -124,6 +126,13 @@ pub(crate) async fn run_response(
         response.extensions_mut().insert(EntersSpan);
     }
     Ok(response)
+}
+
+/// Runs a run without a client.
+///
+/// Must be called inside a tokio runtime with time enabled.
+pub(crate) fn run_detached(events: EventStream, recorder: Box<dyn RunRecorder>, limits: &StreamLimits) {
+    TimeoutStream::new(events, limits).with_recorder(Some(recorder)).leave();
 }
 
 fn build_response(framing: Framing, body: StreamBody) -> Response<StreamBody> {

@@ -14,6 +14,8 @@ use crate::{
 
 /// The burst: 200 tokens in one write.
 pub const BURST: Behaviour = Behaviour::Burst { chunks: 200 };
+/// A long burst, in which the costs of a chunk outweigh those of a run.
+pub const LONG_BURST: Behaviour = Behaviour::Burst { chunks: 2_000 };
 /// The paced stream: 40 tokens, 40 ms apart.
 pub const PACED: Behaviour = Behaviour::Paced { chunks: 40, every_ms: 40 };
 /// Maximum number of attempts of a paced run whose chunks were merged.
@@ -21,8 +23,8 @@ const PACED_ATTEMPTS: usize = 3;
 /// A short paced stream that opens the upstream connections of the long one before the measurement starts.
 pub const PACED_WARM_UP: Behaviour = Behaviour::Paced { chunks: 5, every_ms: 40 };
 /// All behaviours that the measurements request, for subjects whose configuration lists models.
-pub const BEHAVIOURS: [Behaviour; 6] =
-    [BURST, PACED, PACED_WARM_UP, Behaviour::First, Behaviour::Hang, Behaviour::Tool];
+pub const BEHAVIOURS: [Behaviour; 7] =
+    [BURST, LONG_BURST, PACED, PACED_WARM_UP, Behaviour::First, Behaviour::Hang, Behaviour::Tool];
 
 /// Number of concurrent connections in the tool exchange.
 const TOOL_CONNECTIONS: usize = 8;
@@ -38,6 +40,8 @@ pub enum Measurement {
         /// Number of concurrent connections.
         connections: usize,
     },
+    /// The same with answers of 2,000 chunks, on 8 connections.
+    LongBurst,
     /// CPU milliseconds per 1,000 chunks, with chunks 40 ms apart.
     Paced,
     /// Median milliseconds from a request to the first token, on one connection.
@@ -98,6 +102,7 @@ impl fmt::Display for Measurement {
             Self::Burst { connections } => {
                 write!(f, "burst, {connections} connections: CPU per 1,000 chunks")
             }
+            Self::LongBurst => f.write_str("burst of 2,000 chunks, 8 connections: CPU per 1,000 chunks"),
             Self::Paced => f.write_str("paced: CPU per 1,000 chunks"),
             Self::FirstToken => f.write_str("first token, p50"),
             Self::FirstTokenTail => f.write_str("first token, p99"),
@@ -132,7 +137,7 @@ impl Measurement {
             // Each slice is one connection, and the cores that its threads are scheduled on decide much of the
             // result.
             Self::FirstToken | Self::FirstTokenTail => 12,
-            Self::Burst { .. } | Self::ToolExchange => 4,
+            Self::Burst { .. } | Self::LongBurst | Self::ToolExchange => 4,
             Self::Paced => 2,
             Self::Memory | Self::MemoryAtRest | Self::MemoryAfterChats => 1,
         }
@@ -155,8 +160,9 @@ impl Measurement {
     pub async fn run(self, subject: &RunningSubject, scale: &Scale) -> Result<Vec<f64>> {
         let figure = match self {
             Self::Burst { connections } => {
-                burst(subject, connections, scale.burst_requests / connections).await
+                burst(subject, BURST, connections, scale.burst_requests / connections).await
             }
+            Self::LongBurst => burst(subject, LONG_BURST, 8, scale.burst_requests / 64).await,
             Self::Paced => paced(subject, scale.paced_streams).await,
             Self::FirstToken => Ok(median(first_tokens(subject, scale.first_requests).await?)),
             Self::FirstTokenTail => return first_tokens(subject, scale.first_requests).await,
@@ -169,15 +175,20 @@ impl Measurement {
     }
 }
 
-async fn burst(subject: &RunningSubject, connections: usize, requests: usize) -> Result<f64> {
-    let steps = subject.steps(BURST);
+async fn burst(
+    subject: &RunningSubject,
+    behaviour: Behaviour,
+    connections: usize,
+    requests: usize,
+) -> Result<f64> {
+    let steps = subject.steps(behaviour);
     let open = load::connect(subject.address, connections).await?;
     let open = load::run(open, &steps, requests.div_ceil(10), Duration::ZERO).await?;
     let before = CpuTime::when_idle(&subject.processes)?;
     let open = load::run(open, &steps, requests, Duration::ZERO).await?;
     let used = CpuTime::when_idle(&subject.processes)?.since(&before);
     drop(open);
-    Ok(per_thousand(used, connections * requests * BURST.chunks()))
+    Ok(per_thousand(used, connections * requests * behaviour.chunks()))
 }
 
 /// Measures a paced run. A run whose chunks were merged, for example because the machine stalled, is repeated.

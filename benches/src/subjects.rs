@@ -57,7 +57,7 @@ const BURST_64: Measurement = Measurement::Burst { connections: 64 };
 const EMBEDDED: &str = "application, embedded backend";
 
 /// The services under test.
-pub const SUBJECTS: [Subject; 5] = [
+pub const SUBJECTS: [Subject; 6] = [
     Subject {
         name: "runtime",
         start: runtime,
@@ -78,6 +78,7 @@ pub const SUBJECTS: [Subject; 5] = [
         limits: &[
             (BURST_8, Limit::Ratio(0.5)),
             (BURST_64, Limit::Ratio(0.5)),
+            (Measurement::LongBurst, Limit::Ratio(0.5)),
             (Measurement::Paced, Limit::Ratio(1.15)),
             (Measurement::FirstToken, Limit::Ratio(1.3)),
             (Measurement::FirstTokenTail, Limit::Ratio(1.5)),
@@ -85,6 +86,18 @@ pub const SUBJECTS: [Subject; 5] = [
             (Measurement::MemoryAtRest, Limit::Figure(20.0)),
             (Measurement::MemoryAfterChats, Limit::Figure(40.0)),
             (Measurement::ToolExchange, Limit::Ratio(3.0)),
+        ],
+    },
+    // The same agents, with runs that are kept: the costs of threads and of logs.
+    Subject {
+        name: "application, embedded backend, kept",
+        start: application_kept,
+        limits: &[
+            (BURST_8, Limit::RatioTo { subject: EMBEDDED, most: 3.0 }),
+            (Measurement::LongBurst, Limit::RatioTo { subject: EMBEDDED, most: 1.15 }),
+            (Measurement::Paced, Limit::RatioTo { subject: EMBEDDED, most: 1.1 }),
+            (Measurement::FirstToken, Limit::RatioTo { subject: EMBEDDED, most: 1.05 }),
+            (Measurement::Memory, Limit::Figure(32.0)),
         ],
     },
     Subject {
@@ -369,6 +382,22 @@ fn application_embedded(bench: &Bench) -> Result<RunningSubject> {
     let address = free_address()?;
     let (process, token) = bench.start_application(address, agents, &[bench.upstream])?;
     Ok(RunningSubject { processes: vec![process], address, exchange: application_exchange(token) })
+}
+
+/// Starts the application as [`application_embedded`] does; each run is kept in a thread of its own.
+fn application_kept(bench: &Bench) -> Result<RunningSubject> {
+    let RunningSubject { processes, address, exchange } = application_embedded(bench)?;
+    let kept = move |behaviour| {
+        let keep = |step: Step| Step { request: with_query(&step.request, "store=true"), ..step };
+        exchange(behaviour).into_iter().map(keep).collect()
+    };
+    Ok(RunningSubject { processes, address, exchange: Box::new(kept) })
+}
+
+/// Adds a query to a request whose target has none.
+fn with_query(request: &[u8], query: &str) -> Vec<u8> {
+    let end = request.windows(6).position(|bytes| bytes == b" HTTP/").unwrap_or_default();
+    [&request[..end], b"?", query.as_bytes(), &request[end..]].concat()
 }
 
 /// Starts the application and the runtime, measured by `POST /api/agent/chat`: application to runtime to vendor, and for

@@ -6,7 +6,8 @@ import { describe, test } from 'node:test';
 import * as current from 'ai';
 import * as previous from 'ai-6';
 import {
-  agents, assertDropped, assertOpen, assertProblem, authorization, chatUrl, mark, storedThread, text,
+  agents, assertDropped, assertOpen, assertProblem, authorization, cancelThread, chatUrl, mark, resumeUrl, storedThread,
+  text,
 } from './setting.js';
 
 /** State of a chat as a plain object instead of a user interface's. */
@@ -40,7 +41,11 @@ for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({
   function chat(agentId, { headers = authorization, parameters = { format: 'ui-message' }, ...options } = {}) {
     const seen = { data: [], finish: undefined };
     seen.chat = new Chat({
-      transport: new DefaultChatTransport({ api: chatUrl(agentId, parameters), headers }),
+      transport: new DefaultChatTransport({
+        api: chatUrl(agentId, parameters),
+        headers,
+        prepareReconnectToStreamRequest: ({ id }) => ({ api: resumeUrl(id) }),
+      }),
       onData: (part) => seen.data.push(part),
       onFinish: (finish) => (seen.finish = finish),
       ...options,
@@ -143,6 +148,38 @@ for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({
       await asked;
       assert.equal(seen.finish.isAbort, true);
       await assertDropped(message);
+    });
+
+    test('a run goes on while its client is away, is resumed, and is stopped by a request', { timeout: 20_000 }, async () => {
+      const [id, message] = [`ai-${version}-${mark()}`, mark()];
+      const hasTicked = async (seen) => {
+        while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {
+          assert.equal(seen.chat.error, undefined);
+          await new Promise(setImmediate);
+        }
+      };
+      const parameters = { format: 'ui-message', onDisconnect: 'continue' };
+      const left = chat(agents.slow, { id, parameters });
+      const asked = ask(left, message);
+      await hasTicked(left);
+      await left.chat.stop();
+      await asked;
+      await assertOpen(message);
+      const back = chat(agents.slow, { id });
+      back.chat.messages = left.chat.messages.slice(0, 1);
+      const resumed = back.chat.resumeStream();
+      await hasTicked(back);
+      assert.equal(back.chat.lastMessage.id, left.chat.lastMessage.id);
+      await cancelThread(id);
+      await resumed;
+      assert.equal(back.chat.error, undefined);
+      assert.equal(back.finish.isAbort, true);
+      await assertDropped(message);
+      const { path } = await storedThread(id);
+      assert.deepEqual(path.map(([role]) => role), ['user', 'assistant']);
+      assert.ok(path[1][1].startsWith(texts(back)[0]));
+      await back.chat.resumeStream();
+      assert.equal(back.chat.status, 'ready', 'nothing is left to resume');
     });
   });
 }

@@ -62,6 +62,18 @@ export function chatUrl(agentId, parameters = {}) {
   return url.href;
 }
 
+/** The address at which a thread's run is resumed. */
+export function resumeUrl(id) {
+  return new URL(`/api/agent/chat/${encodeURIComponent(id)}/stream`, base).href;
+}
+
+/** Cancels the run of a thread. */
+export async function cancelThread(id) {
+  const url = new URL(`/api/threads/${encodeURIComponent(id)}/cancel`, base);
+  const answer = await fetch(url, { method: 'POST', headers: authorization });
+  assert.equal(answer.status, 200);
+}
+
 /** Gives role and text of the messages on a thread's path, and the number of all its messages. */
 export async function storedThread(id) {
   const answer = await fetch(new URL(`/api/threads/${encodeURIComponent(id)}?messages=path`, base), { headers: authorization });

@@ -26,7 +26,11 @@ fn calls(thread: &str, node: &str, run: &str) -> Vec<Call> {
         ("POST", format!("{one}/fork"), Some(json!({"at": 5}))),
         ("DELETE", format!("{one}/messages/{node}"), None),
         ("DELETE", one, None),
+        ("POST", format!("/api/threads/{thread}/cancel"), None),
         ("GET", format!("/api/runs/{run}"), None),
+        ("GET", format!("/api/runs/{run}/events"), None),
+        ("GET", format!("/api/runs/{run}/events?after=999&wait=false"), None),
+        ("POST", format!("/api/runs/{run}/cancel"), None),
     ]
 }
 
@@ -78,7 +82,7 @@ async fn foreign_and_deleted_are_as_absent_as_what_never_was() {
             cells += 1;
         }
     }
-    assert_eq!(cells, 70);
+    assert_eq!(cells, 90);
     // Other credentials have no threads at all.
     for (_, path, _) in calls("secret", &node, &turn.run_id()).into_iter().filter(|call| call.0 == "GET") {
         let request = test.app.request("GET", &path).bearer_auth(INTERNAL_SECRET);

@@ -37,7 +37,7 @@ impl ConversationApp {
     }
 
     /// Begins a run in the store, as a process does that then ends: its lease holds until `until`.
-    async fn begin_in_store(&self, thread: &str, run: &str, until: Timestamp) {
+    pub(super) async fn begin_in_store(&self, thread: &str, run: &str, until: Timestamp) {
         let question = NewNode::user(None, agent_core::message::Message::user("Lost?"));
         let begin = BeginRun {
             key: ThreadKey::new("c1", "u1", thread),
@@ -110,7 +110,7 @@ async fn a_used_run_id_names_its_run_in_every_process() {
     assert_eq!(test.app.chat(&first).await.text().await.expect("a body").matches("RUN_FINISHED").count(), 1);
     for app in [&test.app, &other] {
         let refused = app.chat(&first).await;
-        assert_eq!(refused.headers()["location"], "/api/runs/r%2F1");
+        assert_eq!(refused.headers()["location"], "/api/runs/r%2F1/events");
         let problem = expect_problem(refused, 409, "CONFLICT").await;
         assert_eq!(problem["run"], json!({"id": "r/1", "state": "completed"}));
     }

@@ -44,7 +44,7 @@ async fn share_a_thread(place: Place) {
     let sent = prompt_of(&vendor.received_bodies("m").pop().expect("a request"));
     assert_eq!(sent, super::dialogue(&["A", "One.", "B"]));
     let used = second.chat(&body("B", "r1")).await;
-    assert_eq!(used.headers()["location"], "/api/runs/r1");
+    assert_eq!(used.headers()["location"], "/api/runs/r1/events");
     expect_problem(used, 409, "CONFLICT").await;
     let mut running = first.chat(&body("C", "r3")).await;
     let mut read = String::new();

@@ -6,21 +6,25 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_log` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
+//! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 
 pub mod commit;
 mod error;
+mod event_log;
 mod fold;
+mod interrupt;
 mod key;
 mod memory;
 mod merge;
 mod node;
 pub mod page;
 mod run;
+mod run_log;
 mod store;
 mod thread;
 mod time;
@@ -28,7 +32,9 @@ mod title;
 pub mod tree;
 
 pub use error::ConversationError;
+pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use fold::{FoldedRun, RunFold, fold};
+pub use interrupt::interrupt_run;
 pub use key::{
     MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
 };
@@ -41,6 +47,9 @@ pub use node::{
 pub use run::{
     CancelReason, OnDisconnect, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunEndKind, RunEnding, RunEvents,
     RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
+};
+pub use run_log::{
+    LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };
 pub use store::{
     AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,

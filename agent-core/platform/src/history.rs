@@ -34,7 +34,7 @@ mod ui_message;
 pub use json::JsonBody;
 pub use repair::repair;
 pub use runtime::RuntimeRequest;
-pub use thread_fields::{HistorySource, ThreadFields};
+pub use thread_fields::{HistorySource, MAX_GRACE_MS, OnBusy, ThreadFields};
 
 use json::ObjectFields;
 use sources::FieldSources;

@@ -230,8 +230,8 @@ impl EventStream {
         None
     }
 
-    /// Ends the run: drops the source, closes open items and queues the terminal event.
-    fn finish(&mut self, end: RunEnd) {
+    /// Ends the run: drops the source, closes open items and queues the terminal event. Does nothing if it is over.
+    pub fn finish(&mut self, end: RunEnd) {
         self.close_reported_calls();
         // The last reported calls may have exceeded a limit, which has ended the run.
         if self.source.take().is_none() {

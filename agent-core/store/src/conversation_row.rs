@@ -5,8 +5,8 @@
 
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
-    ContentHash, ConversationError, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, StoredNode, Thread,
-    ThreadKey, ThreadOwner,
+    ContentHash, ConversationError, LogChunk, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, RunState,
+    StoredNode, Thread, ThreadKey, ThreadOwner,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -14,6 +14,10 @@ use serde::de::{DeserializeOwned, Error as _};
 
 /// Maximum number of nodes that one commit deletes, so that other writers do not wait long.
 pub(crate) const DELETE_BATCH_NODES: usize = 500;
+/// Maximum number of chunks of logs that one commit of a thread's deletion deletes.
+pub(crate) const DELETE_BATCH_CHUNKS: usize = 2_000;
+/// Size of logs from which on a commit deletes or reads no further one, in bytes.
+pub(crate) const BATCH_LOG_BYTES: usize = 8 << 20;
 
 /// A row of the table of threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +132,9 @@ pub(crate) struct RunRow {
     pub(crate) kind: String,
     pub(crate) process: String,
     pub(crate) body: String,
+    /// Number among the owner's runs in the order of beginnings; not read for a row that is written.
+    pub(crate) seq: i64,
+    pub(crate) log_until_ms: Option<i64>,
 }
 
 impl RunRow {
@@ -149,8 +156,61 @@ impl RunRow {
             kind: run.trigger.kind.as_str().to_owned(),
             process: process.clone(),
             body: to_json(run)?,
+            seq: 0,
+            log_until_ms: log_until_ms(run),
         })
     }
+}
+
+/// A row of the table of logs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LogRow {
+    pub(crate) run: i64,
+    pub(crate) first: i64,
+    pub(crate) last: i64,
+    pub(crate) body: Vec<u8>,
+}
+
+impl LogRow {
+    pub(crate) fn into_chunk(self) -> LogChunk {
+        LogChunk { first: from_number(self.first), last: from_number(self.last), body: self.body }
+    }
+}
+
+/// Chunks of a thread's logs that were deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeletedLogs {
+    pub(crate) bytes: usize,
+    /// True if the logs have more chunks.
+    pub(crate) more: bool,
+}
+
+/// Returns the number of an event as the column has it.
+pub(crate) fn to_number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn from_number(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// Returns true if a process has the run.
+pub(crate) fn is_live(run: &Run) -> bool {
+    matches!(run.state, RunState::Queued | RunState::Running)
+}
+
+/// Returns the column `log_until_ms` of a run.
+pub(crate) fn log_until_ms(run: &Run) -> Option<i64> {
+    run.events.until.map(Timestamp::as_millisecond)
+}
+
+/// Returns a run as clients see it: the number of events of a live one is that of its stored events, of which `last` is
+/// the last.
+pub(crate) fn with_stored_events(mut run: Run, last: Option<i64>) -> Run {
+    if is_live(&run) {
+        run.events.count = last.map_or(0, |last| from_number(last) + 1);
+    }
+    run
 }
 
 /// Parses the column `body` of a thread.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{LogRow, NodeRow, RunRow, ThreadRow};
 pub use crate::copy_rows::CopyError;
 use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
@@ -99,6 +99,7 @@ async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<
     transfer_table!(rows.threads, sink.insert_threads, digest.add_thread);
     transfer_table!(rows.nodes, sink.insert_nodes, digest.add_node);
     transfer_table!(rows.runs, sink.insert_runs, digest.add_run);
+    transfer_table!(rows.logs, sink.insert_logs, digest.add_log);
     Ok(digest)
 }
 
@@ -123,6 +124,10 @@ impl CopySink for NoSink {
     }
 
     async fn insert_runs(&mut self, _: &[RunRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_logs(&mut self, _: &[LogRow]) -> Result<(), CopyError> {
         Ok(())
     }
 }
@@ -177,10 +182,20 @@ impl RowDigest {
     }
 
     fn add_run(&mut self, row: &RunRow) {
-        let RunRow { n, company, owner, id, thread, agent, state, kind, process, body } = row;
+        let RunRow { n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms } =
+            row;
         let texts = [company, owner, id, agent, state, kind, process, body];
         texts.into_iter().for_each(|text| self.add_text(Some(text)));
-        [*n, *thread].into_iter().for_each(|number| self.add_number(Some(number)));
+        [Some(*n), Some(*thread), Some(*seq), *log_until_ms]
+            .into_iter()
+            .for_each(|number| self.add_number(number));
+    }
+
+    fn add_log(&mut self, row: &LogRow) {
+        let LogRow { run, first, last, body } = row;
+        let length = i64::try_from(body.len()).unwrap_or(i64::MAX);
+        [*run, *first, *last, length].into_iter().for_each(|number| self.add_number(Some(number)));
+        self.hash.update(body);
     }
 
     /// Adds a text with its length, so that the boundaries of texts count.

@@ -1,6 +1,6 @@
 //! Rows and operations that a copy of a database needs of each kind of database.
 
-use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{LogRow, NodeRow, RunRow, ThreadRow};
 
 /// Maximum number of rows that are read at once.
 pub(crate) const ROWS_PER_PAGE: usize = 200;
@@ -79,6 +79,9 @@ pub(crate) trait CopyRows {
     /// Returns the runs after a row, at most [`ROWS_PER_PAGE`].
     async fn runs(&mut self, after: Option<&RunRow>) -> Result<Vec<RunRow>, CopyError>;
 
+    /// Returns the chunks of logs after a row, at most [`ROWS_PER_PAGE`], and few if they are large.
+    async fn logs(&mut self, after: Option<&LogRow>) -> Result<Vec<LogRow>, CopyError>;
+
     /// Returns the last record version that was assigned.
     async fn last_version(&mut self) -> Result<i64, CopyError>;
 }
@@ -94,6 +97,8 @@ pub(crate) trait CopySink {
     async fn insert_nodes(&mut self, rows: &[NodeRow]) -> Result<(), CopyError>;
 
     async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError>;
+
+    async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError>;
 }
 
 /// An empty database in a transaction.

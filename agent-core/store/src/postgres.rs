@@ -9,7 +9,7 @@
 //! | `session`, `param` | connection pool, settings, pipelined transactions; types of parameters |
 //! | `schema` | tables and migrations |
 //! | `record_store`, `records` | records: reads, commits, change feed |
-//! | `conversations` | threads, nodes and runs |
+//! | `conversations` | threads, nodes, runs and their logs |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |

@@ -8,7 +8,7 @@
 //! | `schema` | tables and migrations |
 //! | `rows` | statements that read and write records |
 //! | `jobs` | statements that read, write and claim jobs |
-//! | `conversations` | statements that read and write threads, nodes and runs |
+//! | `conversations` | statements that read and write threads, nodes, runs and their logs |
 //! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |

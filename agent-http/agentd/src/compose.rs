@@ -155,7 +155,8 @@ fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journal
 /// Creates the service of conversations, which are kept unless they are switched off.
 fn conversations(config: &AppConfig, stores: &Stores, shutdown: &Shutdown) -> Arc<ConversationService> {
     let store = config.conversations.then(|| stores.conversations.clone());
-    ConversationService::new(store, Arc::new(SystemClock), background_spawner(), shutdown.clone())
+    let (clock, spawner) = (Arc::new(SystemClock), background_spawner());
+    ConversationService::with_times(store, clock, spawner, shutdown.clone(), config.run_times)
 }
 
 /// Creates the extraction of uploaded documents' texts.

@@ -45,7 +45,7 @@ use agent_client::outbound::OutboundConfig;
 use agent_core::event::OutputLimits;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
-use agent_http::app::ResourceQuotas;
+use agent_http::app::{ResourceQuotas, RunTimes};
 use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
@@ -326,6 +326,8 @@ pub struct AppConfig {
     pub embedding: EmbeddingConfig,
     /// Keeps conversations.
     pub conversations: bool,
+    /// Times of the runs that are kept.
+    pub run_times: RunTimes,
     /// Serves the console.
     pub console: bool,
     /// Host names under which the console is served besides loopback and the public one.

@@ -7,13 +7,13 @@ use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
-use agent_platform::history::{self, ChatInput, FieldError};
+use agent_platform::history::{self, ChatInput, FieldError, MAX_GRACE_MS};
 use http::request;
 use serde_json::{Value, json};
 
-use super::App;
 use super::conversation::{KeptTurn, ThreadRequest};
 use super::credential::ChatHead;
+use super::{App, runs};
 use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -62,8 +62,16 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         Some(request) => KeptTurn::open(app, &principal, &turn, request).await?,
         None => None,
     };
+    let is_background = thread.as_ref().is_some_and(KeptTurn::is_background);
     let (events, recorder) = start(app, &principal, turn, thread).await?;
-    stream::run_response(framing, events, recorder, &app.stream).await
+    match recorder {
+        Some(recorder) if is_background => {
+            let response = runs::accepted(events.run());
+            stream::run_detached(events, recorder, &app.stream);
+            response
+        }
+        recorder => stream::run_response(framing, events, recorder, &app.stream).await,
+    }
 }
 
 /// Reads the body and completes authentication, since a widget token may be in the body.
@@ -245,6 +253,10 @@ pub(super) fn body_schema() -> Value {
             "widgetToken": text(), "userId": text(), "companyId": text(),
             "store": {"type": "boolean", "description": "Keeps the run, or does not keep it."},
             "history": {"type": "string", "enum": ["server", "client"]},
+            "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a kept run."},
+            "graceMs": {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_MS, "description": "Time without a client after which the run is cancelled."},
+            "onBusy": {"type": "string", "enum": ["reject", "interrupt"], "description": "Treatment of a thread that has a run."},
+            "background": {"type": "boolean", "description": "Answers 202 at once; the run goes on without a client."},
             "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
             "metadata": {"type": "object"},
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},

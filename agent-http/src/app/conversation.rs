@@ -1,29 +1,51 @@
-//! Conversations kept on the server: the store, the runs of this process, and the lease under which it has them.
+//! Conversations kept on the server: the store, the runs of this process with the ends of their logs, and the lease under
+//! which it has them.
 
 mod error;
 mod kept_run;
+mod live;
+mod log_reader;
+mod stop;
+mod tail;
 mod turn;
+mod upkeep;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_platform::conversation::{
-    ConversationError, Conversations, MAX_REAPED_RUNS, RUN_LEASE_MS, RunLease,
-};
+use agent_platform::conversation::{Conversations, RUN_LEASE_MS, RunClock, RunLease};
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::shutdown::{Shutdown, ShutdownStage};
+use live::LiveRuns;
 
+pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
 pub(super) use turn::{KeptTurn, ThreadRequest};
 
-/// Time between two renewals of the lease.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
-/// Time between two searches for runs of ended processes.
-const REAP_INTERVAL: Duration = Duration::from_secs(5);
+/// Times of the runs that are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RunTimes {
+    /// Time for which events wait in memory before they are stored; 500 ms.
+    pub log_flush: Duration,
+    /// Time after a process's last renewal at which its runs count as interrupted; 10 s.
+    pub lease: Duration,
+    /// Time for which a run's log is kept after its end; 24 h.
+    pub log_retention: Duration,
+}
+
+impl Default for RunTimes {
+    fn default() -> Self {
+        Self {
+            log_flush: Duration::from_millis(500),
+            lease: Duration::from_millis(RUN_LEASE_MS.unsigned_abs()),
+            log_retention: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
 
 /// The store of conversations, and the runs of this process that are kept in it.
 pub struct ConversationService {
@@ -31,11 +53,15 @@ pub struct ConversationService {
     store: Option<Arc<dyn Conversations>>,
     /// Id of this process, another at every start.
     process: String,
+    times: RunTimes,
     clock: Arc<dyn Clock>,
     spawner: Arc<dyn Spawner>,
     shutdown: Shutdown,
+    runs: Arc<LiveRuns>,
     /// Number of runs whose end is not stored yet.
     live: watch::Sender<usize>,
+    /// Asks for events to be stored without delay.
+    large_tail: Notify,
 }
 
 impl ConversationService {
@@ -46,8 +72,28 @@ impl ConversationService {
         spawner: Arc<dyn Spawner>,
         shutdown: Shutdown,
     ) -> Arc<Self> {
-        let (process, live) = (Uuid::now_v7().to_string(), watch::Sender::default());
-        Arc::new(Self { store, process, clock, spawner, shutdown, live })
+        Self::with_times(store, clock, spawner, shutdown, RunTimes::default())
+    }
+
+    /// Creates the service with other times than the default ones.
+    pub fn with_times(
+        store: Option<Arc<dyn Conversations>>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        shutdown: Shutdown,
+        times: RunTimes,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            process: Uuid::now_v7().to_string(),
+            times,
+            clock,
+            spawner,
+            shutdown,
+            runs: Arc::default(),
+            live: watch::Sender::default(),
+            large_tail: Notify::new(),
+        })
     }
 
     /// Returns true unless conversations are switched off.
@@ -64,56 +110,17 @@ impl ConversationService {
         Timestamp::try_from(self.clock.now()).unwrap_or_default()
     }
 
+    pub(super) fn clock(&self) -> RunClock {
+        let now = self.now();
+        RunClock { now, log_until: later(now, self.times.log_retention) }
+    }
+
     fn lease(&self) -> RunLease {
-        let until = self.now().saturating_add(SignedDuration::from_millis(RUN_LEASE_MS));
-        RunLease { process: self.process.clone(), until: until.unwrap_or(Timestamp::MAX) }
+        RunLease { process: self.process.clone(), until: later(self.now(), self.times.lease) }
     }
 
     fn is_ending(&self) -> bool {
         self.shutdown.stage() >= ShutdownStage::Ending
-    }
-
-    /// Renews the lease of this process, and interrupts the runs of ended processes. Runs until the future is dropped.
-    pub(super) async fn run_upkeep(&self) {
-        let Some(store) = &self.store else { return };
-        tokio::join!(self.renew_leases(&**store), self.reap(&**store));
-    }
-
-    /// Renews the lease while runs are live: each begin of a run extends it too, and without runs there is nothing to
-    /// lose.
-    async fn renew_leases(&self, store: &dyn Conversations) {
-        let mut live = self.live.subscribe();
-        while live.wait_for(|count| *count > 0).await.is_ok() {
-            if let Err(error) = store.renew_lease(&self.lease()).await {
-                tracing::warn!(%error, "the lease of this process's runs was not renewed");
-            }
-            tokio::time::sleep(RENEWAL_INTERVAL).await;
-        }
-    }
-
-    /// Interrupts runs of ended processes. This process's own lease is renewed first: it may have expired while the store
-    /// was unavailable.
-    async fn reap_once(&self, store: &dyn Conversations) -> Result<usize, ConversationError> {
-        if *self.live.borrow() > 0 {
-            store.renew_lease(&self.lease()).await?;
-        }
-        store.reap(self.now()).await
-    }
-
-    async fn reap(&self, store: &dyn Conversations) {
-        loop {
-            match self.reap_once(store).await {
-                Ok(0) => {}
-                Ok(count) => {
-                    tracing::info!(count, "runs of ended processes were interrupted");
-                    if count >= MAX_REAPED_RUNS {
-                        continue;
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "runs of ended processes were not looked for"),
-            }
-            tokio::time::sleep(REAP_INTERVAL).await;
-        }
     }
 
     /// Waits until the ends of all runs are stored.
@@ -124,18 +131,7 @@ impl ConversationService {
     }
 }
 
-/// A run whose end is not stored yet; the service waits for it at shutdown.
-struct LiveRun(Arc<ConversationService>);
-
-impl LiveRun {
-    fn new(service: Arc<ConversationService>) -> Self {
-        service.live.send_modify(|count| *count += 1);
-        Self(service)
-    }
-}
-
-impl Drop for LiveRun {
-    fn drop(&mut self) {
-        self.0.live.send_modify(|count| *count -= 1);
-    }
+fn later(now: Timestamp, time: Duration) -> Timestamp {
+    let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+    now.saturating_add(time).unwrap_or(Timestamp::MAX)
 }

@@ -17,8 +17,8 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, runs, thread_docs,
-    thread_messages, threads,
+    App, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events, runs,
+    thread_docs, thread_messages, threads,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -216,7 +216,12 @@ fn thread_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post(messages_path, USER, thread_messages::post, thread_docs::post_messages),
         Endpoint::delete(message_path, USER, thread_messages::delete, thread_docs::delete_message),
         Endpoint::get("/api/runs", USER, runs::list, thread_docs::list_runs),
+        Endpoint::post("/api/threads/{id}/cancel", USER, threads::cancel, thread_docs::cancel_thread),
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
+        Endpoint::get("/api/runs/{id}/events", USER, run_events::get, thread_docs::run_events).without_head(),
+        Endpoint::post("/api/runs/{id}/cancel", USER, runs::cancel, thread_docs::cancel_run),
+        Endpoint::get("/api/agent/chat/{threadId}/stream", USER, run_events::resume, thread_docs::resume)
+            .without_head(),
     ]
 }
 

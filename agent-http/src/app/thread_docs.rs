@@ -195,3 +195,42 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
         .json_response(200, "The run.", run_schema())
         .problems(&[Code::NotFound])
 }
+
+pub(super) fn run_events(_: &mut Schemas) -> Operation {
+    let after =
+        "The number of the last event that the client has; the header Last-Event-ID counts before it.";
+    let wait = json!({"type": "boolean", "description": "Ends with the events that there are if false."});
+    Operation::new(
+        "getRunEvents",
+        TAG,
+        "Returns a run's events after the given one, and those that follow live.",
+    )
+    .describe("The body is what the first response had after that event, in any format.")
+    .parameter("query", "after", after, json!({"type": "integer", "minimum": 0}))
+    .parameter("query", "wait", "Waits for further events of a live run.", wait)
+    .parameter("header", "Last-Event-ID", "The number of the last event.", string_schema())
+    .run_responses()
+    .empty_response(204, "The run is over, and no events follow.")
+    .problems(&[Code::NotFound, Code::RunLogGone, Code::InvalidRequest])
+}
+
+pub(super) fn resume(_: &mut Schemas) -> Operation {
+    Operation::new("resumeThread", TAG, "Returns the events of the thread's live run from its beginning.")
+        .describe("The format is that of the AI SDK unless `format` names another.")
+        .run_responses()
+        .empty_response(204, "The thread has no live run.")
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn cancel_run(_: &mut Schemas) -> Operation {
+    Operation::new("cancelRun", TAG, "Cancels a run, in whichever process it is. What it has said is kept.")
+        .describe("A run that is over stays as it is.")
+        .json_response(200, "The run as it is now; it ends within a second.", run_schema())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn cancel_thread(_: &mut Schemas) -> Operation {
+    Operation::new("cancelThread", TAG, "Cancels the thread's live run, if there is one.")
+        .json_response(200, "The thread as it is now.", thread_schema())
+        .problems(&[Code::NotFound])
+}

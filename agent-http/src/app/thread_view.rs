@@ -240,6 +240,7 @@ mod tests {
             run_id: "r".into(),
             process: "p".to_owned(),
             nodes,
+            log: Default::default(),
             ending: RunEnding::default(),
             request_sha256: None,
             backend: None,

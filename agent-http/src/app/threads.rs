@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use agent_core::ids::{AgentId, ThreadId};
+use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread, MAX_PAGE_NODES, NewThread,
-    NodeId, NodeQuery, NodeSelection, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner, ThreadPatch,
-    ThreadStatus, check_conversation_id, import_nodes,
+    CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread, MAX_PAGE_NODES,
+    NewThread, NodeId, NodeQuery, NodeSelection, RunKey, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner,
+    ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
 };
 use agent_platform::history;
 use http::header::{CACHE_CONTROL, HeaderValue, IF_MATCH, LOCATION};
@@ -49,6 +49,12 @@ impl OwnConversations {
         let key = self.owner.thread(id);
         key.check().map_err(|_| HttpError::not_found())?;
         Ok(key)
+    }
+
+    /// Stops the runs of deleted threads.
+    fn stop_runs(&self, ids: Vec<RunId>) {
+        let key = |id| RunKey { owner: self.owner.clone(), id };
+        self.app.conversations.stop_deleted(ids.into_iter().map(key));
     }
 }
 
@@ -228,8 +234,21 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let own = OwnConversations::open(context.state, &principal)?;
     let key = own.key(context.params.get("id")?)?;
     check_version(&own, &key, &context.head.headers).await?;
-    own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
+    let deleted = own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
+    own.stop_runs(deleted.active_runs);
     private(Ok(resource::no_content()))
+}
+
+/// Handles `POST /api/threads/{id}/cancel`.
+pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let key = own.key(context.params.get("id")?)?;
+    let thread = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
+    if let Some(id) = thread.active_run_id.clone() {
+        let run = RunKey { owner: own.owner.clone(), id };
+        own.app.conversations.cancel(&*own.store, &run, CancelReason::Requested).await?;
+    }
+    private(answer::json(StatusCode::OK, &thread))
 }
 
 /// Checks the condition of a deletion, if it has one.
@@ -261,6 +280,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
         return Err(HttpError::invalid("agentId", "or before is required"));
     }
     let deleted = own.store.delete_many(&own.owner, &filter).await?;
+    own.stop_runs(deleted.active_runs);
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 

@@ -73,6 +73,8 @@ codes! {
     ThreadFull = "THREAD_FULL", CONFLICT;
     /// The resource has existed and is gone: the caller may stop requesting it.
     Gone = "GONE", GONE;
+    /// The run's events are not kept any more; the thread has its messages.
+    RunLogGone = "RUN_LOG_GONE", GONE;
     /// A precondition of the request, such as `If-Match`, does not hold.
     PreconditionFailed = "PRECONDITION_FAILED", PRECONDITION_FAILED;
     /// The body exceeds its limit.

@@ -126,6 +126,15 @@ impl Body for StreamBody {
     }
 }
 
+impl Drop for StreamBody {
+    /// Leaves a run that is not over.
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            run.events.leave();
+        }
+    }
+}
+
 impl fmt::Debug for StreamBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let streaming = self.run.is_some();

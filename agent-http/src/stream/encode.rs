@@ -26,7 +26,12 @@ impl Encoder {
     }
 
     pub(super) fn sse(events: EventWriter) -> Self {
-        Self::Sse { next: 0, events }
+        Self::sse_from(0, events)
+    }
+
+    /// Creates an encoder of the events from number `next` on.
+    pub(super) fn sse_from(next: u64, events: EventWriter) -> Self {
+        Self::Sse { next, events }
     }
 
     pub(super) fn ui_message() -> Self {

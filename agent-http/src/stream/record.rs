@@ -1,19 +1,38 @@
-//! Recording of a run: its events on their way to the client, and its end, which is stored before the client learns of
-//! it.
+//! Recording of a run: its events on their way to the client, its end, which is stored before the client learns of it,
+//! and its course when the client leaves or the run is stopped.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use agent_core::event::Event;
+use agent_core::event::{Event, RunEnd};
+use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-/// Recorder of a run's events. Dropped without [`finish`](Self::finish), the client has left the run.
+/// Course of a run whose client has left.
+pub(crate) enum Departure {
+    /// The run ends.
+    End(RunEnd),
+    /// The run goes on without a client, until [`RunRecorder::poll_stop`] is ready or it is over.
+    GoOn,
+}
+
+/// Recorder of a run's events.
 pub(crate) trait RunRecorder: Send {
     /// Records an event, before the client receives it.
     fn record(&mut self, event: &Event);
 
     /// Stores the end of the run, after its terminal event was recorded. Returns the terminal event to send.
     fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event>;
+
+    /// Polls for a request to stop the run, which ends as returned.
+    fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd>;
+
+    /// Decides about a run whose client has left, which is called once.
+    fn leave(&mut self) -> Departure;
+
+    /// Returns where a run without a client goes on; `None` if its end is being stored already.
+    fn spawner(&self) -> Option<Arc<dyn Spawner>>;
 }
 
 /// State of a recorded run. Boxed in streams, which are rarely recorded.
@@ -26,6 +45,17 @@ pub(super) struct Recording {
 impl Recording {
     pub(super) fn new(recorder: Box<dyn RunRecorder>) -> Self {
         Self { recorder, end: None }
+    }
+
+    /// Polls for a request to stop the run.
+    pub(super) fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd> {
+        self.recorder.poll_stop(cx)
+    }
+
+    /// Decides about a run whose client has left.
+    pub(super) fn leave(&mut self) -> (Departure, Option<Arc<dyn Spawner>>) {
+        let spawner = self.recorder.spawner();
+        (self.recorder.leave(), spawner)
     }
 
     /// Returns true while the end of the run is being stored.
@@ -54,12 +84,13 @@ impl Recording {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
     use std::time::Duration;
 
-    use agent_core::event::{EventStream, RunEnd, RunIds, SourceEvent};
-    use futures_util::{StreamExt, stream};
-    use tokio::sync::oneshot;
+    use agent_core::error::AgentError;
+    use agent_core::event::{AssistantRole, EventStream, RunIds, RunOutcome, SourceEvent};
+    use futures_util::{Stream, StreamExt, stream};
+    use tokio::sync::{mpsc, oneshot};
 
     use super::super::{StreamLimits, TimeoutStream};
     use super::*;
@@ -68,6 +99,8 @@ mod tests {
     struct ListRecorder {
         names: Arc<Mutex<Vec<&'static str>>>,
         stored: Option<oneshot::Receiver<Event>>,
+        stop: Option<oneshot::Receiver<()>>,
+        goes_on: bool,
     }
 
     impl RunRecorder for ListRecorder {
@@ -79,26 +112,50 @@ mod tests {
             let stored = self.stored.take().expect("the end is stored once");
             async move { stored.await.unwrap_or(terminal) }.boxed()
         }
-    }
 
-    impl Drop for ListRecorder {
-        fn drop(&mut self) {
-            let has_left = self.stored.is_some();
-            self.names.lock().expect("unpoisoned").push(if has_left { "left" } else { "over" });
+        fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd> {
+            let Some(stop) = &mut self.stop else { return Poll::Pending };
+            let stopped = ready!(stop.poll_unpin(cx));
+            self.stop = None;
+            // Without a sender, nothing stops the run.
+            if stopped.is_ok() { Poll::Ready(cancelled()) } else { Poll::Pending }
+        }
+
+        fn leave(&mut self) -> Departure {
+            self.names.lock().expect("unpoisoned").push("left");
+            if self.goes_on { Departure::GoOn } else { Departure::End(cancelled()) }
+        }
+
+        fn spawner(&self) -> Option<Arc<dyn Spawner>> {
+            Some(Arc::new(|task: BoxFuture<'static, ()>| drop(tokio::spawn(task))))
         }
     }
 
-    fn recorded(
-        source: Vec<SourceEvent>,
-    ) -> (TimeoutStream, oneshot::Sender<Event>, Arc<Mutex<Vec<&'static str>>>) {
-        let (stored, receiver) = oneshot::channel();
-        let names = Arc::new(Mutex::new(Vec::new()));
-        let recorder = ListRecorder { names: names.clone(), stored: Some(receiver) };
-        let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
+    fn cancelled() -> RunEnd {
+        RunEnd::Finished { finish_reason: None, outcome: Some(RunOutcome::Cancelled), usage: Vec::new() }
+    }
+
+    type Names = Arc<Mutex<Vec<&'static str>>>;
+
+    fn recorded(source: Vec<SourceEvent>) -> (TimeoutStream, oneshot::Sender<Event>, Names) {
         let source = stream::iter(source.into_iter().map(Ok)).chain(stream::pending());
+        let (events, stored, _, names) = recorded_from(source, false);
+        (events, stored, names)
+    }
+
+    fn recorded_from(
+        source: impl Stream<Item = Result<SourceEvent, AgentError>> + Send + 'static,
+        goes_on: bool,
+    ) -> (TimeoutStream, oneshot::Sender<Event>, oneshot::Sender<()>, Names) {
+        let (stored, receiver) = oneshot::channel();
+        let (stop, stopped) = oneshot::channel();
+        let names = Arc::new(Mutex::new(Vec::new()));
+        let recorder =
+            ListRecorder { names: names.clone(), stored: Some(receiver), stop: Some(stopped), goes_on };
+        let run = RunIds { thread_id: "t".into(), run_id: "r".into() };
         let limits = StreamLimits { idle_timeout: Duration::from_secs(1), ..StreamLimits::default() };
         let events = TimeoutStream::new(EventStream::new(run, source), &limits);
-        (events.with_recorder(Some(Box::new(recorder))), stored, names)
+        (events.with_recorder(Some(Box::new(recorder))), stored, stop, names)
     }
 
     fn finished() -> SourceEvent {
@@ -117,8 +174,8 @@ mod tests {
         stored.send(failed.clone()).expect("it is awaited");
         assert_eq!(events.next().await, Some(failed));
         assert_eq!(events.next().await, None);
-        drop(events);
-        assert_eq!(names.lock().expect("unpoisoned").last(), Some(&"over"));
+        events.leave();
+        assert_eq!(names.lock().expect("unpoisoned").last(), Some(&"left"));
     }
 
     #[tokio::test(start_paused = true)]
@@ -133,11 +190,53 @@ mod tests {
         assert_eq!(*names.lock().expect("unpoisoned"), all);
     }
 
+    fn text() -> SourceEvent {
+        Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant }.into()
+    }
+
+    const CLOSED: [&str; 5] =
+        ["RUN_STARTED", "TEXT_MESSAGE_START", "left", "TEXT_MESSAGE_END", "RUN_FINISHED"];
+
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_drops_the_recorder() {
-        let (mut events, _stored, names) = recorded(vec![]);
+    async fn a_run_that_ends_when_its_client_leaves_is_closed() {
+        let (mut events, _stored, names) = recorded(vec![text()]);
         assert_eq!(events.next().await.expect("it begins").name(), "RUN_STARTED");
-        drop(events);
-        assert_eq!(*names.lock().expect("unpoisoned"), ["RUN_STARTED", "left"]);
+        assert_eq!(events.next().await.expect("it says").name(), "TEXT_MESSAGE_START");
+        events.leave();
+        assert_eq!(*names.lock().expect("unpoisoned"), CLOSED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_that_goes_on_is_recorded_to_its_end() {
+        let (source, mut receiver) = mpsc::unbounded_channel();
+        let (mut events, stored, _stop, names) =
+            recorded_from(stream::poll_fn(move |cx| receiver.poll_recv(cx)), true);
+        source.send(Ok(text())).expect("it is read");
+        assert_eq!(events.next().await.expect("it begins").name(), "RUN_STARTED");
+        assert_eq!(events.next().await.expect("it says").name(), "TEXT_MESSAGE_START");
+        events.leave();
+        source.send(Ok(finished())).expect("it is still read");
+        stored
+            .send(Event::RunError { message: "m".into(), code: "C".into(), usage: Vec::new() })
+            .expect("it waits");
+        source.closed().await;
+        assert_eq!(*names.lock().expect("unpoisoned"), CLOSED);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stopped_run_drops_its_source_and_is_closed() {
+        let (source, mut receiver) = mpsc::unbounded_channel();
+        let (mut events, _stored, stop, names) =
+            recorded_from(stream::poll_fn(move |cx| receiver.poll_recv(cx)), false);
+        source.send(Ok(text())).expect("it is read");
+        for _ in 0..2 {
+            events.next().await.expect("it goes on");
+        }
+        let reading = tokio::spawn(async move { events.next().await.map(|event| event.name()) });
+        tokio::task::yield_now().await;
+        stop.send(()).expect("it is heard");
+        assert_eq!(reading.await.expect("it ends"), Some("TEXT_MESSAGE_END"));
+        assert!(source.is_closed());
+        assert_eq!(names.lock().expect("unpoisoned").last(), Some(&"TEXT_MESSAGE_END"));
     }
 }

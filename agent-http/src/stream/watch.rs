@@ -5,10 +5,10 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream};
-use futures_util::{Stream, StreamExt};
+use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
-use super::record::{Recording, RunRecorder};
+use super::record::{Departure, Recording, RunRecorder};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
 
@@ -37,6 +37,37 @@ impl TimeoutStream {
         self.recording.as_ref().is_some_and(|recording| recording.is_ending())
     }
 
+    /// Ends or continues the run without its client. Must be called inside a tokio runtime.
+    pub(super) fn leave(mut self) {
+        let Some(recording) = self.recording.as_mut().filter(|recording| !recording.is_ending()) else {
+            return;
+        };
+        match recording.leave() {
+            (_, None) => {}
+            (Departure::End(end), _) => {
+                self.events.finish(end);
+                // The rest of the events is ready, and the end is stored in the background.
+                while let Some(Some(_)) = self.next().now_or_never() {}
+            }
+            (Departure::GoOn, Some(spawner)) => {
+                spawner.spawn(self.for_each(|_| std::future::ready(())).boxed());
+            }
+        }
+    }
+
+    /// Polls for a request to stop the run. `Ready` means that it has ended the run.
+    fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(recording) = &mut self.recording else { return Poll::Pending };
+        let end = ready!(recording.poll_stop(cx));
+        match self.events.is_over() {
+            true => Poll::Pending,
+            false => {
+                self.events.finish(end);
+                Poll::Ready(())
+            }
+        }
+    }
+
     /// Polls the shutdown. `Ready` means that it has ended the run.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.ending.poll(cx));
@@ -61,7 +92,8 @@ impl TimeoutStream {
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.is_ending()) {
             return recording.poll_end(cx);
         }
-        if self.timer.is_check_due() && self.poll_shutdown(cx).is_pending() {
+        if self.timer.is_check_due() && self.poll_stop(cx).is_pending() && self.poll_shutdown(cx).is_pending()
+        {
             let timeout = self.timer.poll_busy(cx);
             let _ = self.expire(timeout);
         }
@@ -81,7 +113,7 @@ impl TimeoutStream {
         if self.is_ending() {
             return Poll::Pending;
         }
-        if self.poll_shutdown(cx).is_ready() {
+        if self.poll_stop(cx).is_ready() || self.poll_shutdown(cx).is_ready() {
             return Poll::Ready(());
         }
         let timeout = self.timer.poll_pending(cx);
@@ -98,5 +130,29 @@ impl Stream for TimeoutStream {
         }
         ready!(self.poll_limits(cx));
         self.poll_event(cx)
+    }
+}
+
+/// Event stream of a client that leaves the run when this is dropped before the end.
+pub(super) struct AttachedStream(pub(super) Option<TimeoutStream>);
+
+impl Stream for AttachedStream {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        let Some(events) = &mut self.0 else { return Poll::Ready(None) };
+        let polled = ready!(events.poll_next_unpin(cx));
+        if polled.is_none() {
+            self.0 = None;
+        }
+        Poll::Ready(polled)
+    }
+}
+
+impl Drop for AttachedStream {
+    fn drop(&mut self) {
+        if let Some(events) = self.0.take() {
+            events.leave();
+        }
     }
 }

@@ -7,14 +7,15 @@ use agent_core::message::Message;
 use jiff::Timestamp;
 
 use crate::conversation::{
-    BeginRun, BegunRun, ConversationError, Conversations, CreateThread, EndRun, EndedRun, NewNode, NewThread,
-    Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection, OnDisconnect, RunEnding, RunLease,
-    RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
+    BeginRun, BegunRun, ConversationError, Conversations, CreateThread, EndRun, EndedRun, LogEnd, NewNode,
+    NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection, OnDisconnect, RunClock,
+    RunEnding, RunLease, RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
 };
 
 mod deletion;
 mod limits;
 mod lists;
+mod logs;
 mod runs;
 mod threads;
 
@@ -41,6 +42,13 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::a_continued_run_belongs_to_the_turn(&*make().await).await;
     runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
     runs::one_of_a_hundred_begins(make().await).await;
+    logs::a_log_is_read_from_any_event_on(&*make().await).await;
+    logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
+    logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
+    logs::a_late_append_and_an_interruption_exclude_each_other(make().await).await;
+    logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;
+    logs::signals_reach_the_run_s_process(&*make().await).await;
+    logs::logs_are_deleted_with_their_time_thread_and_messages(&*make().await).await;
     lists::threads_are_listed_by_activity(&*make().await).await;
     lists::pages_are_stable_while_others_write(&*make().await).await;
     lists::runs_are_listed_newest_first(&*make().await).await;
@@ -93,6 +101,11 @@ fn lease(until_ms: i64) -> RunLease {
     RunLease { process: "p1".to_owned(), until: at(until_ms) }
 }
 
+/// Returns the clock at `at(ms)`, with logs kept for a second.
+fn clock(ms: i64) -> RunClock {
+    RunClock { now: at(ms), log_until: at(ms + 1_000) }
+}
+
 /// Returns the begin of a run with one new message below `parent`, at `at(ms)`.
 fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64) -> BeginRun {
     let node = user(parent, text);
@@ -122,6 +135,7 @@ fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
         process: "p1".to_owned(),
         nodes,
         ending: RunEnding::default(),
+        log: LogEnd::default(),
         request_sha256: None,
         backend: None,
         now: at(ms),

@@ -59,8 +59,6 @@ pub struct BeginRows {
     pub thread_count: u64,
     /// The owner's run of the same id.
     pub used_run: Option<Run>,
-    /// The thread's run that has not ended, and the end of its process's lease, if there is one.
-    pub active: Option<(Run, Option<Timestamp>)>,
     /// The run that this one continues.
     pub continued: Option<Run>,
     /// Nodes of [`referenced_ids`].
@@ -76,8 +74,6 @@ pub struct BeginCommit {
     pub nodes: Vec<StoredNode>,
     /// The new run.
     pub run: Run,
-    /// The run that was interrupted.
-    pub interrupted: Option<Run>,
     /// The run that is continued.
     pub continued: Option<Run>,
 }
@@ -94,21 +90,14 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         return Err(ConversationError::RunIdUsed { run: Box::new(run) });
     }
     let now = whole_millis(begin.now);
-    let interrupted = interrupt_expired(rows.active, now)?;
+    if let Some(active_run) = rows.thread.as_ref().and_then(|thread| thread.active_run_id.clone()) {
+        return Err(ConversationError::ThreadBusy { active_run });
+    }
     let found = rows.thread.as_ref().map_or(0, |thread| thread.version);
     if begin.expected_version.is_some_and(|expected| expected != found) {
         return Err(ConversationError::VersionConflict { found });
     }
-    let mut thread = match rows.thread {
-        Some(thread) if thread.agent_id != begin.agent_id => {
-            return Err(ConversationError::AgentMismatch { agent: thread.agent_id });
-        }
-        Some(thread) => Thread { version: thread.version + 1, ..thread },
-        None => {
-            check_thread_count(&begin.key, rows.thread_count)?;
-            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)?
-        }
-    };
+    let mut thread = thread_to_continue(begin, rows.thread, rows.thread_count, now)?;
     let continued = rows.continued.map(|run| Run { continued_by: Some(begin.run_id.clone()), ..run });
     let turn_id = continued.as_ref().map_or_else(|| begin.run_id.clone(), |run| run.turn_id.clone());
     let mut placement = Placement::new(&thread, rows.known, now);
@@ -144,19 +133,26 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         started_at: Some(now),
         ended_at: None,
     };
-    Ok(BeginCommit { thread, nodes, run, interrupted, continued })
+    Ok(BeginCommit { thread, nodes, run, continued })
 }
 
-/// Returns the run that is interrupted because its process's lease has expired.
-fn interrupt_expired(
-    active: Option<(Run, Option<Timestamp>)>,
+/// Returns the thread of a run that begins: the stored one, or a new one.
+fn thread_to_continue(
+    begin: &BeginRun,
+    found: Option<Thread>,
+    thread_count: u64,
     now: Timestamp,
-) -> Result<Option<Run>, ConversationError> {
-    let Some((run, lease)) = active else { return Ok(None) };
-    if lease.is_some_and(|until| until > now) {
-        return Err(ConversationError::ThreadBusy { active_run: run.id });
+) -> Result<Thread, ConversationError> {
+    match found {
+        Some(thread) if thread.agent_id != begin.agent_id => {
+            Err(ConversationError::AgentMismatch { agent: thread.agent_id })
+        }
+        Some(thread) => Ok(Thread { version: thread.version + 1, ..thread }),
+        None => {
+            check_thread_count(&begin.key, thread_count)?;
+            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)
+        }
     }
-    Ok(run.step(RunStep::Interrupt, now).ok())
 }
 
 /// Rows that the end of a run reads.
@@ -201,19 +197,15 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
+    run.events = RunEvents {
+        count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
+        complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),
+        until: end.log.until.map(whole_millis),
+    };
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
     free(&mut thread, &run.id);
     Ok(EndCommit { thread, nodes, run })
-}
-
-/// Interrupts a run of a process whose lease has expired; `None` if it has ended.
-pub fn reap(run: Run, mut thread: Thread, now: Timestamp) -> Option<(Run, Thread)> {
-    let now = whole_millis(now);
-    let run = run.step(RunStep::Interrupt, now).ok()?;
-    thread.version += 1;
-    free(&mut thread, &run.id);
-    Some((run, thread))
 }
 
 fn free(thread: &mut Thread, run: &RunId) {

@@ -1,6 +1,5 @@
 //! Conversations in memory: the reference implementation for stores.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent_core::ids::{RunId, ThreadId};
@@ -8,19 +7,23 @@ use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::commit::{self, BeginRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
+use super::commit::{self, BeginRows, StoredRun};
 use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
     AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    NewNode, NodeId, NodeLink, NodePage, NodeQuery, NodeRole, Run, RunFilter, RunLease, RunPage, RunState,
-    StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
-    ThreadPatch, parse_number_cursor,
+    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
+    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run,
+    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
 
-/// Default capacity of a [`MemoryConversations`], in nodes.
-const MAX_MEMORY_NODES: usize = 1_000_000;
+/// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
+const MAX_MEMORY_LOG_BYTES: usize = 256 << 20;
+
+mod state;
+
+use state::{ConversationState, MemoryRun, MemoryThread};
 
 /// [`Conversations`] in memory, for tests and applications without persistence.
 #[derive(Debug, Default)]
@@ -28,122 +31,10 @@ pub struct MemoryConversations {
     state: Mutex<ConversationState>,
 }
 
-#[derive(Debug, Default)]
-struct ConversationState {
-    owners: HashMap<ThreadOwner, OwnerConversations>,
-    leases: HashMap<String, Timestamp>,
-    last_run: i64,
-    node_count: usize,
-}
-
-#[derive(Debug, Default)]
-struct OwnerConversations {
-    threads: BTreeMap<ThreadId, MemoryThread>,
-    runs: HashMap<RunId, MemoryRun>,
-}
-
-#[derive(Debug)]
-struct MemoryThread {
-    thread: Thread,
-    nodes: Vec<StoredNode>,
-}
-
-#[derive(Debug)]
-struct MemoryRun {
-    number: i64,
-    stored: StoredRun,
-}
-
 impl MemoryConversations {
     /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, ConversationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ConversationState {
-    fn find(&self, key: &ThreadKey) -> Option<&MemoryThread> {
-        self.owners.get(&key.thread_owner())?.threads.get(&key.id)
-    }
-
-    fn find_mut(&mut self, key: &ThreadKey) -> Result<&mut MemoryThread, ConversationError> {
-        let owner = self.owners.get_mut(&key.thread_owner());
-        owner.and_then(|owner| owner.threads.get_mut(&key.id)).ok_or(ConversationError::ThreadNotFound)
-    }
-
-    /// Checks that there is room for nodes.
-    fn check_room(&self, nodes: usize) -> Result<(), ConversationError> {
-        match self.node_count + nodes > MAX_MEMORY_NODES {
-            true => Err(StoreError::unavailable("the in-memory store is full").into()),
-            false => Ok(()),
-        }
-    }
-
-    fn write(&mut self, key: &ThreadKey, thread: Thread, nodes: Vec<StoredNode>) {
-        self.node_count += nodes.len();
-        let owner = self.owners.entry(key.thread_owner()).or_default();
-        match owner.threads.get_mut(&key.id) {
-            Some(found) => {
-                found.thread = thread;
-                found.nodes.extend(nodes);
-            }
-            None => {
-                owner.threads.insert(key.id.clone(), MemoryThread { thread, nodes });
-            }
-        }
-    }
-
-    fn create(
-        &mut self,
-        key: &ThreadKey,
-        make: impl FnOnce(u64) -> Result<(Thread, Vec<StoredNode>), ConversationError>,
-    ) -> Result<Thread, ConversationError> {
-        let owner = self.owners.get(&key.thread_owner());
-        if owner.is_some_and(|owner| owner.threads.contains_key(&key.id)) {
-            return Err(ConversationError::ThreadExists);
-        }
-        let (thread, nodes) = make(owner.map_or(0, |owner| owner.threads.len() as u64))?;
-        self.check_room(nodes.len())?;
-        self.write(key, thread.clone(), nodes);
-        Ok(thread)
-    }
-
-    fn remove(&mut self, owner: &ThreadOwner, ids: Vec<ThreadId>) -> DeletedThreads {
-        let mut deleted = DeletedThreads::default();
-        let Some(state) = self.owners.get_mut(owner) else { return deleted };
-        for id in &ids {
-            let Some(removed) = state.threads.remove(id) else { continue };
-            deleted.deleted += 1;
-            deleted.active_runs.extend(removed.thread.active_run_id);
-            self.node_count -= removed.nodes.len();
-        }
-        let ids: HashSet<ThreadId> = ids.into_iter().collect();
-        state.runs.retain(|_, run| !ids.contains(&run.stored.run.thread_id));
-        if state.threads.is_empty() && state.runs.is_empty() {
-            self.owners.remove(owner);
-        }
-        deleted
-    }
-}
-
-impl MemoryThread {
-    fn links(&self) -> Vec<NodeLink> {
-        self.nodes.iter().map(|node| node.link.clone()).collect()
-    }
-
-    fn known(&self, nodes: &[NewNode], parent: Option<&NodeId>) -> KnownNodes {
-        let ids = referenced_ids(nodes, parent);
-        let mut children: HashMap<Option<u32>, u32> = HashMap::new();
-        for node in &self.nodes {
-            *children.entry(node.link.parent).or_default() += 1;
-        }
-        let place = |node: &StoredNode| {
-            let seq = node.link.seq;
-            let children = children.get(&Some(seq)).copied().unwrap_or_default();
-            (node.link.id.clone(), NodePlace { seq, children })
-        };
-        let places = self.nodes.iter().filter(|node| ids.contains(&node.link.id)).map(place).collect();
-        KnownNodes { places, roots: children.get(&None).copied().unwrap_or_default() }
     }
 }
 
@@ -269,9 +160,13 @@ impl Conversations for MemoryConversations {
         if let Some((thread, node)) = commit::erase_node(found.thread.clone(), found.nodes[at].clone(), users)
         {
             found.thread = thread;
+            let run = node.run_id.clone();
             found.nodes[at] = node;
+            if let Some(run) = run {
+                state.remove_log(&key.thread_owner(), &run);
+            }
         }
-        Ok(found.thread.clone())
+        state.find(key).map(|found| found.thread.clone()).ok_or(ConversationError::ThreadNotFound)
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
@@ -279,17 +174,15 @@ impl Conversations for MemoryConversations {
         state.check_room(begin.nodes.len())?;
         let owner_key = begin.key.thread_owner();
         let owner = state.owners.get(&owner_key);
-        let run = |id: &RunId| owner.and_then(|owner| owner.runs.get(id)).map(|found| &found.stored);
+        let run = |id: &RunId| state.find_run(&owner_key, id).map(|found| found.stored.run.clone());
         let found = state.find(&begin.key);
-        let active = found.and_then(|found| run(found.thread.active_run_id.as_ref()?));
         let known =
             found.map(|found| found.known(&begin.nodes, begin.parent_id.as_ref())).unwrap_or_default();
         let rows = BeginRows {
             thread: found.map(|found| found.thread.clone()),
             thread_count: owner.map_or(0, |owner| owner.threads.len() as u64),
-            used_run: run(&begin.run_id).map(|stored| stored.run.clone()),
-            active: active.map(|stored| (stored.run.clone(), state.leases.get(&stored.process).copied())),
-            continued: begin.continues.as_ref().and_then(run).map(|stored| stored.run.clone()),
+            used_run: run(&begin.run_id),
+            continued: begin.continues.as_ref().and_then(run),
             known: known.clone(),
         };
         let commit = commit::begin_run(&begin, rows)?;
@@ -297,43 +190,26 @@ impl Conversations for MemoryConversations {
         let lease = state.leases.entry(process.clone()).or_insert(*until);
         *lease = (*lease).max(*until);
         state.write(&begin.key, commit.thread.clone(), commit.nodes.clone());
-        state.last_run += 1;
-        let number = state.last_run;
-        let runs = &mut state.owners.entry(owner_key).or_default().runs;
-        for changed in [&commit.interrupted, &commit.continued].into_iter().flatten() {
-            if let Some(found) = runs.get_mut(&changed.id) {
-                found.stored.run = changed.clone();
-            }
+        let owner = state.owners.entry(owner_key).or_default();
+        owner.last_run += 1;
+        if let Some(changed) = commit.continued
+            && let Some(found) = owner.runs.get_mut(&changed.id)
+        {
+            found.stored.run = changed;
         }
         let stored = StoredRun { run: commit.run.clone(), process: process.clone() };
-        runs.insert(commit.run.id.clone(), MemoryRun { number, stored });
+        let begun = MemoryRun { number: owner.last_run, stored, log: Vec::new() };
+        owner.runs.insert(commit.run.id.clone(), begun);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(BegunRun { thread: commit.thread, run: commit.run, nodes, interrupted: commit.interrupted })
+        Ok(BegunRun { thread: commit.thread, run: commit.run, nodes })
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
-        let mut state = self.lock();
-        let owner = state.owners.get(&end.owner).ok_or(ConversationError::RunNotFound)?;
-        let run = owner.runs.get(&end.run_id).ok_or(ConversationError::RunNotFound)?.stored.clone();
-        let key = end.owner.thread(&run.run.thread_id);
-        let found = owner.threads.get(&key.id).ok_or(ConversationError::RunNotFound)?;
-        let known = found.known(&end.nodes, None);
-        let rows = EndRows { run, thread: found.thread.clone(), known: known.clone() };
-        let commit = commit::end_run(&end, rows)?;
-        state.write(&key, commit.thread.clone(), commit.nodes.clone());
-        if let Some(found) =
-            state.owners.get_mut(&end.owner).and_then(|owner| owner.runs.get_mut(&end.run_id))
-        {
-            found.stored.run = commit.run.clone();
-        }
-        let nodes = commit::nodes_on_wire(commit.nodes, &known);
-        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+        self.lock().end_run(end)
     }
 
     async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError> {
-        let state = self.lock();
-        let run = state.owners.get(owner).and_then(|owner| owner.runs.get(id));
-        Ok(run.map(|found| found.stored.run.clone()))
+        Ok(self.lock().find_run(owner, id).map(MemoryRun::run))
     }
 
     async fn runs(
@@ -348,7 +224,7 @@ impl Conversations for MemoryConversations {
         let state = self.lock();
         let runs = state.owners.get(owner).into_iter().flat_map(|owner| owner.runs.values());
         let runs = runs.filter(|found| found.number < before && filter.matches(&found.stored.run));
-        let mut runs: Vec<(i64, Run)> = runs.map(|found| (found.number, found.stored.run.clone())).collect();
+        let mut runs: Vec<(i64, Run)> = runs.map(|found| (found.number, found.run())).collect();
         runs.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         runs.truncate(limit + 1);
         Ok(RunPage::from_overfetch(runs, limit))
@@ -359,28 +235,117 @@ impl Conversations for MemoryConversations {
         Ok(())
     }
 
-    async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError> {
+    async fn interrupt_expired(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        clock: RunClock,
+    ) -> Result<Option<Run>, ConversationError> {
         let mut state = self.lock();
-        let ConversationState { owners, leases, .. } = &mut *state;
-        let mut reaped = 0;
-        for owner in owners.values_mut() {
-            for found in owner.runs.values_mut() {
-                let StoredRun { run, process } = &mut found.stored;
-                let is_live = matches!(run.state, RunState::Queued | RunState::Running);
-                if !is_live
-                    || leases.get(process).is_some_and(|until| *until > now)
-                    || reaped >= MAX_REAPED_RUNS
-                {
-                    continue;
-                }
-                let Some(thread) = owner.threads.get_mut(&run.thread_id) else { continue };
-                if let Some((ended, freed)) = commit::reap(run.clone(), thread.thread.clone(), now) {
-                    (*run, thread.thread) = (ended, freed);
-                    reaped += 1;
-                }
+        state.interrupt_expired(owner, id, clock)?;
+        Ok(state.find_run(owner, id).map(MemoryRun::run))
+    }
+
+    async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
+        let mut state = self.lock();
+        let runs =
+            state.owners.iter().flat_map(|(owner, found)| found.runs.values().map(move |run| (owner, run)));
+        let is_lost = |run: &MemoryRun| {
+            run.is_live() && state.leases.get(&run.stored.process).is_none_or(|until| *until <= clock.now)
+        };
+        let lost = runs.filter(|(_, run)| is_lost(run));
+        let lost: Vec<(ThreadOwner, RunId)> = lost
+            .map(|(owner, run)| (owner.clone(), run.stored.run.id.clone()))
+            .take(MAX_REAPED_RUNS)
+            .collect();
+        for (owner, id) in &lost {
+            state.interrupt_expired(owner, id, clock)?;
+        }
+        state.leases.retain(|_, until| *until > clock.now);
+        Ok(lost.len())
+    }
+
+    async fn append_events(
+        &self,
+        process: &str,
+        chunks: Vec<RunChunk>,
+    ) -> Result<Vec<RunKey>, ConversationError> {
+        let mut state = self.lock();
+        let bytes: usize = chunks.iter().map(|chunk| chunk.chunk.body.len()).sum();
+        if state.log_bytes + bytes > MAX_MEMORY_LOG_BYTES {
+            return Err(StoreError::unavailable("the in-memory store is full").into());
+        }
+        let mut lost = Vec::new();
+        for RunChunk { run, chunk } in chunks {
+            let found = state.find_run(&run.owner, &run.id);
+            match found.is_some_and(|found| found.is_live() && found.stored.process == process) {
+                true => state.add_chunk(&run.owner, &run.id, chunk),
+                false if lost.contains(&run) => {}
+                false => lost.push(run),
             }
         }
-        leases.retain(|_, until| *until > now);
-        Ok(reaped)
+        Ok(lost)
+    }
+
+    async fn events(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        from: u64,
+    ) -> Result<Option<LogPage>, ConversationError> {
+        let state = self.lock();
+        let Some(found) = state.find_run(owner, id) else { return Ok(None) };
+        let mut page = LogPage { run: found.run(), chunks: Vec::new() };
+        let mut bytes = 0;
+        for chunk in found.log.iter().filter(|chunk| chunk.last >= from) {
+            if bytes >= MAX_LOG_PAGE_BYTES {
+                break;
+            }
+            bytes += chunk.body.len();
+            page.chunks.push(chunk.clone());
+        }
+        Ok(Some(page))
+    }
+
+    async fn signal(
+        &self,
+        run: &RunKey,
+        signal: RunSignal,
+        until: Timestamp,
+    ) -> Result<Option<Run>, ConversationError> {
+        let mut state = self.lock();
+        let Some(found) = state.find_run(&run.owner, &run.id) else { return Ok(None) };
+        let (answer, process) = (found.run(), found.stored.process.clone());
+        if found.is_live() {
+            state.signals.insert((process, run.clone(), signal), until);
+        }
+        Ok(Some(answer))
+    }
+
+    async fn take_signals(
+        &self,
+        process: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
+        let mut state = self.lock();
+        state.signals.retain(|_, until| *until > now);
+        let found = state.signals.keys().filter(|(to, ..)| to == process);
+        let found: Vec<_> = found.map(|(_, run, signal)| (run.clone(), *signal)).collect();
+        state.signals.retain(|(to, _, signal), _| to != process || !signal.is_act());
+        Ok(found)
+    }
+
+    async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
+        let mut state = self.lock();
+        let runs =
+            state.owners.iter().flat_map(|(owner, found)| found.runs.values().map(move |run| (owner, run)));
+        let is_over = |run: &MemoryRun| run.stored.run.events.until.is_some_and(|until| until <= now);
+        let over = runs.filter(|(_, run)| is_over(run));
+        let over: Vec<(ThreadOwner, RunId)> = over
+            .map(|(owner, run)| (owner.clone(), run.stored.run.id.clone()))
+            .take(MAX_TRIMMED_LOGS)
+            .collect();
+        over.iter().for_each(|(owner, id)| state.remove_log(owner, id));
+        Ok(over.len())
     }
 }

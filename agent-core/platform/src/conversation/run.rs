@@ -135,7 +135,7 @@ impl RunState {
 }
 
 /// Reason of a cancellation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CancelReason {
     /// By request.
@@ -146,6 +146,25 @@ pub enum CancelReason {
     Displaced,
     /// The thread was deleted.
     Deleted,
+}
+
+impl CancelReason {
+    const ALL: [Self; 4] = [Self::Requested, Self::Disconnected, Self::Displaced, Self::Deleted];
+
+    /// Returns the name used on the wire and in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Disconnected => "disconnected",
+            Self::Displaced => "displaced",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
 }
 
 /// Effect of a client's disconnect on a run.
@@ -237,7 +256,7 @@ impl RunTriggerKind {
     }
 }
 
-/// State of a run's log of events.
+/// State of a run's log of events. By default, there is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunEvents {
@@ -257,6 +276,14 @@ pub struct RunFailure {
     pub code: String,
     /// Public message.
     pub message: String,
+}
+
+impl RunFailure {
+    /// Returns the error of a run whose process has ended.
+    pub fn interrupted() -> Self {
+        let message = "the process of the run has ended".to_owned();
+        Self { code: RUN_INTERRUPTED.to_owned(), message }
+    }
 }
 
 /// Code of the error of an interrupted run.
@@ -356,8 +383,7 @@ impl Run {
 
     fn interrupt(&mut self) {
         self.state = RunState::Interrupted;
-        let message = "the process of the run has ended".to_owned();
-        self.error = Some(RunFailure { code: RUN_INTERRUPTED.to_owned(), message });
+        self.error = Some(RunFailure::interrupted());
     }
 }
 

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
-    ConversationError, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run, RunEnding, RunState,
-    RunTrigger, RunTriggerKind, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+    ConversationError, LogEnd, LogPage, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run,
+    RunChunk, RunClock, RunEnding, RunKey, RunSignal, RunState, RunTrigger, RunTriggerKind, Thread,
+    ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
 };
 
 /// Default number of nodes on a page.
@@ -106,8 +107,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError>;
 
-    /// Begins a run: makes the thread or checks that it is free, adds the nodes, and stores the run as `running`. A run
-    /// of a process whose lease has expired is interrupted by it.
+    /// Begins a run: makes the thread or checks that it is free, adds the nodes, and stores the run as `running`.
     ///
     /// # Errors
     /// [`ConversationError::RunIdUsed`], [`ConversationError::ThreadBusy`], [`ConversationError::AgentMismatch`],
@@ -115,7 +115,8 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadFull`], in this order.
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError>;
 
-    /// Ends a run: adds the nodes of its answer, moves the head to the last of them, and frees the thread.
+    /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
+    /// log.
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
@@ -140,9 +141,57 @@ pub trait Conversations: Send + Sync {
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
 
-    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`], and frees their threads. Returns
-    /// their number.
-    async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError>;
+    /// Interrupts a run if its process's lease has expired: completes its log, adds the nodes of what it has said, and
+    /// frees the thread. Returns the run as it is then; `None` if there is none.
+    async fn interrupt_expired(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        now: RunClock,
+    ) -> Result<Option<Run>, ConversationError>;
+
+    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`], as
+    /// [`interrupt_expired`](Self::interrupt_expired) does. Returns their number.
+    async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
+
+    /// Appends chunks to the logs of a process's runs, in one commit. A chunk that the log has is left out. Returns the
+    /// runs that the process does not have any more, to whose logs nothing is appended.
+    ///
+    /// # Errors
+    /// Those of the store. Nothing is appended, or everything if the store's answer was lost.
+    async fn append_events(
+        &self,
+        process: &str,
+        chunks: Vec<RunChunk>,
+    ) -> Result<Vec<RunKey>, ConversationError>;
+
+    /// Returns a run with the chunks of its log that have events from number `from` on: whole ones, in order, until they
+    /// have [`MAX_LOG_PAGE_BYTES`](super::MAX_LOG_PAGE_BYTES). `None` if there is no run.
+    async fn events(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        from: u64,
+    ) -> Result<Option<LogPage>, ConversationError>;
+
+    /// Leaves a signal for the process of a run, which has it until `until`. Returns the run; `None` if there is none. A
+    /// run that is not live has no process and gets no signal.
+    async fn signal(
+        &self,
+        run: &RunKey,
+        signal: RunSignal,
+        until: Timestamp,
+    ) -> Result<Option<Run>, ConversationError>;
+
+    /// Returns the signals for the runs of a process. Those that ask for an act are returned once.
+    async fn take_signals(
+        &self,
+        process: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError>;
+
+    /// Deletes the logs whose time is over, of at most [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) runs. Returns their number.
+    async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError>;
 }
 
 /// Lease of a process on all its runs.
@@ -325,8 +374,6 @@ pub struct BegunRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
-    /// The run that was interrupted because its process had ended.
-    pub interrupted: Option<Run>,
 }
 
 /// The end of a run.
@@ -342,6 +389,8 @@ pub struct EndRun {
     pub nodes: Vec<NewNode>,
     /// State and outcome.
     pub ending: RunEnding,
+    /// End of the log.
+    pub log: LogEnd,
     /// Hash of the request to the backend, if it was not known before.
     pub request_sha256: Option<String>,
     /// Backend, if it was not known before.

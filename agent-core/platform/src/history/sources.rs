@@ -7,7 +7,7 @@ use super::json::{ObjectFields, Value, check_single_line};
 use crate::history::MAX_ID_BYTES;
 
 /// Names of the query parameters that are read; all others are ignored here.
-const QUERY_PARAMETERS: [&str; 14] = [
+const QUERY_PARAMETERS: [&str; 18] = [
     "agentId",
     "threadId",
     "sessionId",
@@ -22,6 +22,10 @@ const QUERY_PARAMETERS: [&str; 14] = [
     "parentId",
     "trigger",
     "messageId",
+    "onDisconnect",
+    "graceMs",
+    "onBusy",
+    "background",
 ];
 
 /// A query parameter: an identifier with its index in [`QUERY_PARAMETERS`], the preview's `message`, or any other.

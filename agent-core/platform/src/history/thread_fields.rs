@@ -7,7 +7,9 @@ use serde_json::{Map, Value};
 use super::json::{self, check_single_line};
 use super::sources::FieldSources;
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
-use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
+use crate::conversation::{
+    Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, OnDisconnect, ParentChoice, UiTrigger,
+};
 
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -24,6 +26,27 @@ pub struct ThreadFields {
     pub title: Option<String>,
     /// Metadata of a thread that the request creates.
     pub metadata: Map<String, Value>,
+    /// Field `onDisconnect`.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Field `graceMs`: time without a client after which the run is cancelled.
+    pub grace_ms: Option<u32>,
+    /// Field `onBusy`.
+    pub on_busy: Option<OnBusy>,
+    /// Field `background`: the request is answered at once, and the run goes on without a client.
+    pub is_background: bool,
+}
+
+/// Maximum of `graceMs`: ten minutes.
+pub const MAX_GRACE_MS: u32 = 600_000;
+
+/// Treatment of a request in a thread that has a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnBusy {
+    /// The request is refused.
+    #[default]
+    Reject,
+    /// The run is cancelled, and what it has said is kept.
+    Interrupt,
 }
 
 /// Source of the prompt's history.
@@ -52,7 +75,7 @@ impl ThreadFields {
 pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldError> {
     check_supported(sources)?;
     Ok(ThreadFields {
-        store: store(sources)?,
+        store: flag(sources, "store")?,
         history: match word(sources, "history")?.as_deref() {
             None | Some("server") => HistorySource::Server,
             Some("client") => HistorySource::Client,
@@ -62,27 +85,45 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
         envelope: envelope(sources)?,
         title: title(sources)?,
         metadata: metadata(sources)?,
+        on_disconnect: match word(sources, "onDisconnect")?.as_deref() {
+            None => None,
+            Some("cancel") => Some(OnDisconnect::Cancel),
+            Some("continue") => Some(OnDisconnect::Continue),
+            Some(_) => return Err(FieldError::new("onDisconnect", "must be cancel or continue")),
+        },
+        grace_ms: grace_ms(sources)?,
+        on_busy: match word(sources, "onBusy")?.as_deref() {
+            None => None,
+            Some("reject") => Some(OnBusy::Reject),
+            Some("interrupt") => Some(OnBusy::Interrupt),
+            Some("queue") => {
+                return Err(FieldError::new("onBusy", "has a value that this server does not support"));
+            }
+            Some(_) => return Err(FieldError::new("onBusy", "must be reject or interrupt")),
+        },
+        is_background: flag(sources, "background")?.unwrap_or_default(),
     })
+}
+
+fn grace_ms(sources: &FieldSources<'_>) -> Result<Option<u32>, FieldError> {
+    let wrong = |path| FieldError::new(path, format!("must be a whole number up to {MAX_GRACE_MS}"));
+    let parsed = match (sources.get("graceMs"), sources.query_word("graceMs")) {
+        (Some((path, value)), _) => Some((path, value.as_u64())),
+        (None, Some(text)) => Some((Cow::Borrowed("graceMs"), text.parse().ok())),
+        (None, None) => None,
+    };
+    let Some((path, number)) = parsed else { return Ok(None) };
+    let number = number.and_then(|number| u32::try_from(number).ok()).filter(|grace| *grace <= MAX_GRACE_MS);
+    number.map(Some).ok_or_else(|| wrong(path))
 }
 
 /// Refuses values that would change the course of the run, and that the server does not have.
 fn check_supported(sources: &FieldSources<'_>) -> Result<(), FieldError> {
-    let is_supported = |name: &str, value: &json::Value<'_>| match (name, value) {
-        ("resume", json::Value::Array(entries)) => entries.is_empty(),
-        ("onBusy", json::Value::Str(word)) => *word == "reject",
-        ("onDisconnect", json::Value::Str(word)) => *word == "cancel",
-        ("background", json::Value::Bool(flag)) => !flag,
-        ("graceMs", value) => value.as_u64() == Some(0),
-        _ => false,
-    };
-    for name in ["resume", "onBusy", "onDisconnect", "background", "graceMs"] {
-        if let Some((path, value)) = sources.get(name)
-            && !is_supported(name, value)
-        {
-            return Err(FieldError::new(path, "has a value that this server does not support"));
-        }
+    match sources.get("resume") {
+        Some((_, json::Value::Array(entries))) if entries.is_empty() => Ok(()),
+        Some((path, _)) => Err(FieldError::new(path, "has a value that this server does not support")),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Returns a word or an identifier from the body, `forwardedProps` or the query.
@@ -97,15 +138,15 @@ fn word(sources: &FieldSources<'_>, name: &'static str) -> Result<Option<String>
     Ok(Some(text.into_owned()))
 }
 
-fn store(sources: &FieldSources<'_>) -> Result<Option<bool>, FieldError> {
-    match sources.get("store") {
-        Some((_, json::Value::Bool(store))) => Ok(Some(*store)),
+fn flag(sources: &FieldSources<'_>, name: &'static str) -> Result<Option<bool>, FieldError> {
+    match sources.get(name) {
+        Some((_, json::Value::Bool(flag))) => Ok(Some(*flag)),
         Some((path, _)) => Err(FieldError::new(path, "must be true or false")),
-        None => match sources.query_word("store") {
+        None => match sources.query_word(name) {
             None => Ok(None),
             Some("true") => Ok(Some(true)),
             Some("false") => Ok(Some(false)),
-            Some(_) => Err(FieldError::new("store", "must be true or false")),
+            Some(_) => Err(FieldError::new(name, "must be true or false")),
         },
     }
 }
@@ -238,6 +279,27 @@ mod tests {
     }
 
     #[test]
+    fn the_course_of_a_run_is_read() {
+        let given = json!({"onDisconnect": "continue", "graceMs": 600_000, "onBusy": "interrupt", "background": true});
+        let expected = ThreadFields {
+            on_disconnect: Some(OnDisconnect::Continue),
+            grace_ms: Some(600_000),
+            on_busy: Some(OnBusy::Interrupt),
+            is_background: true,
+            ..ThreadFields::default()
+        };
+        assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
+        let query = [
+            ("onDisconnect", "continue"),
+            ("graceMs", "600000"),
+            ("onBusy", "interrupt"),
+            ("background", "true"),
+        ];
+        let read = input(&json!({"message": "Hello"}), &query).expect("it is right");
+        assert_eq!(read.thread_fields(), Ok(&expected));
+    }
+
+    #[test]
     fn an_invalid_field_is_told_to_those_who_ask() {
         for (name, value) in [
             ("store", json!("yes")),
@@ -249,9 +311,12 @@ mod tests {
             ("metadata", json!({"x": "y".repeat(17_000)})),
             ("title", json!("a\0b")),
             ("onBusy", json!("queue")),
-            ("graceMs", json!(1)),
-            ("background", json!(true)),
-            ("onDisconnect", json!("continue")),
+            ("onBusy", json!(true)),
+            ("graceMs", json!(-1)),
+            ("graceMs", json!(1.5)),
+            ("graceMs", json!(600_001)),
+            ("background", json!("yes")),
+            ("onDisconnect", json!("stop")),
             ("resume", json!([{}])),
         ] {
             let mut body = json!({"message": "Hello"});

@@ -1,16 +1,19 @@
 //! Conversations in the schema of records. Each write is one transaction under an advisory lock on the owner.
 
+use std::collections::HashSet;
+
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    NewNode, NodeId, NodePage, NodeQuery, Run, RunFilter, RunLease, RunPage, StoredNode, Thread,
-    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
-    parse_number_cursor,
+    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
+use agent_platform::records::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
@@ -18,8 +21,11 @@ use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
 use super::fault::{OperationError, PostgresErrorKind};
 use super::session::{Session, contains_nul};
-use crate::conversation_row::{DELETE_BATCH_NODES, RowError};
+use crate::conversation_row::RowError;
 
+pub(super) mod log_tables;
+mod run_tables;
+mod runs;
 pub(super) mod tables;
 
 /// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records.
@@ -107,105 +113,6 @@ async fn insert_thread(
     Ok(thread)
 }
 
-async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> Result<BegunRun, TableError> {
-    let owner = begin.key.thread_owner();
-    let found = tables.thread(&begin.key).await?;
-    let run = async |id: Option<&RunId>| match id {
-        Some(id) => tables.run(&owner, id).await,
-        None => Ok(None),
-    };
-    let active = run(found.as_ref().and_then(|(_, thread)| thread.active_run_id.as_ref())).await?;
-    let continued = run(begin.continues.as_ref()).await?;
-    let lease = match &active {
-        Some((_, _, active)) => tables.lease(&active.process).await?,
-        None => None,
-    };
-    let known = match &found {
-        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref())).await?,
-        None => Default::default(),
-    };
-    let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner).await? };
-    let numbers = (active.as_ref().map(|found| found.0), continued.as_ref().map(|found| found.0));
-    let rows = BeginRows {
-        thread: found.as_ref().map(|(_, thread)| thread.clone()),
-        thread_count,
-        used_run: tables.run(&owner, &begin.run_id).await?.map(|(_, _, stored)| stored.run),
-        active: active.map(|(_, _, stored)| (stored.run, lease)),
-        continued: continued.map(|(_, _, stored)| stored.run),
-        known: known.clone(),
-    };
-    let commit = commit::begin_run(begin, rows)?;
-    tables.put_lease(&begin.lease, false).await?;
-    let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread).await?;
-    tables.insert_nodes(n, &commit.nodes).await?;
-    for (number, run) in [(numbers.0, &commit.interrupted), (numbers.1, &commit.continued)] {
-        if let (Some(number), Some(run)) = (number, run) {
-            tables.update_run(number, run).await?;
-        }
-    }
-    let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
-    tables.insert_run(&owner, n, &stored).await?;
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, interrupted: commit.interrupted })
-}
-
-async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result<EndedRun, TableError> {
-    let missing = || ConversationError::RunNotFound;
-    let (number, _, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
-    let key = end.owner.thread(&run.run.thread_id);
-    let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, None)).await?;
-    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
-    tables.put_thread(Some(n), &key, &commit.thread).await?;
-    tables.insert_nodes(n, &commit.nodes).await?;
-    tables.update_run(number, &commit.run).await?;
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
-}
-
-async fn erase_node(tables: &ConversationTables, key: &ThreadKey, id: &NodeId) -> Result<Thread, TableError> {
-    let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
-    let missing = || ConversationError::NodeNotFound(id.to_string());
-    let seq = tables.seq(n, id).await?.ok_or_else(missing)?;
-    let node = tables.nodes(n, &[seq]).await?.pop().ok_or_else(missing)?;
-    // The title is made of the first user message that has text.
-    let seqs: Vec<u32> = tables.user_seqs(n, 100).await?.into_iter().filter(|user| *user != seq).collect();
-    let others = tables.nodes(n, &seqs).await?;
-    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
-        None => Ok(thread),
-        Some((thread, node)) => {
-            tables.put_thread(Some(n), key, &thread).await?;
-            tables.update_node(n, &node).await?;
-            Ok(thread)
-        }
-    }
-}
-
-/// Deletes threads until [`DELETE_BATCH_NODES`] nodes are deleted. Returns how many of them are done with.
-async fn delete_batch(
-    tables: &ConversationTables,
-    owner: &ThreadOwner,
-    ids: &[ThreadId],
-) -> Result<(usize, DeletedThreads), TableError> {
-    let mut deleted = DeletedThreads::default();
-    let mut remaining_nodes = DELETE_BATCH_NODES;
-    for (at, id) in ids.iter().enumerate() {
-        let Some((n, thread)) = tables.thread(&owner.thread(id.clone())).await? else { continue };
-        let removed = tables.delete_nodes(n).await?;
-        remaining_nodes = remaining_nodes.saturating_sub(removed);
-        if removed == DELETE_BATCH_NODES {
-            return Ok((at, deleted));
-        }
-        tables.delete_thread(n).await?;
-        deleted.deleted += 1;
-        deleted.active_runs.extend(thread.active_run_id);
-        if remaining_nodes == 0 {
-            return Ok((at + 1, deleted));
-        }
-    }
-    Ok((ids.len(), deleted))
-}
-
 impl PostgresRecords {
     async fn delete_threads(
         &self,
@@ -217,7 +124,7 @@ impl PostgresRecords {
         let mut done = 0;
         while done < ids.len() {
             let tables = self.lock_conversations(owner).await?;
-            let batch = delete_batch(&tables, owner, &ids[done..]).await;
+            let batch = runs::delete_batch(&tables, owner, &ids[done..]).await;
             let (count, batch) = self.finish(tables, batch).await?;
             done += count;
             deleted.deleted += batch.deleted;
@@ -283,25 +190,6 @@ async fn read_nodes(
 async fn read_links(tables: &ConversationTables, key: &ThreadKey) -> Result<Option<ThreadLinks>, TableError> {
     let Some((n, thread)) = tables.thread(key).await? else { return Ok(None) };
     Ok(Some(ThreadLinks { thread, links: tables.links(n).await? }))
-}
-
-async fn reap_run(
-    tables: &ConversationTables,
-    owner: &ThreadOwner,
-    id: &RunId,
-    now: Timestamp,
-) -> Result<bool, TableError> {
-    let Some((number, n, stored)) = tables.run(owner, id).await? else { return Ok(false) };
-    // The lease may have been renewed since the run was found.
-    if tables.lease(&stored.process).await?.is_some_and(|until| until > now) {
-        return Ok(false);
-    }
-    let key = owner.thread(&stored.run.thread_id);
-    let Some((_, thread)) = tables.thread(&key).await? else { return Ok(false) };
-    let Some((run, thread)) = commit::reap(stored.run, thread, now) else { return Ok(false) };
-    tables.update_run(number, &run).await?;
-    tables.put_thread(Some(n), &key, &thread).await?;
-    Ok(true)
 }
 
 /// Runs a write of an owner's conversations as one transaction.
@@ -415,21 +303,20 @@ impl Conversations for PostgresRecords {
     }
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| erase_node(&tables, key, node))
+        write!(self, &key.thread_owner(), |tables| runs::erase_node(&tables, key, node))
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
         begin.key.check()?;
-        write!(self, &begin.key.thread_owner(), |tables| begin_run(&tables, &begin))
+        write!(self, &begin.key.thread_owner(), |tables| runs::begin_run(&tables, &begin))
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
-        write!(self, &end.owner, |tables| end_run(&tables, &end))
+        write!(self, &end.owner, |tables| runs::end_run(&tables, &end))
     }
 
     async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError> {
-        let found = read!(self, &owner.company, |tables| tables.run(owner, id))?;
-        Ok(found.map(|(_, _, stored)| stored.run))
+        read!(self, &owner.company, |tables| tables.run_for_client(owner, id))
     }
 
     async fn runs(
@@ -449,17 +336,91 @@ impl Conversations for PostgresRecords {
         read!(self, "", |tables| tables.put_lease(lease, true))
     }
 
-    async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError> {
+    async fn interrupt_expired(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        clock: RunClock,
+    ) -> Result<Option<Run>, ConversationError> {
+        if read!(self, &owner.company, |tables| runs::is_lost(tables, owner, id, clock))? {
+            write!(self, owner, |tables| runs::interrupt(&tables, owner, id, clock))?;
+        }
+        self.run(owner, id).await
+    }
+
+    async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
         let limit = i64::try_from(MAX_REAPED_RUNS).unwrap_or(i64::MAX);
-        let lost = read!(self, "", |tables| tables.lost_runs(now, limit))?;
-        let mut reaped = 0;
-        for (owner, id) in &lost {
-            let is_reaped = write!(self, owner, |tables| reap_run(&tables, owner, id, now))?;
-            reaped += usize::from(is_reaped);
+        let lost = read!(self, "", |tables| tables.lost_runs(clock.now, limit))?;
+        let (mut reaped, mut first_error) = (0, None);
+        for RunKey { owner, id } in &lost {
+            match write!(self, owner, |tables| runs::interrupt(&tables, owner, id, clock)) {
+                Ok(is_interrupted) => reaped += usize::from(is_interrupted),
+                Err(error @ ConversationError::Store(StoreError::Unavailable(_))) => return Err(error),
+                // A run that cannot be interrupted does not hinder the others.
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
         }
         if !lost.is_empty() {
-            read!(self, "", |tables| tables.delete_leases(now))?;
+            read!(self, "", |tables| tables.delete_leases(clock.now))?;
         }
-        Ok(reaped)
+        first_error.map_or(Ok(reaped), Err)
+    }
+
+    async fn append_events(
+        &self,
+        process: &str,
+        chunks: Vec<RunChunk>,
+    ) -> Result<Vec<RunKey>, ConversationError> {
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let chunks = &chunks;
+        // One statement, which can be repeated on another connection.
+        let live = read!(self, "", |tables| tables.append_events(process, chunks))?;
+        let live: HashSet<RunKey> = live.into_iter().collect();
+        let mut lost: Vec<RunKey> = Vec::new();
+        for RunChunk { run, .. } in chunks {
+            if !live.contains(run) && !lost.contains(run) {
+                lost.push(run.clone());
+            }
+        }
+        Ok(lost)
+    }
+
+    async fn events(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        from: u64,
+    ) -> Result<Option<LogPage>, ConversationError> {
+        read!(self, &owner.company, |tables| tables.log_page(owner, id, from))
+    }
+
+    async fn signal(
+        &self,
+        run: &RunKey,
+        signal: RunSignal,
+        until: Timestamp,
+    ) -> Result<Option<Run>, ConversationError> {
+        read!(self, &run.owner.company, |tables| runs::signal(tables, run, signal, until))
+    }
+
+    async fn take_signals(
+        &self,
+        process: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
+        read!(self, "", |tables| tables.take_signals(process, now))
+    }
+
+    async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
+        let limit = i64::try_from(MAX_TRIMMED_LOGS).unwrap_or(i64::MAX);
+        let over = read!(self, "", |tables| tables.runs_to_trim(now, limit))?;
+        let mut trimmed = 0;
+        for RunKey { owner, id } in &over {
+            let is_trimmed = write!(self, owner, |tables| runs::trim(&tables, owner, id, now))?;
+            trimmed += usize::from(is_trimmed);
+        }
+        Ok(trimmed)
     }
 }

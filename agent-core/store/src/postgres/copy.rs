@@ -3,10 +3,11 @@
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
+use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
-use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
@@ -43,13 +44,22 @@ const INSERT_THREADS: &str = "
                          $8::text[], $9::int8[], $10::text[])";
 
 const SELECT_RUNS: &str = "
-    SELECT n, company, owner, id, thread, agent, state, kind, process, body FROM runs
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms FROM runs
     WHERE n > $1 ORDER BY n LIMIT $2";
 
 const INSERT_RUNS: &str = "
-    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body)
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms)
     SELECT * FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::text[],
-                         $8::text[], $9::text[], $10::text[])";
+                         $8::text[], $9::text[], $10::text[], $11::int8[], $12::int8[])";
+
+/// Selects a page of chunks that has a number of bytes at most, and one more chunk.
+const SELECT_LOGS: &str = "
+    SELECT run, first, last, body FROM (
+        SELECT *, sum(octet_length(body)) OVER (ORDER BY run, first) - octet_length(body) AS bytes_before FROM (
+            SELECT run, first, last, body FROM run_events WHERE (run, first) > ($1, $2)
+            ORDER BY run, first LIMIT $3
+        ) AS page
+    ) AS page WHERE bytes_before < $4 ORDER BY run, first";
 
 /// Lets the numbers of new threads and runs follow those that were copied.
 const CONTINUE_NUMBERS: &str = "
@@ -86,8 +96,9 @@ impl PostgresCopyTarget {
     /// Opens the database, creating its tables if needed, and begins a transaction. Other writers wait for its end.
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
-        let begin =
-            format!("BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs IN EXCLUSIVE MODE");
+        let begin = format!(
+            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events IN EXCLUSIVE MODE"
+        );
         session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
         match rows.first().is_none_or(|row| row.get(0)) {
@@ -125,6 +136,13 @@ impl CopyRows for PostgresCopySource {
         let after = after.map_or(i64::MIN, |row| row.n);
         let rows = self.0.query(SELECT_RUNS, &[&after, &page_size()]).await;
         Ok(rows.map_err(CopyError::failed)?.iter().map(run_row).collect())
+    }
+
+    async fn logs(&mut self, after: Option<&LogRow>) -> Result<Vec<LogRow>, CopyError> {
+        let (run, first) = after.map_or((i64::MIN, 0), |row| (row.run, row.first));
+        let max_bytes = i64::try_from(BATCH_LOG_BYTES).unwrap_or(i64::MAX);
+        let rows = self.0.query(SELECT_LOGS, &[&run, &first, &page_size(), &max_bytes]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(|row| log_row(row, 0)).collect())
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -200,6 +218,8 @@ impl CopySink for PostgresCopyTarget {
         let text = |column: fn(&RunRow) -> &str| -> Vec<&str> { rows.iter().map(column).collect() };
         let numbers: Vec<i64> = rows.iter().map(|row| row.n).collect();
         let threads: Vec<i64> = rows.iter().map(|row| row.thread).collect();
+        let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
+        let log_ends: Vec<Option<i64>> = rows.iter().map(|row| row.log_until_ms).collect();
         let values: Values<'_> = &[
             &numbers,
             &text(|row| &row.company),
@@ -211,8 +231,14 @@ impl CopySink for PostgresCopyTarget {
             &text(|row| &row.kind),
             &text(|row| &row.process),
             &text(|row| &row.body),
+            &seqs,
+            &log_ends,
         ];
         self.0.0.query(INSERT_RUNS, values).await.map(drop).map_err(CopyError::failed)
+    }
+
+    async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError> {
+        insert_logs(&self.0.0, rows).await.map_err(CopyError::failed)
     }
 }
 
@@ -294,6 +320,8 @@ fn run_row(row: &Row) -> RunRow {
         kind: row.get(7),
         process: row.get(8),
         body: row.get(9),
+        seq: row.get(10),
+        log_until_ms: row.get(11),
     }
 }
 

@@ -20,6 +20,11 @@ impl Scalar for String {
     const ARRAY: Type = Type::TEXT_ARRAY;
 }
 
+impl Scalar for &[u8] {
+    const TYPE: Type = Type::BYTEA;
+    const ARRAY: Type = Type::BYTEA_ARRAY;
+}
+
 impl Scalar for bool {
     const TYPE: Type = Type::BOOL;
     const ARRAY: Type = Type::BOOL_ARRAY;

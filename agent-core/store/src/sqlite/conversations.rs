@@ -1,15 +1,15 @@
 //! Conversations: each operation is one read of a reader thread, or one operation of the writer thread.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    NewNode, NodeId, NodePage, NodeQuery, Run, RunFilter, RunLease, RunPage, StoredNode, Thread,
-    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
-    parse_number_cursor,
+    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -18,9 +18,15 @@ use self::rows::{ConversationTables, TableError};
 use super::SqliteStore;
 use super::fault::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
-use crate::conversation_row::{DELETE_BATCH_NODES, RowError};
+use crate::conversation_row::{RowError, with_stored_events};
 
+pub(super) mod log_rows;
 pub(super) mod rows;
+mod run_rows;
+mod runs;
+
+/// Maximum number of runs that one commit interrupts.
+const REAP_BATCH_RUNS: usize = 10;
 
 /// A write operation on conversations that stores about `bytes` bytes. It reads, decides, and then writes, so that a
 /// rejected one has written nothing.
@@ -95,99 +101,6 @@ fn insert_thread(
     Ok(thread)
 }
 
-fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Result<BegunRun, TableError> {
-    let owner = begin.key.thread_owner();
-    let found = tables.thread(&begin.key)?;
-    let run = |id: Option<&RunId>| id.map_or(Ok(None), |id| tables.run(&owner, id));
-    let active = run(found.as_ref().and_then(|(_, thread)| thread.active_run_id.as_ref()))?;
-    let continued = run(begin.continues.as_ref())?;
-    let lease = active.as_ref().map_or(Ok(None), |(_, _, active)| tables.lease(&active.process))?;
-    let known = match &found {
-        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref()))?,
-        None => Default::default(),
-    };
-    let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner)? };
-    let numbers = (active.as_ref().map(|found| found.0), continued.as_ref().map(|found| found.0));
-    let rows = BeginRows {
-        thread: found.as_ref().map(|(_, thread)| thread.clone()),
-        thread_count,
-        used_run: tables.run(&owner, &begin.run_id)?.map(|(_, _, stored)| stored.run),
-        active: active.map(|(_, _, stored)| (stored.run, lease)),
-        continued: continued.map(|(_, _, stored)| stored.run),
-        known: known.clone(),
-    };
-    let commit = commit::begin_run(begin, rows)?;
-    tables.put_lease(&begin.lease, false)?;
-    let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread)?;
-    tables.insert_nodes(n, &commit.nodes)?;
-    for (number, run) in [(numbers.0, &commit.interrupted), (numbers.1, &commit.continued)] {
-        if let (Some(number), Some(run)) = (number, run) {
-            tables.update_run(number, run)?;
-        }
-    }
-    let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
-    tables.insert_run(&owner, n, &stored)?;
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes, interrupted: commit.interrupted })
-}
-
-fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<EndedRun, TableError> {
-    let missing = || ConversationError::RunNotFound;
-    let (number, _, run) = tables.run(&end.owner, &end.run_id)?.ok_or_else(missing)?;
-    let key = end.owner.thread(&run.run.thread_id);
-    let (n, thread) = tables.thread(&key)?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, None))?;
-    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
-    tables.put_thread(Some(n), &key, &commit.thread)?;
-    tables.insert_nodes(n, &commit.nodes)?;
-    tables.update_run(number, &commit.run)?;
-    let nodes = commit::nodes_on_wire(commit.nodes, &known);
-    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
-}
-
-fn erase_node(tables: &ConversationTables<'_>, key: &ThreadKey, id: &NodeId) -> Result<Thread, TableError> {
-    let (n, thread) = tables.thread(key)?.ok_or(ConversationError::ThreadNotFound)?;
-    let missing = || ConversationError::NodeNotFound(id.to_string());
-    let seq = tables.seq(n, id)?.ok_or_else(missing)?;
-    let node = tables.nodes(n, &[seq])?.pop().ok_or_else(missing)?;
-    // The title is made of the first user message that has text.
-    let seqs: Vec<u32> = tables.user_seqs(n, 100)?.into_iter().filter(|user| *user != seq).collect();
-    let others = tables.nodes(n, &seqs)?;
-    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
-        None => Ok(thread),
-        Some((thread, node)) => {
-            tables.put_thread(Some(n), key, &thread)?;
-            tables.update_node(n, &node)?;
-            Ok(thread)
-        }
-    }
-}
-
-/// Deletes threads until [`DELETE_BATCH_NODES`] nodes are deleted. Returns how many of them are done with.
-fn delete_batch(
-    tables: &ConversationTables<'_>,
-    owner: &ThreadOwner,
-    ids: &[ThreadId],
-) -> Result<(usize, DeletedThreads), TableError> {
-    let mut deleted = DeletedThreads::default();
-    let mut remaining_nodes = DELETE_BATCH_NODES;
-    for (at, id) in ids.iter().enumerate() {
-        let Some((n, thread)) = tables.thread(&owner.thread(id.clone()))? else { continue };
-        let removed = tables.delete_nodes(n)?;
-        remaining_nodes = remaining_nodes.saturating_sub(removed);
-        if removed == DELETE_BATCH_NODES {
-            return Ok((at, deleted));
-        }
-        tables.delete_thread(n)?;
-        deleted.deleted += 1;
-        deleted.active_runs.extend(thread.active_run_id);
-        if remaining_nodes == 0 {
-            return Ok((at + 1, deleted));
-        }
-    }
-    Ok((ids.len(), deleted))
-}
-
 impl SqliteStore {
     async fn delete_threads(
         &self,
@@ -199,7 +112,7 @@ impl SqliteStore {
         while done < ids.len() {
             let (owner, rest) = (owner.clone(), ids[done..].to_vec());
             let batch =
-                self.write_conversations(0, move |tables| delete_batch(tables, &owner, &rest)).await?;
+                self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest)).await?;
             done += batch.0;
             deleted.deleted += batch.1.deleted;
             deleted.active_runs.extend(batch.1.active_runs);
@@ -334,23 +247,23 @@ impl Conversations for SqliteStore {
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
         let (key, node) = (key.clone(), node.clone());
-        self.write_conversations(0, move |tables| erase_node(tables, &key, &node)).await
+        self.write_conversations(0, move |tables| runs::erase_node(tables, &key, &node)).await
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
         let bytes = node_bytes(&begin.nodes);
-        self.write_conversations(bytes, move |tables| begin_run(tables, &begin)).await
+        self.write_conversations(bytes, move |tables| runs::begin_run(tables, &begin)).await
     }
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
-        let bytes = node_bytes(&end.nodes);
-        self.write_conversations(bytes, move |tables| end_run(tables, &end)).await
+        let log_bytes: usize = end.log.chunks.iter().map(|chunk| chunk.body.len()).sum();
+        let bytes = node_bytes(&end.nodes) + log_bytes;
+        self.write_conversations(bytes, move |tables| runs::end_run(tables, &end)).await
     }
 
     async fn run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<Run>, ConversationError> {
         let (owner, id) = (owner.clone(), id.clone());
-        self.read_conversations(move |tables| Ok(tables.run(&owner, &id)?.map(|(_, _, stored)| stored.run)))
-            .await
+        self.read_conversations(move |tables| tables.run_for_client(&owner, &id)).await
     }
 
     async fn runs(
@@ -372,27 +285,110 @@ impl Conversations for SqliteStore {
         self.write_conversations(0, move |tables| tables.put_lease(&lease, true)).await
     }
 
-    async fn reap(&self, now: Timestamp) -> Result<usize, ConversationError> {
-        let is_lost = self.read_conversations(move |tables| tables.lost_runs(now, 1)).await?;
-        if is_lost.is_empty() {
-            return Ok(0);
+    async fn interrupt_expired(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        clock: RunClock,
+    ) -> Result<Option<Run>, ConversationError> {
+        let (key, run) = (owner.clone(), id.clone());
+        if self.read_conversations(move |tables| runs::is_lost(tables, &key, &run, clock)).await? {
+            let (key, run) = (owner.clone(), id.clone());
+            let write = self.write_conversations(0, move |tables| runs::interrupt(tables, &key, &run, clock));
+            write.await?;
         }
-        let write = self.write_conversations(0, move |tables| {
-            let lost = tables.lost_runs(now, MAX_REAPED_RUNS)?;
-            let mut reaped = 0;
-            for (owner, id) in lost {
-                let Some((number, n, stored)) = tables.run(&owner, &id)? else { continue };
-                let key = owner.thread(&stored.run.thread_id);
-                let Some((_, thread)) = tables.thread(&key)? else { continue };
-                if let Some((run, thread)) = commit::reap(stored.run, thread, now) {
-                    tables.update_run(number, &run)?;
-                    tables.put_thread(Some(n), &key, &thread)?;
-                    reaped += 1;
-                }
-            }
-            tables.delete_leases(now)?;
-            Ok(reaped)
+        self.run(owner, id).await
+    }
+
+    async fn reap(&self, clock: RunClock) -> Result<usize, ConversationError> {
+        let lost =
+            self.read_conversations(move |tables| tables.lost_runs(clock.now, MAX_REAPED_RUNS)).await?;
+        let (mut done, mut reaped, mut error) = (0, 0, None);
+        while done < lost.len() {
+            let runs: Vec<RunKey> = lost[done..].iter().take(REAP_BATCH_RUNS).cloned().collect();
+            let write = self.write_conversations(0, move |tables| runs::reap_batch(tables, &runs, clock));
+            let batch = write.await?;
+            done += batch.done;
+            reaped += batch.reaped;
+            error = error.or(batch.error);
+        }
+        error.map_or(Ok(reaped), Err)
+    }
+
+    async fn append_events(
+        &self,
+        process: &str,
+        chunks: Vec<RunChunk>,
+    ) -> Result<Vec<RunKey>, ConversationError> {
+        if chunks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let process = process.to_owned();
+        let bytes = chunks.iter().map(|chunk| chunk.chunk.body.len()).sum();
+        self.write_conversations(bytes, move |tables| runs::append_events(tables, &process, &chunks)).await
+    }
+
+    async fn events(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        from: u64,
+    ) -> Result<Option<LogPage>, ConversationError> {
+        let (owner, id) = (owner.clone(), id.clone());
+        let read = self.read_conversations(move |tables| {
+            let Some((n, _, stored)) = tables.run(&owner, &id)? else { return Ok(None) };
+            let run = with_stored_events(stored.run, tables.last_event(n)?);
+            Ok(Some(LogPage { run, chunks: tables.log_page(n, from)? }))
         });
-        write.await
+        read.await
+    }
+
+    async fn signal(
+        &self,
+        run: &RunKey,
+        signal: RunSignal,
+        until: Timestamp,
+    ) -> Result<Option<Run>, ConversationError> {
+        let run = run.clone();
+        self.write_conversations(0, move |tables| runs::signal(tables, &run, signal, until)).await
+    }
+
+    async fn take_signals(
+        &self,
+        process: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(RunKey, RunSignal)>, ConversationError> {
+        let name = process.to_owned();
+        let found = self.read_conversations(move |tables| tables.signals(&name)).await?;
+        let is_kept = |signal: Option<RunSignal>| signal.is_some_and(|signal| !signal.is_act());
+        let is_over = |until_ms: i64| until_ms <= now.as_millisecond();
+        // Most calls find nothing to delete, and write nothing.
+        let found = match found.iter().all(|(_, signal, until_ms)| is_kept(*signal) && !is_over(*until_ms)) {
+            true => found,
+            false => {
+                let process = process.to_owned();
+                let write = self.write_conversations(0, move |tables| {
+                    let found = tables.signals(&process)?;
+                    tables.delete_taken_signals(&process, now)?;
+                    Ok(found)
+                });
+                write.await?
+            }
+        };
+        let current = found.into_iter().filter(|(_, _, until_ms)| !is_over(*until_ms));
+        Ok(current.filter_map(|(run, signal, _)| Some((run, signal?))).collect())
+    }
+
+    async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError> {
+        let over = self.read_conversations(move |tables| tables.runs_to_trim(now, MAX_TRIMMED_LOGS)).await?;
+        let (mut done, mut trimmed) = (0, 0);
+        while done < over.len() {
+            let runs = over[done..].to_vec();
+            let write = self.write_conversations(0, move |tables| runs::trim_batch(tables, &runs, now));
+            let batch = write.await?;
+            done += batch.0;
+            trimmed += batch.1;
+        }
+        Ok(trimmed)
     }
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Params, Row, params};
 use tempfile::TempDir;
 
+use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
 use super::file::{self, SqliteOpenError, sync_folder};
 use super::{SqliteOptions, schema};
-use crate::conversation_row::{NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 const SELECT_RECORDS: &str = "
@@ -36,12 +37,17 @@ const INSERT_THREAD: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 const SELECT_RUNS: &str = "
-    SELECT n, company, owner, id, thread, agent, state, kind, process, body FROM runs
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms FROM runs
     WHERE n > ?1 ORDER BY n LIMIT ?2";
 
 const INSERT_RUN: &str = "
-    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+const SELECT_LOGS: &str = "
+    SELECT run, first, last, body FROM run_events WHERE (run, first) > (?1, ?2) ORDER BY run, first LIMIT ?3";
+
+const INSERT_LOG: &str = "INSERT INTO run_events (run, first, last, body) VALUES (?1, ?2, ?3, ?4)";
 
 /// A SQLite file, read in one transaction.
 pub(crate) struct SqliteCopySource(Connection);
@@ -85,6 +91,10 @@ impl CopyRows for SqliteCopySource {
     async fn runs(&mut self, after: Option<&RunRow>) -> Result<Vec<RunRow>, CopyError> {
         let after = after.map_or(i64::MIN, |row| row.n);
         select(&self.0, SELECT_RUNS, params![after, ROWS_PER_PAGE], run_row)
+    }
+
+    async fn logs(&mut self, after: Option<&LogRow>) -> Result<Vec<LogRow>, CopyError> {
+        select_logs(&self.0, after).map_err(CopyError::failed)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -169,9 +179,31 @@ impl CopySink for SqliteCopyTarget {
     async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError> {
         let mut insert = self.rows.0.prepare_cached(INSERT_RUN).map_err(CopyError::failed)?;
         for row in rows {
-            let RunRow { n, company, owner, id, thread, agent, state, kind, process, body } = row;
-            let values = params![n, company, owner, id, thread, agent, state, kind, process, body];
+            let RunRow {
+                n,
+                company,
+                owner,
+                id,
+                thread,
+                agent,
+                state,
+                kind,
+                process,
+                body,
+                seq,
+                log_until_ms,
+            } = row;
+            let values =
+                params![n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms];
             insert.execute(values).map_err(CopyError::failed)?;
+        }
+        Ok(())
+    }
+
+    async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(INSERT_LOG).map_err(CopyError::failed)?;
+        for LogRow { run, first, last, body } in rows {
+            insert.execute(params![run, first, last, body]).map_err(CopyError::failed)?;
         }
         Ok(())
     }
@@ -216,7 +248,24 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         kind: row.get(7)?,
         process: row.get(8)?,
         body: row.get(9)?,
+        seq: row.get(10)?,
+        log_until_ms: row.get(11)?,
     })
+}
+
+/// Reads chunks of logs until they have [`BATCH_LOG_BYTES`].
+fn select_logs(connection: &Connection, after: Option<&LogRow>) -> rusqlite::Result<Vec<LogRow>> {
+    let (run, first) = after.map_or((i64::MIN, 0), |row| (row.run, row.first));
+    let mut select = connection.prepare_cached(SELECT_LOGS)?;
+    let mut rows = select.query(params![run, first, ROWS_PER_PAGE])?;
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while bytes < BATCH_LOG_BYTES {
+        let Some(row) = rows.next()? else { break };
+        let row = log_row(row)?;
+        bytes += row.body.len();
+        found.push(row);
+    }
+    Ok(found)
 }
 
 impl CopyTarget for SqliteCopyTarget {

@@ -136,6 +136,35 @@ const MIGRATIONS: &[&str] = &["
         id TEXT NOT NULL PRIMARY KEY,
         lease_ms INTEGER NOT NULL
     ) STRICT;
+", "
+    -- Number among the owner's runs in the order in which they began. Cursors of lists have it, and not `n`, which
+    -- would tell how active others are.
+    ALTER TABLE runs ADD COLUMN seq INTEGER NOT NULL DEFAULT 0;
+    UPDATE runs SET seq = n;
+    -- Time until which the log is kept.
+    ALTER TABLE runs ADD COLUMN log_until_ms INTEGER;
+    DROP INDEX runs_thread;
+    DROP INDEX runs_owner;
+    CREATE INDEX runs_thread ON runs (thread, seq);
+    CREATE INDEX runs_owner ON runs (company, owner, seq);
+    CREATE INDEX runs_log ON runs (log_until_ms) WHERE log_until_ms IS NOT NULL;
+    -- Logs of runs: packed events by the numbers of the first and the last of them. Chunks are small, and those
+    -- of a run are read in order.
+    CREATE TABLE run_events (
+        run INTEGER NOT NULL,
+        first INTEGER NOT NULL,
+        last INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (run, first)
+    ) STRICT, WITHOUT ROWID;
+    -- Signals to the processes of live runs.
+    CREATE TABLE signals (
+        process TEXT NOT NULL,
+        run INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        until_ms INTEGER NOT NULL,
+        PRIMARY KEY (process, run, kind)
+    ) STRICT, WITHOUT ROWID;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

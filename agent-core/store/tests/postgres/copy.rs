@@ -27,6 +27,11 @@ async fn fill(store: &SqliteStore) {
     Records::delete(store, &key(0), Precondition::Any).await.expect("deleted");
     store.insert((0..250).map(|n| job("acme", n)).collect()).await.expect("inserted");
     conversation::fill(store).await.expect("stored");
+    // More chunks than a page of a copy has, and more bytes.
+    for n in 0..300 {
+        let words = if n < 250 { "w ".to_owned() } else { format!("{} ", "x".repeat(200_000)) };
+        conversation::append(store, "run 3", conversation::chunk(2 + n, &words)).await.expect("appended");
+    }
     let messages = (0..450).map(|n| Message::user(format!("{n} \u{0}"))).collect();
     let large = CreateThread {
         key: conversation::owner().thread("large"),
@@ -86,6 +91,7 @@ async fn an_installation_is_copied_there_and_back() {
     );
     let talks = conversation::contents(&store).await;
     assert_eq!((talks.0.len(), talks.1.len(), talks.2.len()), (3, 7 + 200, 3));
+    assert_eq!(talks.3.len(), 3 + 300, "chunks of logs");
     assert_eq!(conversation::contents(&records).await, talks, "conversations are the same");
     let again = copy(&from, &to).await.expect_err("it is not empty");
     assert!(matches!(again, CopyError::NotEmpty), "{again:?}");

@@ -9,9 +9,12 @@ use serde_json::value::RawValue;
 use super::{Cluster, conversation, database, fault, impatient, other};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 2] =
-    [("version_1", include_str!("../golden/postgres-app-v1.sql")), ("version_2", NEWEST)];
-const NEWEST: &str = include_str!("../golden/postgres-app-v2.sql");
+const DATABASES: [(&str, &str); 3] = [
+    ("version_1", include_str!("../golden/postgres-app-v1.sql")),
+    ("version_2", include_str!("../golden/postgres-app-v2.sql")),
+    ("version_3", NEWEST),
+];
+const NEWEST: &str = include_str!("../golden/postgres-app-v3.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -49,6 +52,7 @@ async fn databases_of_every_version_are_read_and_migrations_are_told() {
     for (name, script) in DATABASES {
         a_database_is_read_and_written(&cluster, name, script).await;
     }
+    conversation::runs_of_the_version_before_are_read(&open(&cluster.url("version_2")).await).await;
     rows_are_written_in_the_format_of_the_newest_version(&cluster).await;
     conversations_are_written_in_the_format_of_the_newest_version(&cluster).await;
     a_newer_compatible_version_is_used_and_another_refused(&cluster).await;
@@ -92,7 +96,14 @@ async fn rows_are_written_in_the_format_of_the_newest_version(cluster: &Cluster)
 async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: &Cluster) {
     let written = open(&cluster.url("written")).await;
     conversation::fill(&written).await.expect("stored");
-    for (table, order) in [("threads", "n"), ("nodes", "thread, seq"), ("runs", "n"), ("processes", "id")] {
+    let tables = [
+        ("threads", "n"),
+        ("nodes", "thread, seq"),
+        ("runs", "n"),
+        ("processes", "id"),
+        ("run_events", "run, first"),
+    ];
+    for (table, order) in tables {
         let sql =
             format!("SELECT row_to_json(row)::text FROM (SELECT * FROM app.{table} ORDER BY {order}) AS row");
         let mut rows = Vec::new();
@@ -114,16 +125,16 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 3";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 4";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 3").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 4").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 3, and this program knows versions up to 2: update this program";
+        "the schema \"app\" has version 4, and this program knows versions up to 3: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -137,7 +148,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 2 },
+            MigrationStatus { schema: "app", found: app, newest: 3 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -145,7 +156,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(2, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(3, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {

@@ -6,7 +6,7 @@ use agent_core::message::Message;
 use agent_platform::conversation::{Conversations, DeleteFilter, NewNode, NodeQuery, ThreadKey};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 
-use super::conversation::{begin, end, owner};
+use super::conversation::{append, begin, chunk, end, owner};
 use super::{TempStore, other};
 
 /// Text that fills several pages, with a word that is found again.
@@ -19,6 +19,7 @@ async fn talk(store: &SqliteStore, key: &ThreadKey, n: usize) {
     let question = NewNode::user(None, Message::user(secret(2 * n)));
     let answer = NewNode::user(Some(question.id.clone()), Message::assistant(secret(2 * n + 1)));
     store.begin_run(begin(key.clone(), &run, vec![question])).await.expect("begun");
+    append(store, &run, chunk(0, &secret(2 * n + 1))).await.expect("appended");
     store.end_run(end(&run, vec![answer])).await.expect("ended");
 }
 
@@ -57,6 +58,9 @@ async fn what_is_deleted_is_not_in_the_file() {
     store.erase_node(&key, &page.nodes[0].id).await.expect("erased");
     let left: Vec<usize> = left.into_iter().filter(|n| *n != 2).collect();
     assert_eq!(secrets_in_file(&place), left, "the title goes with the message");
+    store.erase_node(&key, &page.nodes[1].id).await.expect("erased");
+    let left: Vec<usize> = left.into_iter().filter(|n| *n != 3).collect();
+    assert_eq!(secrets_in_file(&place), left, "the log goes with the message");
     store.delete_many(&owner(), &DeleteFilter::default()).await.expect("deleted");
     assert_eq!(secrets_in_file(&place), [0; 0], "nothing is left");
 }

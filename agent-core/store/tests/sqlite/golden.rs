@@ -9,16 +9,18 @@ use rusqlite::types::Value;
 use super::{TempStore, conversation, key, other, uncached};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 7] = [
+const DATABASES: [(&str, &str, usize); 8] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
     ("version 3", include_str!("../golden/sqlite-v3.sql"), 4),
     ("version 4", include_str!("../golden/sqlite-v4.sql"), 4),
     ("version 5", include_str!("../golden/sqlite-v5.sql"), 4),
-    ("version 6", NEWEST, 4),
+    ("version 6", VERSION_6, 4),
+    ("version 7", NEWEST, 4),
 ];
-const NEWEST: &str = include_str!("../golden/sqlite-v6.sql");
+const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v7.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -54,7 +56,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 6, "{version}");
+        assert_eq!(row.expect("read"), 7, "{version}");
     }
 }
 
@@ -87,7 +89,14 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
     let (expected, written) = (place(NEWEST), TempStore::new());
     let store = written.store(uncached());
     conversation::fill(&store).await.expect("stored");
-    for (table, order) in [("threads", "n"), ("nodes", "thread, seq"), ("runs", "n"), ("processes", "id")] {
+    let tables = [
+        ("threads", "n"),
+        ("nodes", "thread, seq"),
+        ("runs", "n"),
+        ("processes", "id"),
+        ("run_events", "run, first"),
+    ];
+    for (table, order) in tables {
         let sql = format!("SELECT * FROM {table} ORDER BY {order}");
         assert_eq!(select(&written, &sql), select(&expected, &sql), "{table}");
     }
@@ -97,7 +106,13 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
         conversation::contents(&store).await,
         "what was written then is read as what is written now"
     );
-    assert_eq!((read.0.len(), read.1.len(), read.2.len()), (2, 7, 3));
+    assert_eq!((read.0.len(), read.1.len(), read.2.len(), read.3.len()), (2, 7, 3, 3));
+}
+
+#[tokio::test]
+async fn runs_without_logs_are_migrated() {
+    let place = place(VERSION_6);
+    conversation::runs_of_the_version_before_are_read(&place.store(uncached())).await;
 }
 
 #[tokio::test]
@@ -107,13 +122,13 @@ async fn a_running_process_notices_a_newer_version() {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 7).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 8).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 7 and this program knows versions up to 6: it must be updated";
+        "the database was migrated to version 8 and this program knows versions up to 7: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

@@ -102,7 +102,7 @@ async fn a_file_with_records_alone_gets_its_jobs() {
     before
         .execute_batch(
             "DROP TABLE jobs; DROP TABLE threads; DROP TABLE nodes; DROP TABLE runs; DROP TABLE processes;
-             PRAGMA user_version = 1",
+             DROP TABLE run_events; DROP TABLE signals; PRAGMA user_version = 1",
         )
         .expect("changed");
     drop(before);

@@ -1,10 +1,12 @@
 //! A conversation with all that the tables of conversations keep.
 
+use agent_core::event::Event;
 use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, EndRun, NewNode, NewThread, Node, NodeOrigin, NodeQuery,
-    NodeSelection, NodeStatus, OnDisconnect, Run, RunEndKind, RunEnding, RunFailure, RunFilter, RunLease,
-    RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch,
+    BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, LogChunk, LogEnd, NewNode, NewThread,
+    Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Run, RunChunk, RunEndKind,
+    RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, Thread, ThreadFilter, ThreadKey,
+    ThreadOwner, ThreadPatch,
 };
 use jiff::Timestamp;
 
@@ -47,13 +49,36 @@ pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
         process: "process".to_owned(),
         nodes,
         ending: RunEnding::default(),
+        log: LogEnd::default(),
         request_sha256: Some("00ff".to_owned()),
         backend: None,
         now: at(2),
     }
 }
 
-/// Stores two threads: one with two runs, of which one has failed, and one that is archived and has a run in progress.
+/// Returns a chunk of a log with a text in as many pieces as it has words.
+pub(crate) fn chunk(first: u64, text: &str) -> LogChunk {
+    let mut writer = ChunkWriter::new(first);
+    for delta in text.split_inclusive(' ') {
+        writer.push(&Event::TextMessageContent { message_id: "m".into(), delta: delta.to_owned() });
+    }
+    writer.take().expect("a text has words")
+}
+
+/// Appends a chunk to the log of the owner's run.
+pub(crate) async fn append(
+    store: &dyn Conversations,
+    run: &str,
+    chunk: LogChunk,
+) -> Result<(), ConversationError> {
+    let run = RunKey { owner: owner(), id: run.into() };
+    let lost = store.append_events("process", vec![RunChunk { run, chunk }]).await?;
+    assert_eq!(lost, [], "the process has the run");
+    Ok(())
+}
+
+/// Stores two threads: one with two runs, of which one has failed and has a log, and one that is archived and has a run
+/// in progress.
 pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationError> {
     let key = owner().thread("t/1");
     let question =
@@ -71,18 +96,24 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
     ];
     store.end_run(end("run 1", nodes)).await?;
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
+    append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
+    let log = LogEnd { chunks: vec![chunk(3, "the end")], is_incomplete: false, until: Some(at(60_000)) };
     let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
     let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };
-    store.end_run(EndRun { ending, ..end("run 2", vec![partial]) }).await?;
+    store.end_run(EndRun { ending, log, ..end("run 2", vec![partial]) }).await?;
     let other = owner().thread("t2");
     store.begin_run(begin(other.clone(), "run 3", vec![node("n1", None, Message::user("Hello"))])).await?;
+    append(store, "run 3", chunk(0, "Hel lo")).await?;
     let archive = ThreadPatch { archived: Some(true), ..ThreadPatch::default() };
     store.patch(&other, archive, at(3)).await.map(drop)
 }
 
+/// Threads, nodes, runs and chunks of logs.
+pub(crate) type Contents = (Vec<Thread>, Vec<Node>, Vec<Run>, Vec<LogChunk>);
+
 /// Returns all that the store has of the owner.
-pub(crate) async fn contents(store: &dyn Conversations) -> (Vec<Thread>, Vec<Node>, Vec<Run>) {
+pub(crate) async fn contents(store: &dyn Conversations) -> Contents {
     let threads =
         store.threads(&owner(), &ThreadFilter::default(), None, 100).await.expect("threads").threads;
     let mut nodes = Vec::new();
@@ -92,5 +123,35 @@ pub(crate) async fn contents(store: &dyn Conversations) -> (Vec<Thread>, Vec<Nod
         nodes.extend(page.expect("a thread").nodes);
     }
     let runs = store.runs(&owner(), &RunFilter::default(), None, 100).await.expect("runs").runs;
-    (threads, nodes, runs)
+    let mut chunks = Vec::new();
+    for run in &runs {
+        let mut next = 0;
+        loop {
+            let page = store.events(&owner(), &run.id, next).await.expect("events").expect("a run");
+            assert_eq!(page.run, *run);
+            let Some(last) = page.chunks.last() else { break };
+            next = last.last + 1;
+            chunks.extend(page.chunks);
+        }
+    }
+    (threads, nodes, runs, chunks)
+}
+
+/// Checks what [`fill`] has stored in a version without logs and without numbers of an owner's runs.
+pub(crate) async fn runs_of_the_version_before_are_read(store: &dyn Conversations) {
+    let read = contents(store).await;
+    assert_eq!((read.0.len(), read.1.len(), read.2.len(), read.3.len()), (2, 7, 3, 0));
+    append(store, "run 3", chunk(0, "go on")).await.expect("a live run is continued");
+    store.begin_run(begin(owner().thread("t3"), "run 4", Vec::new())).await.expect("begun");
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let filter = RunFilter::default();
+        let page = store.runs(&owner(), &filter, cursor.as_deref(), 1).await.expect("a page of runs");
+        ids.extend(page.runs.iter().map(|run| run.id.to_string()));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ids, ["run 4", "run 3", "run 2", "run 1"]);
 }

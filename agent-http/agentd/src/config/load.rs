@@ -7,7 +7,7 @@ use agent_client::outbound::OutboundConfig;
 use agent_client::relay::RelayOptions;
 use agent_core::event::OutputLimits;
 use agent_core::tool_loop::LoopLimits;
-use agent_http::app::ResourceQuotas;
+use agent_http::app::{ResourceQuotas, RunTimes};
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
@@ -71,6 +71,11 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         extraction: extraction::load(&values),
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
+        run_times: RunTimes {
+            log_flush: required(values.millis("RUN_LOG_FLUSH_MS")),
+            lease: required(values.millis("RUN_LEASE_MS")),
+            log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
+        },
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })

@@ -5,6 +5,7 @@ use std::time::Duration;
 use agent_platform::conversation::{ConversationError, Run};
 use serde_json::json;
 
+use super::super::runs::events_path;
 use crate::error::{Code, HttpError};
 
 /// `Retry-After` of a request to a thread with a run in progress.
@@ -42,8 +43,7 @@ impl From<ConversationError> for HttpError {
 
 /// Returns the error of a request with the id of this run.
 pub(super) fn used_run_id(run: &Run) -> HttpError {
-    let id = percent_encoding::utf8_percent_encode(&run.id, percent_encoding::NON_ALPHANUMERIC);
     HttpError::conflict("this runId was already used")
-        .with_location(&format!("/api/runs/{id}"))
+        .with_location(&events_path(&run.id))
         .with_member("run", json!({"id": run.id, "state": run.state}))
 }

@@ -5,21 +5,25 @@
 //! disconnects is stored as cancelled with what it has said by then.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, RunOutcome};
-use agent_core::ids::RunId;
+use agent_core::event::{Event, RunEnd, RunOutcome, RunResult};
+use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, NodeId,
-    RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, ThreadOwner,
+    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, LogEnd, NodeId,
+    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey,
 };
+use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::{ConversationService, LiveRun};
-use crate::stream::RunRecorder;
+use super::ConversationService;
+use super::live::{DetachedPlace, LiveRun, RunStop};
+use crate::shutdown::shutting_down;
+use crate::stream::{Departure, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,17 +34,23 @@ const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Dura
 
 type Begun = Result<BegunRun, ConversationError>;
 
-/// Recorder of a run that is kept. If it is dropped before the run's end, the run is stored as cancelled.
+/// Recorder of a run that is kept.
 pub(super) struct KeptRun {
     store: Arc<dyn Conversations>,
-    owner: ThreadOwner,
-    run_id: RunId,
+    thread_id: ThreadId,
     /// Node below which the answer goes.
     parent: Option<NodeId>,
+    on_disconnect: OnDisconnect,
+    /// Time without a client after which the run is cancelled.
+    grace: Duration,
+    /// Ready once the run has had no client for too long; absent while its own client is there.
+    abandoned: Option<BoxFuture<'static, ()>>,
+    /// Present once the run goes on without its own client.
+    detached: Option<DetachedPlace>,
     /// Result of the commit of the beginning, while it is awaited.
     begun: Option<oneshot::Receiver<Begun>>,
     /// The run so far; `None` once its end is being stored, or if it has not begun.
-    open: Option<(RunFold, LiveRun)>,
+    open: Option<(RunFold, LiveGuard)>,
 }
 
 impl KeptRun {
@@ -51,13 +61,17 @@ impl KeptRun {
         begin: BeginRun,
     ) -> Self {
         let (sender, receiver) = oneshot::channel();
+        let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
         let kept = Self {
             store: store.clone(),
-            owner: begin.key.thread_owner(),
-            run_id: begin.run_id.clone(),
+            thread_id: begin.key.id.clone(),
             parent: begin.parent_id.clone(),
+            on_disconnect: begin.on_disconnect,
+            grace: Duration::from_millis(begin.grace_ms.unwrap_or_default().into()),
+            abandoned: None,
+            detached: None,
             begun: Some(receiver),
-            open: Some((RunFold::default(), LiveRun::new(service.clone()))),
+            open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
         };
         let task = async move {
             // The receiver's drop ends the run.
@@ -75,37 +89,72 @@ impl KeptRun {
         let Some(receiver) = &mut self.begun else { return Err(ConversationError::RunNotFound) };
         let begun = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
         self.begun = None;
-        if begun.as_ref().is_err_and(|error| !matches!(error, ConversationError::Store(_))) {
-            self.open = None;
+        match &begun {
+            Ok(_) => {
+                if let Some((_, live)) = &self.open {
+                    live.service.runs.insert(&live.run);
+                }
+            }
+            Err(ConversationError::Store(_)) => {}
+            Err(_) => self.open = None,
         }
         begun
     }
 
     /// Stores that the run has failed before it had events.
     pub(super) fn fail(mut self, code: &str, message: &str) {
-        let failure = RunFailure { code: code.to_owned(), message: message.to_owned() };
-        drop(self.spawn_end(RunEndKind::Failed(failure)));
+        let terminal =
+            Event::RunError { message: message.to_owned(), code: code.to_owned(), usage: Vec::new() };
+        self.record(&self.run_started());
+        self.record(&terminal);
+        drop(self.spawn_end(&terminal));
     }
 
-    /// Stores the end of the run in the background. `cut` is the end of a run without a terminal event.
-    fn spawn_end(&mut self, cut: RunEndKind) -> oneshot::Receiver<Result<(), ConversationError>> {
+    fn run_id(&self) -> RunId {
+        self.open.as_ref().map(|(_, live)| live.run.key().id.clone()).unwrap_or_default()
+    }
+
+    fn run_started(&self) -> Event {
+        Event::RunStarted { thread_id: self.thread_id.clone(), run_id: self.run_id() }
+    }
+
+    fn terminal(&self, end: RunEnd) -> Event {
+        match end {
+            RunEnd::Failed { message, code, usage } => Event::RunError { message, code, usage },
+            RunEnd::Finished { finish_reason, outcome, usage } => {
+                let result = finish_reason.map(|finish_reason| RunResult { finish_reason });
+                let thread_id = self.thread_id.clone();
+                Event::RunFinished { thread_id, run_id: self.run_id(), result, outcome, usage }
+            }
+        }
+    }
+
+    /// Stores the end of the run in the background, after its terminal event was recorded.
+    fn spawn_end(&mut self, terminal: &Event) -> oneshot::Receiver<Result<(), ConversationError>> {
         let (sender, receiver) = oneshot::channel();
         let Some((fold, live)) = self.open.take() else { return receiver };
-        let service = live.0.clone();
+        let (service, run) = (live.service.clone(), live.run.clone());
+        let cut = match run.stopped() {
+            Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
+            _ => RunEndKind::Completed,
+        };
         let mut folded = fold.finish(self.parent.take(), cut);
         if is_shutdown(&folded.ending.kind) {
             folded.ending.kind = RunEndKind::Interrupted;
         }
         let FoldedRun { nodes, ending } = folded;
+        let (chunks, is_incomplete) = run.tail().end(terminal);
+        let clock = service.clock();
         let end = EndRun {
-            owner: self.owner.clone(),
-            run_id: self.run_id.clone(),
+            owner: run.key().owner.clone(),
+            run_id: run.key().id.clone(),
             process: service.process.clone(),
             nodes,
             ending,
+            log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until) },
             request_sha256: None,
             backend: None,
-            now: service.now(),
+            now: clock.now,
         };
         let (store, begun) = (self.store.clone(), self.begun.take());
         let task = async move {
@@ -114,8 +163,11 @@ impl KeptRun {
                 None => true,
             };
             if has_begun {
+                let ended = store_end(&*store, end).await;
+                run.tail().close(ended.is_ok());
+                run.wake_readers();
                 // The client may have left.
-                let _ = sender.send(store_end(&*store, end).await);
+                let _ = sender.send(ended);
             }
             drop(live);
         };
@@ -126,13 +178,16 @@ impl KeptRun {
 
 impl RunRecorder for KeptRun {
     fn record(&mut self, event: &Event) {
-        if let Some((fold, _)) = &mut self.open {
-            fold.push(event);
+        let Some((fold, live)) = &mut self.open else { return };
+        fold.push(event);
+        // The terminal event becomes visible when the end is stored.
+        if !event.is_terminal() && live.run.record(event) {
+            live.service.large_tail.notify_one();
         }
     }
 
     fn finish(&mut self, terminal: Event) -> BoxFuture<'static, Event> {
-        let ended = self.spawn_end(RunEndKind::Completed);
+        let ended = self.spawn_end(&terminal);
         async move {
             match tokio::time::timeout(END_TIMEOUT, ended).await {
                 Ok(Ok(stored)) => terminal_event(terminal, stored),
@@ -141,16 +196,80 @@ impl RunRecorder for KeptRun {
         }
         .boxed()
     }
+
+    fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd> {
+        let Some((_, live)) = &self.open else { return Poll::Pending };
+        if self.abandoned.as_mut().is_some_and(|abandoned| abandoned.poll_unpin(cx).is_ready()) {
+            self.abandoned = None;
+            live.run.stop(RunStop::Cancelled(CancelReason::Disconnected));
+        }
+        live.run.poll_stop(cx).map(RunStop::end)
+    }
+
+    fn leave(&mut self) -> Departure {
+        let Some((_, live)) = &self.open else { return Departure::End(RunStop::Lost.end()) };
+        live.run.detach();
+        if live.service.is_ending() {
+            let failure = shutting_down();
+            let (message, code) = (failure.message().to_owned(), failure.kind().code().to_owned());
+            return Departure::End(RunEnd::Failed { message, code, usage: Vec::new() });
+        }
+        let goes_on = !live.run.ends_without_client(self.on_disconnect, self.grace);
+        if goes_on {
+            self.detached = live.service.runs.count_detached(&live.run.key().owner.company);
+        }
+        if self.detached.is_none() {
+            let stop = RunStop::Cancelled(CancelReason::Disconnected);
+            live.run.stop(stop);
+            return Departure::End(stop.end());
+        }
+        if self.on_disconnect == OnDisconnect::Cancel {
+            self.abandoned = Some(live.run.abandoned(self.grace));
+        }
+        Departure::GoOn
+    }
+
+    fn spawner(&self) -> Option<Arc<dyn Spawner>> {
+        self.open.as_ref().map(|(_, live)| live.service.spawner.clone())
+    }
 }
 
 impl Drop for KeptRun {
+    /// Ends a run whose stream was dropped without [`leave`](RunRecorder::leave).
     fn drop(&mut self) {
-        let Some((_, live)) = &self.open else { return };
-        let cut = match live.0.is_ending() {
-            true => RunEndKind::Interrupted,
-            false => RunEndKind::Cancelled(CancelReason::Disconnected),
+        if self.open.is_none() {
+            return;
+        }
+        let end = match self.leave() {
+            Departure::End(end) => end,
+            Departure::GoOn => RunStop::Lost.end(),
         };
-        drop(self.spawn_end(cut));
+        let terminal = self.terminal(end);
+        if self.open.as_ref().is_some_and(|(_, live)| live.run.tail().count() == 0) {
+            self.record(&self.run_started());
+        }
+        self.record(&terminal);
+        drop(self.spawn_end(&terminal));
+    }
+}
+
+/// A run of this process whose end is not stored yet; the service waits for it at shutdown.
+struct LiveGuard {
+    service: Arc<ConversationService>,
+    run: Arc<LiveRun>,
+}
+
+impl LiveGuard {
+    fn new(service: Arc<ConversationService>, key: RunKey) -> Self {
+        service.live.send_modify(|count| *count += 1);
+        Self { service, run: Arc::new(LiveRun::new(key)) }
+    }
+}
+
+impl Drop for LiveGuard {
+    fn drop(&mut self) {
+        self.service.runs.remove(&self.run);
+        self.service.live.send_modify(|count| *count -= 1);
     }
 }
 
@@ -234,7 +353,7 @@ mod tests {
     use agent_core::store_error::StoreError;
     use agent_core::testing::ManualClock;
     use agent_platform::conversation::{
-        MemoryConversations, NewNode, NewThread, Run, RunState, RunTrigger, ThreadKey,
+        MemoryConversations, NewNode, NewThread, Run, RunState, RunTrigger, ThreadKey, ThreadOwner,
     };
 
     use super::*;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::message::Message;
@@ -11,10 +12,12 @@ use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
 use agent_platform::conversation::{
     BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
-    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunTrigger, RunTriggerKind,
-    ThreadKey, ThreadOrigin, merge,
+    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunKey, RunTrigger,
+    RunTriggerKind, ThreadKey, ThreadLinks, ThreadOrigin, merge,
 };
-use agent_platform::history::{ChatInput, FieldError, HistorySource, ThreadFields, expects_answer, repair};
+use agent_platform::history::{
+    ChatInput, FieldError, HistorySource, OnBusy, ThreadFields, expects_answer, repair,
+};
 use agent_platform::run_registry::RunIdClaim;
 use futures_util::{TryFutureExt, try_join};
 use serde_json::{Map, Value, json};
@@ -23,9 +26,11 @@ use super::super::App;
 use super::ConversationService;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::stream::RunRecorder;
 
+/// `Retry-After` of a request for a run in the background, of which there are too many.
+const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of attempts to begin a run in a thread that concurrent requests change.
 const MAX_BEGIN_ATTEMPTS: usize = 8;
 
@@ -74,7 +79,8 @@ impl KeptTurn {
     /// Opens a turn whose run is kept; `None` if it is not, by the agent's role or since the agent does not exist.
     ///
     /// # Errors
-    /// 400 if the run is not kept and the request has no message; errors of the store.
+    /// 400 if the run is not kept and the request has no message; 429 for a run in the background if there are too many;
+    /// errors of the store.
     pub(in super::super) async fn open(
         app: &App,
         principal: &Principal,
@@ -82,6 +88,10 @@ impl KeptTurn {
         request: ThreadRequest,
     ) -> Result<Option<Self>, HttpError> {
         let ThreadRequest { fields, missing_message } = request;
+        if fields.is_background && app.conversations.runs.count_detached(&principal.company_id).is_none() {
+            let detail = "too many runs of the company go on without a client";
+            return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
+        }
         let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
         // The turn refuses an agent that does not exist.
         let is_kept = role.is_some_and(|role| {
@@ -94,6 +104,11 @@ impl KeptTurn {
             return Ok(None);
         };
         Ok(Some(Self { store, fields }))
+    }
+
+    /// Returns true if the run goes on without the client, which is answered at once.
+    pub(in super::super) fn is_background(&self) -> bool {
+        self.fields.is_background
     }
 
     /// Starts the run. The client receives its events only after its beginning is stored.
@@ -146,7 +161,7 @@ impl KeptTurn {
     ) -> Result<(EventStream, KeptRun), HttpError> {
         let mut attempts = 1;
         loop {
-            let begun = match self.plan(principal, &turn).await {
+            let begun = match self.plan(app, principal, &turn).await {
                 Ok(plan) => plan.begin(app, principal, &turn, self.store.clone()).await,
                 Err(error) => Err(error),
             };
@@ -156,15 +171,27 @@ impl KeptTurn {
                 {
                     attempts += 1;
                 }
+                Err(BeginError::Store(ConversationError::ThreadBusy { active_run }))
+                    if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Interrupt) =>
+                {
+                    attempts += 1;
+                    let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: active_run };
+                    app.conversations.displace(&*self.store, &key).await?;
+                }
                 begun => return begun.map_err(HttpError::from),
             }
         }
     }
 
     /// Loads the thread and merges the request's messages into it.
-    async fn plan(&self, principal: &Principal, turn: &TurnRequest) -> Result<RunPlan, BeginError> {
+    async fn plan(
+        &self,
+        app: &App,
+        principal: &Principal,
+        turn: &TurnRequest,
+    ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
-        let found = self.store.links(&key).await?;
+        let found = self.load(app, &key).await?;
         if let Some(found) = &found
             && found.thread.agent_id != turn.agent_id
         {
@@ -208,9 +235,40 @@ impl KeptTurn {
             metadata: self.fields.metadata.clone(),
             expires_at: None,
         };
-        let is_running = thread.as_ref().is_some_and(|thread| thread.active_run_id.is_some());
         let version = thread.map_or(0, |thread| thread.version);
-        Ok(RunPlan { key, merged, messages, new_thread, version, is_running })
+        Ok(RunPlan { key, merged, messages, new_thread, version, course: RunCourse::of(&self.fields) })
+    }
+
+    /// Loads the thread, after its run was interrupted if its process has ended.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadBusy`] if the thread has a run, so that no backend is asked in vain.
+    async fn load(&self, app: &App, key: &ThreadKey) -> Result<Option<ThreadLinks>, BeginError> {
+        let found = self.store.links(key).await?;
+        let Some(active_run) = found.as_ref().and_then(|found| found.thread.active_run_id.clone()) else {
+            return Ok(found);
+        };
+        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
+        match self.store.interrupt_expired(&owner, &active_run, clock).await? {
+            Some(run) if !run.state.is_final() => Err(ConversationError::ThreadBusy { active_run }.into()),
+            _ => Ok(self.store.links(key).await?),
+        }
+    }
+}
+
+/// Course of a run whose client leaves.
+struct RunCourse {
+    on_disconnect: OnDisconnect,
+    grace_ms: Option<u32>,
+}
+
+impl RunCourse {
+    fn of(fields: &ThreadFields) -> Self {
+        let default = match fields.is_background {
+            true => OnDisconnect::Continue,
+            false => OnDisconnect::Cancel,
+        };
+        Self { on_disconnect: fields.on_disconnect.unwrap_or(default), grace_ms: fields.grace_ms }
     }
 }
 
@@ -223,8 +281,7 @@ struct RunPlan {
     new_thread: NewThread,
     /// Version of the thread; 0 if it does not exist.
     version: u64,
-    /// True if the thread has a run, which is interrupted if its process has ended.
-    is_running: bool,
+    course: RunCourse,
 }
 
 impl RunPlan {
@@ -256,8 +313,8 @@ impl RunPlan {
             parent_id: self.merged.parent_id,
             new_thread: self.new_thread,
             expected_version: Some(self.version),
-            on_disconnect: OnDisconnect::Cancel,
-            grace_ms: None,
+            on_disconnect: self.course.on_disconnect,
+            grace_ms: self.course.grace_ms,
             backend: None,
             request_sha256: None,
             lease: service.lease(),
@@ -265,17 +322,7 @@ impl RunPlan {
         };
         let turn = TurnRequest { messages: self.messages, ..turn.clone() };
         let mut kept = KeptRun::begin(service, store, begin);
-        if self.is_running {
-            // Most likely the thread is busy, so the backend is not asked in vain.
-            kept.begun().await?;
-        }
-        let has_begun = self.is_running;
-        let begun = async {
-            match has_begun {
-                true => Ok(()),
-                false => kept.begun().await.map(drop).map_err(BeginError::from),
-            }
-        };
+        let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
         let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
         match try_join!(begun, started) {
             Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),

@@ -118,4 +118,21 @@ pub(super) async fn runs_are_listed_newest_first(store: &dyn Conversations) {
     assert!(matches!(refused, Err(ConversationError::Invalid(_))), "{refused:?}");
     let others = done("runs", store.runs(&ThreadOwner::new("acme", "bob"), &filter, None, 10).await);
     assert!(others.runs.is_empty(), "another owner's runs are absent");
+    cursors_tell_nothing_of_others(store).await;
+}
+
+/// Lists the runs of two owners who have begun as many, one after the other.
+async fn cursors_tell_nothing_of_others(store: &dyn Conversations) {
+    let owners = [ThreadOwner::new("first", "ada"), ThreadOwner::new("second", "bob")];
+    let mut cursors = Vec::new();
+    for owner in &owners {
+        for n in 0..3 {
+            let thread = owner.thread(format!("t{n}"));
+            done("begin", store.begin_run(begin(thread, &format!("r{n}"), None, "x", n)).await);
+        }
+        let page = done("runs", store.runs(owner, &RunFilter::default(), None, 1).await);
+        assert_eq!(page.runs[0].id, run_id("r2"));
+        cursors.push(page.next_cursor.expect("another page"));
+    }
+    assert_eq!(cursors[0], cursors[1], "a cursor does not tell how many runs others have begun");
 }

@@ -171,14 +171,19 @@ pub(super) async fn a_run_of_a_lost_process_does_not_block_its_thread(store: &dy
     done("renew", store.renew_lease(&lease(13_000)).await);
     let busy = store.begin_run(other("r2", 12_999)).await;
     assert!(matches!(busy, Err(ConversationError::ThreadBusy { .. })), "its lease was renewed: {busy:?}");
-    let taken = done("begin", store.begin_run(other("r2", 13_000)).await);
-    let lost = taken.interrupted.expect("the run of the lost process");
+    assert!(
+        matches!(store.interrupt_expired(&ada(), &run_id("r1"), clock(12_999)).await, Ok(Some(run)) if run == begun.run),
+        "its lease holds"
+    );
+    let lost = done("interrupt", store.interrupt_expired(&ada(), &run_id("r1"), clock(13_000)).await);
+    let lost = lost.expect("the run of the lost process");
     assert_eq!(
         (lost.id.as_str(), lost.state, lost.ended_at),
         ("r1", RunState::Interrupted, Some(at(13_000)))
     );
+    let taken = done("begin", store.begin_run(other("r2", 13_000)).await);
     assert_eq!(lost.error.as_ref().map(|error| error.code.as_str()), Some(RUN_INTERRUPTED));
-    assert_eq!(done("run", store.run(&ada(), &run_id("r1")).await), Some(lost.clone()), "in the same commit");
+    assert_eq!(done("run", store.run(&ada(), &run_id("r1")).await), Some(lost.clone()));
     assert_eq!(taken.thread.active_run_id.as_deref(), Some("r2"));
     let late =
         store.end_run(end(ada(), "r1", vec![answer("late", &begun.nodes[0].id, "late")], 13_001)).await;
@@ -195,9 +200,9 @@ pub(super) async fn lost_runs_are_reaped(store: &dyn Conversations) {
         done("begin", store.begin_run(begin(key(thread), &format!("r{thread}"), None, "x", at_ms)).await);
     }
     done("end", store.end_run(end(ada(), "rb", Vec::new(), 5)).await);
-    assert_eq!(done("reap", store.reap(at(10_001)).await), 0, "the lease of the last beginning counts");
-    assert_eq!(done("reap", store.reap(at(10_002)).await), 2, "the runs that have not ended");
-    assert_eq!(done("reap", store.reap(at(10_003)).await), 0, "once");
+    assert_eq!(done("reap", store.reap(clock(10_001)).await), 0, "the lease of the last beginning counts");
+    assert_eq!(done("reap", store.reap(clock(10_002)).await), 2, "the runs that have not ended");
+    assert_eq!(done("reap", store.reap(clock(10_003)).await), 0, "once");
     for (thread_id, state) in
         [("a", RunState::Interrupted), ("b", RunState::Completed), ("c", RunState::Interrupted)]
     {

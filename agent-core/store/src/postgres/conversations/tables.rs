@@ -1,20 +1,15 @@
-//! Statements that read and write conversations.
+//! Statements that read and write threads and nodes.
 
 use std::collections::HashSet;
 
-use agent_core::ids::RunId;
-use agent_platform::conversation::commit::{KnownNodes, NodePlace, StoredRun};
+use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    NodeId, NodeLink, Run, RunFilter, RunLease, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadOwner,
+    NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
 };
 use agent_platform::records::StoreError;
-use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use crate::conversation_row::{
-    DELETE_BATCH_NODES, NodeRow, RowError, RunRow, ThreadRow, from_millis, parse_run, parse_thread, to_seq,
-};
+use crate::conversation_row::{DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, parse_thread, to_seq};
 use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
@@ -61,37 +56,19 @@ const INSERT_THREAD: &str = "
 const UPDATE_THREAD: &str = "
     UPDATE threads SET agent = $2, archived = $3, status = $4, origin = $5, active_ms = $6, body = $7 WHERE n = $1";
 
-const SELECT_RUNS: &str = "
-    SELECT n, id, body FROM runs
-    WHERE company = $1 AND owner = $2 AND n < $3 AND ($4::text IS NULL OR agent = $4)
-      AND ($5::text IS NULL OR state = $5) AND ($6::text IS NULL OR kind = $6)
-    ORDER BY n DESC LIMIT $7";
-
-const SELECT_THREAD_RUNS: &str = "
-    SELECT n, id, body FROM runs
-    WHERE thread = $8 AND company = $1 AND owner = $2 AND n < $3 AND ($4::text IS NULL OR agent = $4)
-      AND ($5::text IS NULL OR state = $5) AND ($6::text IS NULL OR kind = $6)
-    ORDER BY n DESC LIMIT $7";
-
-const INSERT_RUN: &str = "
-    INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-
-const SELECT_LOST_RUNS: &str = "
-    SELECT company, owner, id FROM runs
-    WHERE state IN ('queued', 'running') AND NOT EXISTS (
-        SELECT FROM processes WHERE processes.id = runs.process AND lease_ms > $1
-    ) LIMIT $2";
-
-const PUT_LEASE: &str = "
-    INSERT INTO processes AS found (id, lease_ms) VALUES ($1, $2)
-    ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms WHERE $3 OR excluded.lease_ms > found.lease_ms";
+const DELETE_THREAD_SIGNALS: &str = "
+    DELETE FROM signals USING runs
+    WHERE runs.thread = $1 AND signals.process = runs.process AND signals.run = runs.n";
 
 /// Access to the tables of conversations over one connection.
 pub(super) struct ConversationTables(pub(super) Session);
 
 impl ConversationTables {
-    async fn select(&self, sql: &str, values: &[&(dyn Param + Sync)]) -> Result<Vec<Row>, TableError> {
+    pub(super) async fn select(
+        &self,
+        sql: &str,
+        values: &[&(dyn Param + Sync)],
+    ) -> Result<Vec<Row>, TableError> {
         Ok(self.0.query(sql, values).await?)
     }
 
@@ -274,117 +251,11 @@ impl ConversationTables {
         Ok(self.select(sql, &[&thread, &limit]).await?.len())
     }
 
-    /// Deletes a thread without nodes, and its runs.
+    /// Deletes a thread without nodes and logs, and its runs.
     pub(super) async fn delete_thread(&self, thread: i64) -> Result<(), TableError> {
+        self.select(DELETE_THREAD_SIGNALS, &[&thread]).await?;
         self.select("DELETE FROM runs WHERE thread = $1", &[&thread]).await?;
         self.select("DELETE FROM threads WHERE n = $1", &[&thread]).await?;
-        Ok(())
-    }
-
-    /// Returns a run with its number and its thread's.
-    pub(super) async fn run(
-        &self,
-        owner: &ThreadOwner,
-        id: &RunId,
-    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
-        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
-        if parts.into_iter().any(contains_nul) {
-            return Ok(None);
-        }
-        let sql = "SELECT n, thread, process, body FROM runs WHERE company = $1 AND owner = $2 AND id = $3";
-        let rows = self.select(sql, &[&parts[0], &parts[1], &parts[2]]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let stored = StoredRun { run: parse_run(id, row.get(3))?, process: row.get(2) };
-        Ok(Some((row.get(0), row.get(1), stored)))
-    }
-
-    /// Returns at most `limit` runs with their numbers, the newest first.
-    pub(super) async fn runs(
-        &self,
-        owner: &ThreadOwner,
-        filter: &RunFilter,
-        before: i64,
-        limit: i64,
-    ) -> Result<Vec<(i64, Run)>, TableError> {
-        let agent = filter.agent.as_deref();
-        if [&*owner.company, &*owner.owner, agent.unwrap_or_default()].into_iter().any(contains_nul) {
-            return Ok(Vec::new());
-        }
-        let (state, kind) = (filter.state.map(|state| state.as_str()), filter.kind.map(|kind| kind.as_str()));
-        let (company, person) = (owner.company.as_str(), owner.owner.as_str());
-        let values: [&(dyn Param + Sync); 7] = [&company, &person, &before, &agent, &state, &kind, &limit];
-        let rows = match &filter.thread {
-            None => self.select(SELECT_RUNS, &values).await?,
-            Some(id) => {
-                let Some((n, _)) = self.thread(&owner.thread(id.clone())).await? else {
-                    return Ok(Vec::new());
-                };
-                self.select(SELECT_THREAD_RUNS, &[&values[..], &[&n]].concat()).await?
-            }
-        };
-        let run = |row: &Row| Ok((row.get(0), parse_run(row.get(1), row.get(2))?));
-        let runs: Result<_, StoreError> = rows.iter().map(run).collect();
-        Ok(runs?)
-    }
-
-    pub(super) async fn insert_run(
-        &self,
-        owner: &ThreadOwner,
-        thread: i64,
-        stored: &StoredRun,
-    ) -> Result<(), TableError> {
-        let row = RunRow::new(0, owner, thread, stored)?;
-        let values: [&(dyn Param + Sync); 9] = [
-            &row.company,
-            &row.owner,
-            &row.id,
-            &row.thread,
-            &row.agent,
-            &row.state,
-            &row.kind,
-            &row.process,
-            &row.body,
-        ];
-        self.select(INSERT_RUN, &values).await?;
-        Ok(())
-    }
-
-    pub(super) async fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
-        let body = serde_json::to_string(run).unwrap_or_default();
-        let sql = "UPDATE runs SET state = $2, body = $3 WHERE n = $1";
-        self.select(sql, &[&n, &run.state.as_str(), &body]).await?;
-        Ok(())
-    }
-
-    /// Returns the owner and id of live runs whose process has no lease after `now`, at most `limit`.
-    pub(super) async fn lost_runs(
-        &self,
-        now: Timestamp,
-        limit: i64,
-    ) -> Result<Vec<(ThreadOwner, RunId)>, TableError> {
-        let rows = self.select(SELECT_LOST_RUNS, &[&now.as_millisecond(), &limit]).await?;
-        let run = |row: &Row| {
-            let (company, owner, id): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
-            (ThreadOwner::new(company, owner), id.into())
-        };
-        Ok(rows.iter().map(run).collect())
-    }
-
-    pub(super) async fn lease(&self, process: &str) -> Result<Option<Timestamp>, TableError> {
-        let rows = self.select("SELECT lease_ms FROM processes WHERE id = $1", &[&process]).await?;
-        Ok(rows.first().map(|row| from_millis(row.get(0))))
-    }
-
-    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`.
-    pub(super) async fn put_lease(&self, lease: &RunLease, is_renewal: bool) -> Result<(), TableError> {
-        let values: [&(dyn Param + Sync); 3] = [&lease.process, &lease.until.as_millisecond(), &is_renewal];
-        self.select(PUT_LEASE, &values).await?;
-        Ok(())
-    }
-
-    /// Deletes leases that have expired.
-    pub(super) async fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
-        self.select("DELETE FROM processes WHERE lease_ms <= $1", &[&now.as_millisecond()]).await?;
         Ok(())
     }
 }

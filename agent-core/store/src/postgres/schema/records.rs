@@ -96,4 +96,32 @@ pub(super) const STEPS: &[&str] = &["
         id text COLLATE \"C\" NOT NULL PRIMARY KEY,
         lease_ms int8 NOT NULL
     );
+", "
+    -- Number among the owner's runs in the order in which they began. Cursors of lists have it, and not `n`, which
+    -- would tell how active others are. A process of the version before leaves it 0.
+    ALTER TABLE runs ADD COLUMN seq int8 NOT NULL DEFAULT 0;
+    UPDATE runs SET seq = n;
+    -- Time until which the log is kept.
+    ALTER TABLE runs ADD COLUMN log_until_ms int8;
+    DROP INDEX runs_thread;
+    DROP INDEX runs_owner;
+    CREATE INDEX runs_thread ON runs (thread, seq);
+    CREATE INDEX runs_owner ON runs (company, owner, seq);
+    CREATE INDEX runs_log ON runs (log_until_ms) WHERE log_until_ms IS NOT NULL;
+    -- Logs of runs: packed events by the numbers of the first and the last of them.
+    CREATE TABLE run_events (
+        run int8 NOT NULL,
+        first int8 NOT NULL,
+        last int8 NOT NULL,
+        body bytea NOT NULL,
+        PRIMARY KEY (run, first)
+    ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.05);
+    -- Signals to the processes of live runs.
+    CREATE TABLE signals (
+        process text COLLATE \"C\" NOT NULL,
+        run int8 NOT NULL,
+        kind text COLLATE \"C\" NOT NULL,
+        until_ms int8 NOT NULL,
+        PRIMARY KEY (process, run, kind)
+    );
 "];

@@ -1,21 +1,16 @@
-//! Statements that read and write conversations.
+//! Statements that read and write threads and nodes.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use agent_core::ids::RunId;
-use agent_platform::conversation::commit::{KnownNodes, NodePlace, StoredRun};
+use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    NodeId, NodeLink, Run, RunFilter, RunLease, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
-    ThreadOwner,
+    NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
 };
-use jiff::Timestamp;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::conversation_row::{
-    DELETE_BATCH_NODES, NodeRow, RowError, RunRow, ThreadRow, from_millis, parse_run, parse_thread, to_seq,
-};
+use crate::conversation_row::{DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, parse_thread, to_seq};
 use crate::sqlite::fault::WriteError;
 
 pub(super) type TableError = RowError<WriteError>;
@@ -233,142 +228,14 @@ impl ConversationTables<'_> {
         Ok(delete.execute(params![thread, DELETE_BATCH_NODES])?)
     }
 
-    /// Deletes a thread without nodes, and its runs.
+    /// Deletes a thread without nodes and logs, and its runs.
     pub(super) fn delete_thread(&self, thread: i64) -> Result<(), TableError> {
+        let mut signals = self.0.prepare_cached(
+            "DELETE FROM signals WHERE (process, run) IN (SELECT process, n FROM runs WHERE thread = ?1)",
+        )?;
+        signals.execute([thread])?;
         self.0.prepare_cached("DELETE FROM runs WHERE thread = ?1")?.execute([thread])?;
         self.0.prepare_cached("DELETE FROM threads WHERE n = ?1")?.execute([thread])?;
-        Ok(())
-    }
-
-    /// Returns a run with its number and its thread's.
-    pub(super) fn run(
-        &self,
-        owner: &ThreadOwner,
-        id: &RunId,
-    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
-        let mut statement = self.0.prepare_cached(
-            "SELECT n, thread, process, body FROM runs WHERE company = ?1 AND owner = ?2 AND id = ?3",
-        )?;
-        let mut rows = statement.query(params![&*owner.company, &*owner.owner, &**id])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        let stored = StoredRun { run: parse_run(id, text(row, 3)?)?, process: row.get(2)? };
-        Ok(Some((row.get(0)?, row.get(1)?, stored)))
-    }
-
-    /// Returns at most `limit` runs with their numbers, the newest first.
-    pub(super) fn runs(
-        &self,
-        owner: &ThreadOwner,
-        filter: &RunFilter,
-        before: i64,
-        limit: usize,
-    ) -> Result<Vec<(i64, Run)>, TableError> {
-        let thread = match &filter.thread {
-            Some(id) => match self.thread(&owner.thread(id.clone()))? {
-                Some((n, _)) => Some(n),
-                None => return Ok(Vec::new()),
-            },
-            None => None,
-        };
-        let sql = match thread {
-            Some(_) => "WHERE thread = ?3 AND company = ?1 AND owner = ?2",
-            None => "WHERE company = ?1 AND owner = ?2 AND ?3 IS NULL",
-        };
-        let mut statement = self.0.prepare_cached(&format!(
-            "SELECT n, id, body FROM runs {sql} AND n < ?4 AND (?5 IS NULL OR agent = ?5)
-               AND (?6 IS NULL OR state = ?6) AND (?7 IS NULL OR kind = ?7)
-             ORDER BY n DESC LIMIT ?8"
-        ))?;
-        let mut rows = statement.query(params![
-            &*owner.company,
-            &*owner.owner,
-            thread,
-            before,
-            filter.agent.as_deref(),
-            filter.state.map(|state| state.as_str()),
-            filter.kind.map(|kind| kind.as_str()),
-            limit,
-        ])?;
-        let mut runs = Vec::new();
-        while let Some(row) = rows.next()? {
-            runs.push((row.get(0)?, parse_run(text(row, 1)?, text(row, 2)?)?));
-        }
-        Ok(runs)
-    }
-
-    pub(super) fn insert_run(
-        &self,
-        owner: &ThreadOwner,
-        thread: i64,
-        stored: &StoredRun,
-    ) -> Result<(), TableError> {
-        let row = RunRow::new(0, owner, thread, stored)?;
-        let mut insert = self.0.prepare_cached(
-            "INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-        )?;
-        insert.execute(params![
-            row.company,
-            row.owner,
-            row.id,
-            row.thread,
-            row.agent,
-            row.state,
-            row.kind,
-            row.process,
-            row.body
-        ])?;
-        Ok(())
-    }
-
-    pub(super) fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
-        let body = serde_json::to_string(run).unwrap_or_default();
-        let mut update = self.0.prepare_cached("UPDATE runs SET state = ?2, body = ?3 WHERE n = ?1")?;
-        update.execute(params![n, run.state.as_str(), body])?;
-        Ok(())
-    }
-
-    /// Returns the owner and id of live runs whose process has no lease after `now`, at most `limit`.
-    pub(super) fn lost_runs(
-        &self,
-        now: Timestamp,
-        limit: usize,
-    ) -> Result<Vec<(ThreadOwner, RunId)>, TableError> {
-        let mut statement = self.0.prepare_cached(
-            "SELECT company, owner, id FROM runs
-             WHERE state IN ('queued', 'running') AND NOT EXISTS (
-                 SELECT 1 FROM processes WHERE processes.id = runs.process AND lease_ms > ?1
-             ) LIMIT ?2",
-        )?;
-        let run = |row: &Row<'_>| -> rusqlite::Result<(ThreadOwner, RunId)> {
-            let (company, owner, id): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok((ThreadOwner::new(company, owner), id.into()))
-        };
-        let found = statement.query_map(params![now.as_millisecond(), limit], run)?;
-        Ok(found.collect::<Result<_, _>>()?)
-    }
-
-    pub(super) fn lease(&self, process: &str) -> Result<Option<Timestamp>, TableError> {
-        let mut statement = self.0.prepare_cached("SELECT lease_ms FROM processes WHERE id = ?1")?;
-        let lease: Option<i64> = statement.query_row([process], |row| row.get(0)).optional()?;
-        Ok(lease.map(from_millis))
-    }
-
-    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`.
-    pub(super) fn put_lease(&self, lease: &RunLease, is_renewal: bool) -> Result<(), TableError> {
-        let mut put = self.0.prepare_cached(
-            "INSERT INTO processes (id, lease_ms) VALUES (?1, ?2)
-             ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms
-             WHERE ?3 OR excluded.lease_ms > processes.lease_ms",
-        )?;
-        put.execute(params![lease.process, lease.until.as_millisecond(), is_renewal])?;
-        Ok(())
-    }
-
-    /// Deletes leases that have expired and that no live run needs.
-    pub(super) fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
-        let mut delete = self.0.prepare_cached("DELETE FROM processes WHERE lease_ms <= ?1")?;
-        delete.execute([now.as_millisecond()])?;
         Ok(())
     }
 }
@@ -431,6 +298,6 @@ fn node(row: &Row<'_>) -> Result<StoredNode, TableError> {
     Ok(node_row(row)?.into_node(row.get(13)?)?)
 }
 
-fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, TableError> {
+pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, TableError> {
     Ok(row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)?)
 }

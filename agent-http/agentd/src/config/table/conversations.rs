@@ -1,13 +1,36 @@
 //! Settings of conversations.
 
 use super::super::setting::{Setting, SettingKind};
-use super::{APP, setting};
+use super::{APP, DAY_MS, setting};
 
 /// Settings of conversations that are kept.
-pub(super) const SETTINGS: &[Setting] = &[setting(
-    "CONVERSATIONS",
-    APP,
-    SettingKind::Word(&["on", "off"]),
-    &["on"],
-    "Keeps the conversations of users whose requests name a thread; `off` keeps nothing and removes `/api/threads` and `/api/runs`.",
-)];
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "CONVERSATIONS",
+        APP,
+        SettingKind::Word(&["on", "off"]),
+        &["on"],
+        "Keeps the conversations of users whose requests name a thread; `off` keeps nothing and removes `/api/threads` and `/api/runs`.",
+    ),
+    setting(
+        "RUN_LOG_FLUSH_MS",
+        APP,
+        SettingKind::Millis { min: 10, max: 60_000 },
+        &["500"],
+        "The time for which a kept run's events wait in memory before they are stored; they are lost if the process is killed meanwhile.",
+    ),
+    setting(
+        "RUN_LEASE_MS",
+        APP,
+        SettingKind::Millis { min: 1000, max: 600_000 },
+        &["10000"],
+        "The time after an application process's last sign of life at which its runs count as interrupted, and other processes free their threads.",
+    ),
+    setting(
+        "RUN_LOG_RETENTION_MS",
+        APP,
+        SettingKind::Millis { min: 1000, max: 366 * DAY_MS },
+        &["86400000"],
+        "The time for which the events of a run can be read after its end; its messages stay.",
+    ),
+];

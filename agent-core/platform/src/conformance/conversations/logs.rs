@@ -1,0 +1,276 @@
+//! Logs of runs: appending, reading, interruption, signals, deletion.
+
+use agent_core::event::{AssistantRole, Event};
+use futures_util::future::{join, join_all};
+
+use super::*;
+use crate::conversation::{
+    CancelReason, ChunkWriter, DeleteFilter, LogChunk, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk,
+    RunKey, RunSignal, RunState,
+};
+
+fn run_key(run: &str) -> RunKey {
+    RunKey { owner: ada(), id: run.into() }
+}
+
+fn started(run: &str) -> Event {
+    Event::RunStarted { thread_id: "t".into(), run_id: run.into() }
+}
+
+fn text_start(message: &str) -> Event {
+    Event::TextMessageStart { message_id: message.into(), role: AssistantRole::Assistant }
+}
+
+fn text(message: &str, delta: &str) -> Event {
+    Event::TextMessageContent { message_id: message.into(), delta: delta.to_owned() }
+}
+
+fn chunk(first: u64, events: &[Event]) -> LogChunk {
+    let mut writer = ChunkWriter::new(first);
+    events.iter().for_each(|event| writer.push(event));
+    writer.take().expect("the chunk has events")
+}
+
+async fn append(
+    store: &dyn Conversations,
+    process: &str,
+    run: &str,
+    chunk: LogChunk,
+) -> Result<Vec<RunKey>, ConversationError> {
+    store.append_events(process, vec![RunChunk { run: run_key(run), chunk }]).await
+}
+
+async fn log(store: &dyn Conversations, run: &str, from: u64) -> LogPage {
+    done("events", store.events(&ada(), &run_id(run), from).await).expect("the run is there")
+}
+
+fn events(page: &LogPage) -> Vec<Event> {
+    page.chunks.iter().flat_map(|chunk| chunk.events().expect("an intact chunk")).collect()
+}
+
+/// Begins the run in the thread of the same name and appends the events.
+async fn begin_with(store: &dyn Conversations, run: &str, said: &[Event]) -> BegunRun {
+    let begun = done("begin", store.begin_run(begin(key(run), run, None, "Hello", 0)).await);
+    assert_eq!(done("append", append(store, "p1", run, chunk(0, said)).await), []);
+    begun
+}
+
+pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
+    let said = [started("r1"), text_start("m"), text("m", "one "), text("m", "zwei Größe 🙂")];
+    begin_with(store, "r1", &said).await;
+    let more = [text("m", "three"), Event::TextMessageEnd { message_id: "m".into() }];
+    assert_eq!(done("append", append(store, "p1", "r1", chunk(4, &more)).await), []);
+    assert_eq!(
+        done("again", append(store, "p1", "r1", chunk(4, &more)).await),
+        [],
+        "a chunk is appended once"
+    );
+    let all: Vec<Event> = said.iter().chain(&more).cloned().collect();
+    let page = log(store, "r1", 0).await;
+    assert_eq!(events(&page), all);
+    assert_eq!((page.run.state, page.run.events.count), (RunState::Running, 6));
+    let listed = done("run", store.run(&ada(), &run_id("r1")).await).expect("a run");
+    assert_eq!(listed.events.count, 6, "the stored events of a live run");
+    for (from, firsts) in [(1, vec![0, 4]), (3, vec![0, 4]), (4, vec![4]), (5, vec![4]), (6, vec![])] {
+        let found: Vec<u64> = log(store, "r1", from).await.chunks.iter().map(|chunk| chunk.first).collect();
+        assert_eq!(found, firsts, "from {from}");
+    }
+    let last = chunk(6, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
+    let end_of_log =
+        LogEnd { chunks: vec![chunk(4, &more), last.clone()], is_incomplete: false, until: Some(at(5_000)) };
+    let ended = done("end", store.end_run(EndRun { log: end_of_log, ..end(ada(), "r1", vec![], 9) }).await);
+    let page = log(store, "r1", 6).await;
+    assert_eq!(page, LogPage { run: ended.run, chunks: vec![last] });
+    let kept = page.run.events;
+    assert_eq!((kept.count, kept.complete, kept.until), (7, true, Some(at(5_000))));
+    assert!(done("events", store.events(&ada(), &run_id("never"), 0).await).is_none());
+    let foreign = store.events(&ThreadOwner::new("acme", "bob"), &run_id("r1"), 0).await;
+    assert!(done("events", foreign).is_none(), "another owner's run does not exist");
+    pages_are_bounded(store).await;
+}
+
+/// Reads a log of 2.5 MB.
+async fn pages_are_bounded(store: &dyn Conversations) {
+    begin_with(store, "long", &[started("long"), text_start("m")]).await;
+    for first in 2..7 {
+        let piece = chunk(first, &[text("m", &"x".repeat(500_000))]);
+        assert_eq!(done("append", append(store, "p1", "long", piece).await), []);
+    }
+    let (mut next, mut pages) = (0, 0);
+    while let Some(last) = log(store, "long", next).await.chunks.last() {
+        (next, pages) = (last.last + 1, pages + 1);
+    }
+    assert_eq!((next, pages), (7, 2), "a page ends when it has a mebibyte");
+}
+
+pub(super) async fn a_log_is_appended_by_the_run_s_process_alone(store: &dyn Conversations) {
+    begin_with(store, "r1", &[started("r1")]).await;
+    begin_with(store, "r2", &[started("r2")]).await;
+    let next = || chunk(1, &[text_start("m")]);
+    assert_eq!(
+        done("append", append(store, "p2", "r1", next()).await),
+        [run_key("r1")],
+        "another process's run"
+    );
+    assert_eq!(done("append", append(store, "p1", "never", next()).await), [run_key("never")]);
+    done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
+    let both = ["r1", "r2"].map(|run| RunChunk { run: run_key(run), chunk: next() });
+    let lost = done("append", store.append_events("p1", both.to_vec()).await);
+    assert_eq!(lost, [run_key("r1")], "a run that has ended; the others are appended");
+    assert_eq!(events(&log(store, "r1", 0).await), [started("r1")]);
+    assert_eq!(events(&log(store, "r2", 0).await), [started("r2"), text_start("m")]);
+    assert_eq!(done("none", store.append_events("p1", Vec::new()).await), []);
+    let twice = [1, 2].map(|first| RunChunk { run: run_key("r1"), chunk: chunk(first, &[text_start("m")]) });
+    let lost = done("append", store.append_events("p1", twice.to_vec()).await);
+    assert_eq!(lost, [run_key("r1")], "a run is named once");
+}
+
+/// Number of runs whose process appends while another one interrupts them.
+const RACES: u64 = 20;
+
+/// A process that was suspended beyond its lease appends to its runs while they are interrupted: each chunk is part of the
+/// answer that is kept, or the process learns that it has lost the run.
+pub(super) async fn a_late_append_and_an_interruption_exclude_each_other(store: Arc<dyn Conversations>) {
+    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n}")).collect();
+    for run in &runs {
+        begin_with(&*store, run, &[started(run), text_start("m")]).await;
+    }
+    let appending = async {
+        let mut appended = vec![0; runs.len()];
+        for round in 0..20 {
+            let piece = |run: &String| RunChunk {
+                run: run_key(run),
+                chunk: chunk(2 + round, &[text("m", &format!("{round} "))]),
+            };
+            let lost = done("append", store.append_events("p1", runs.iter().map(piece).collect()).await);
+            for (count, run) in appended.iter_mut().zip(&runs) {
+                *count += u64::from(!lost.contains(&run_key(run)));
+            }
+        }
+        appended
+    };
+    let interrupting = async {
+        let (ada, ids) = (ada(), runs.iter().rev().map(|run| run_id(run)).collect::<Vec<_>>());
+        let interrupt = |id| store.interrupt_expired(&ada, id, clock(10_000));
+        join_all(ids.iter().map(interrupt)).await.into_iter().for_each(|run| drop(done("interrupt", run)));
+    };
+    let (appended, ()) = join(appending, interrupting).await;
+    for (count, run) in appended.into_iter().zip(&runs) {
+        let page = log(&*store, run, 0).await;
+        assert_eq!(page.run.state, RunState::Interrupted);
+        let logged = events(&page);
+        assert_eq!(logged.len() as u64, 3 + count, "{run}: the appended events, and three others");
+        assert_eq!(page.run.events.count, 3 + count);
+        assert!(page.run.events.complete, "{run}: the log has no gap");
+        assert!(matches!(logged.last(), Some(Event::RunError { .. })), "{run}: nothing follows the end");
+        let said: String = (0..count).map(|round| format!("{round} ")).collect();
+        let nodes = path(&*store, &key(run)).await;
+        assert_eq!(texts(&nodes).get(1).map_or("", String::as_str), said, "{run}: the answer has it all");
+    }
+}
+
+/// Deletes threads whose runs are being appended to, in the opposite order.
+pub(super) async fn threads_are_deleted_while_their_runs_are_logged(store: Arc<dyn Conversations>) {
+    let runs: Vec<String> = (0..RACES).map(|n| format!("r{n:02}")).collect();
+    for run in runs.iter().rev() {
+        begin_with(&*store, run, &[started(run)]).await;
+    }
+    let appending = async {
+        for round in 0..20 {
+            let piece = |run: &String| RunChunk {
+                run: run_key(run),
+                chunk: chunk(1 + round, &[text_start(&format!("m{round}"))]),
+            };
+            done("append", store.append_events("p1", runs.iter().map(piece).collect()).await);
+        }
+    };
+    let all = DeleteFilter::default();
+    let ((), deleted) = join(appending, store.delete_many(&ada(), &all)).await;
+    assert_eq!(done("delete", deleted).deleted, runs.len());
+    for run in &runs {
+        assert!(done("events", store.events(&ada(), &run_id(run), 0).await).is_none());
+    }
+}
+
+pub(super) async fn a_run_of_a_lost_process_keeps_what_it_has_said(store: &dyn Conversations) {
+    let said = [started("r1"), text_start("m"), text("m", "Half "), text("m", "an answer")];
+    let begun = begin_with(store, "r1", &said).await;
+    done("begin", store.begin_run(begin(key("r2"), "r2", None, "Hello", 0)).await);
+    assert_eq!(done("reap", store.reap(clock(10_000)).await), 2);
+    let page = log(store, "r1", 0).await;
+    assert_eq!((page.run.state, page.run.events.until), (RunState::Interrupted, Some(at(11_000))));
+    let mut logged = events(&page);
+    assert_eq!(logged.len() as u64, page.run.events.count);
+    let last = logged.pop();
+    assert!(matches!(&last, Some(Event::RunError { code, .. }) if code == RUN_INTERRUPTED), "{last:?}");
+    assert_eq!(logged, said);
+    let nodes = path(store, &key("r1")).await;
+    assert_eq!(texts(&nodes), ["Hello", "Half an answer"], "the partial answer");
+    assert_eq!((nodes[1].status, nodes[1].id.as_str()), (NodeStatus::Incomplete, "m"));
+    assert_eq!(page.run.node_ids, [begun.nodes[0].id.clone(), "m".into()]);
+    let silent = events(&log(store, "r2", 0).await);
+    assert!(
+        matches!(silent.as_slice(), [Event::RunStarted { .. }, Event::RunError { .. }]),
+        "a run that has stored nothing: {silent:?}"
+    );
+    let late = append(store, "p1", "r1", chunk(4, &[text("m", "late")])).await;
+    assert_eq!(done("append", late), [run_key("r1")], "the process learns of it");
+    let unchanged = done("again", store.interrupt_expired(&ada(), &run_id("r1"), clock(99_000)).await);
+    assert_eq!(unchanged, Some(page.run));
+    assert!(done("none", store.interrupt_expired(&ada(), &run_id("never"), clock(0)).await).is_none());
+}
+
+pub(super) async fn signals_reach_the_run_s_process(store: &dyn Conversations) {
+    begin_with(store, "r1", &[started("r1")]).await;
+    let cancel = RunSignal::Cancel(CancelReason::Displaced);
+    for signal in [RunSignal::Watch, cancel, cancel] {
+        let found = done("signal", store.signal(&run_key("r1"), signal, at(1_000)).await);
+        assert_eq!(found.map(|run| run.id), Some("r1".into()));
+    }
+    assert!(done("signal", store.signal(&run_key("never"), cancel, at(1_000)).await).is_none());
+    let foreign = RunKey { owner: ThreadOwner::new("other", "ada"), id: "r1".into() };
+    assert!(done("signal", store.signal(&foreign, cancel, at(1_000)).await).is_none());
+    assert_eq!(done("take", store.take_signals("p2", at(1)).await), [], "another process");
+    let mut first = done("take", store.take_signals("p1", at(1)).await);
+    first.sort();
+    assert_eq!(first, [(run_key("r1"), RunSignal::Watch), (run_key("r1"), cancel)]);
+    let again = done("take", store.take_signals("p1", at(999)).await);
+    assert_eq!(again, [(run_key("r1"), RunSignal::Watch)], "an act is asked for once");
+    assert_eq!(done("take", store.take_signals("p1", at(1_000)).await), [], "a signal ends with its time");
+    done("end", store.end_run(end(ada(), "r1", Vec::new(), 1)).await);
+    done("signal", store.signal(&run_key("r1"), cancel, at(9_000)).await);
+    assert_eq!(done("take", store.take_signals("p1", at(2)).await), [], "a run that has ended gets none");
+}
+
+pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: &dyn Conversations) {
+    for run in ["r1", "r2", "r3"] {
+        begin_with(store, run, &[started(run), text_start("m"), text("m", "secret")]).await;
+    }
+    let mut ended = Vec::new();
+    for (run, until) in [("r1", 1_000), ("r2", 2_000), ("r3", 3_000)] {
+        let last = chunk(3, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
+        let end_of_log = LogEnd { chunks: vec![last], is_incomplete: true, until: Some(at(until)) };
+        let user = log(store, run, 0).await.run.parent_id.expect("the user's message");
+        let nodes = vec![answer(&format!("{run}-answer"), &user, "secret")];
+        let end = EndRun { log: end_of_log, ..end(ada(), run, nodes, 9) };
+        ended.push(done("end", store.end_run(end).await));
+    }
+    assert!(!ended[0].run.events.complete);
+    assert_eq!(done("trim", store.trim_logs(at(999)).await), 0);
+    assert_eq!(done("trim", store.trim_logs(at(1_000)).await), 1, "the log whose time is over");
+    assert_eq!(done("trim", store.trim_logs(at(1_000)).await), 0);
+    let page = log(store, "r1", 0).await;
+    assert_eq!((page.chunks.len(), page.run.events.count, page.run.events.until), (0, 0, None));
+    assert_eq!(texts(&path(store, &key("r1")).await), ["Hello", "secret"], "the messages stay");
+    done("erase", store.erase_node(&key("r2"), &ended[1].nodes[0].id).await);
+    let page = log(store, "r2", 0).await;
+    assert_eq!((page.chunks.len(), page.run.events.count), (0, 0), "the log has the words of the message");
+    done("delete", store.delete(&key("r3")).await);
+    assert!(done("events", store.events(&ada(), &run_id("r3"), 0).await).is_none());
+    begin_with(store, "r3", &[started("r3")]).await;
+    assert_eq!(
+        events(&log(store, "r3", 0).await),
+        [started("r3")],
+        "a deleted run leaves nothing to its successor"
+    );
+}

@@ -1,0 +1,216 @@
+//! Tables of conversations in memory.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use agent_core::ids::{RunId, ThreadId};
+use agent_core::store_error::StoreError;
+use jiff::Timestamp;
+
+use super::super::commit::{self, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
+use super::super::{
+    ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk, NewNode, NodeId, NodeLink, Run, RunClock,
+    RunEvents, RunKey, RunSignal, RunState, StoredNode, Thread, ThreadKey, ThreadOwner, interrupt_run,
+};
+
+/// Capacity in nodes.
+const MAX_MEMORY_NODES: usize = 1_000_000;
+
+#[derive(Debug, Default)]
+pub(super) struct ConversationState {
+    pub(super) owners: HashMap<ThreadOwner, OwnerConversations>,
+    pub(super) leases: HashMap<String, Timestamp>,
+    /// Ends of the signals to processes.
+    pub(super) signals: BTreeMap<(String, RunKey, RunSignal), Timestamp>,
+    pub(super) node_count: usize,
+    /// Size of all logs.
+    pub(super) log_bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OwnerConversations {
+    pub(super) threads: BTreeMap<ThreadId, MemoryThread>,
+    pub(super) runs: HashMap<RunId, MemoryRun>,
+    pub(super) last_run: i64,
+}
+
+#[derive(Debug)]
+pub(super) struct MemoryThread {
+    pub(super) thread: Thread,
+    pub(super) nodes: Vec<StoredNode>,
+}
+
+#[derive(Debug)]
+pub(super) struct MemoryRun {
+    /// Number in the order in which the owner's runs have begun.
+    pub(super) number: i64,
+    pub(super) stored: StoredRun,
+    pub(super) log: Vec<LogChunk>,
+}
+
+impl MemoryRun {
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.stored.run.state, RunState::Queued | RunState::Running)
+    }
+
+    pub(super) fn log_bytes(&self) -> usize {
+        self.log.iter().map(|chunk| chunk.body.len()).sum()
+    }
+
+    /// Returns the run; the number of events of a live one is that of its stored events.
+    pub(super) fn run(&self) -> Run {
+        let mut run = self.stored.run.clone();
+        if self.is_live() {
+            run.events.count = self.log.last().map_or(0, |chunk| chunk.last + 1);
+        }
+        run
+    }
+}
+
+impl ConversationState {
+    pub(super) fn find(&self, key: &ThreadKey) -> Option<&MemoryThread> {
+        self.owners.get(&key.thread_owner())?.threads.get(&key.id)
+    }
+
+    pub(super) fn find_mut(&mut self, key: &ThreadKey) -> Result<&mut MemoryThread, ConversationError> {
+        let owner = self.owners.get_mut(&key.thread_owner());
+        owner.and_then(|owner| owner.threads.get_mut(&key.id)).ok_or(ConversationError::ThreadNotFound)
+    }
+
+    /// Checks that there is room for nodes.
+    pub(super) fn check_room(&self, nodes: usize) -> Result<(), ConversationError> {
+        match self.node_count + nodes > MAX_MEMORY_NODES {
+            true => Err(StoreError::unavailable("the in-memory store is full").into()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) fn write(&mut self, key: &ThreadKey, thread: Thread, nodes: Vec<StoredNode>) {
+        self.node_count += nodes.len();
+        let owner = self.owners.entry(key.thread_owner()).or_default();
+        match owner.threads.get_mut(&key.id) {
+            Some(found) => {
+                found.thread = thread;
+                found.nodes.extend(nodes);
+            }
+            None => {
+                owner.threads.insert(key.id.clone(), MemoryThread { thread, nodes });
+            }
+        }
+    }
+
+    pub(super) fn create(
+        &mut self,
+        key: &ThreadKey,
+        make: impl FnOnce(u64) -> Result<(Thread, Vec<StoredNode>), ConversationError>,
+    ) -> Result<Thread, ConversationError> {
+        let owner = self.owners.get(&key.thread_owner());
+        if owner.is_some_and(|owner| owner.threads.contains_key(&key.id)) {
+            return Err(ConversationError::ThreadExists);
+        }
+        let (thread, nodes) = make(owner.map_or(0, |owner| owner.threads.len() as u64))?;
+        self.check_room(nodes.len())?;
+        self.write(key, thread.clone(), nodes);
+        Ok(thread)
+    }
+
+    pub(super) fn find_run(&self, owner: &ThreadOwner, id: &RunId) -> Option<&MemoryRun> {
+        self.owners.get(owner)?.runs.get(id)
+    }
+
+    pub(super) fn find_run_mut(&mut self, owner: &ThreadOwner, id: &RunId) -> Option<&mut MemoryRun> {
+        self.owners.get_mut(owner)?.runs.get_mut(id)
+    }
+
+    /// Adds a chunk to a run's log, unless the log has it.
+    pub(super) fn add_chunk(&mut self, owner: &ThreadOwner, id: &RunId, chunk: LogChunk) {
+        let Some(run) = self.find_run_mut(owner, id) else { return };
+        let at = run.log.partition_point(|found| found.first < chunk.first);
+        if run.log.get(at).is_none_or(|found| found.first != chunk.first) {
+            let bytes = chunk.body.len();
+            run.log.insert(at, chunk);
+            self.log_bytes += bytes;
+        }
+    }
+
+    pub(super) fn remove_log(&mut self, owner: &ThreadOwner, id: &RunId) {
+        let Some(run) = self.find_run_mut(owner, id) else { return };
+        let bytes = run.log_bytes();
+        run.log = Vec::new();
+        run.stored.run.events = RunEvents::default();
+        self.log_bytes -= bytes;
+    }
+
+    pub(super) fn end_run(&mut self, end: EndRun) -> Result<EndedRun, ConversationError> {
+        let owner = self.owners.get(&end.owner).ok_or(ConversationError::RunNotFound)?;
+        let run = owner.runs.get(&end.run_id).ok_or(ConversationError::RunNotFound)?.stored.clone();
+        let key = end.owner.thread(&run.run.thread_id);
+        let found = owner.threads.get(&key.id).ok_or(ConversationError::RunNotFound)?;
+        let known = found.known(&end.nodes, None);
+        let rows = EndRows { run, thread: found.thread.clone(), known: known.clone() };
+        let commit = commit::end_run(&end, rows)?;
+        self.write(&key, commit.thread.clone(), commit.nodes.clone());
+        if let Some(found) = self.find_run_mut(&end.owner, &end.run_id) {
+            found.stored.run = commit.run.clone();
+        }
+        for chunk in end.log.chunks {
+            self.add_chunk(&end.owner, &end.run_id, chunk);
+        }
+        let nodes = commit::nodes_on_wire(commit.nodes, &known);
+        Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+    }
+
+    /// Interrupts a run if its process's lease has expired. Returns true if it was.
+    pub(super) fn interrupt_expired(
+        &mut self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        clock: RunClock,
+    ) -> Result<bool, ConversationError> {
+        let Some(found) = self.find_run(owner, id) else { return Ok(false) };
+        let lease = self.leases.get(&found.stored.process).copied();
+        match interrupt_run(owner, &found.stored, lease, &found.log, clock) {
+            Some(end) => self.end_run(end).map(|_| true),
+            None => Ok(false),
+        }
+    }
+
+    pub(super) fn remove(&mut self, owner: &ThreadOwner, ids: Vec<ThreadId>) -> DeletedThreads {
+        let mut deleted = DeletedThreads::default();
+        let Some(state) = self.owners.get_mut(owner) else { return deleted };
+        for id in &ids {
+            let Some(removed) = state.threads.remove(id) else { continue };
+            deleted.deleted += 1;
+            deleted.active_runs.extend(removed.thread.active_run_id);
+            self.node_count -= removed.nodes.len();
+        }
+        let ids: HashSet<ThreadId> = ids.into_iter().collect();
+        for (_, run) in state.runs.extract_if(|_, run| ids.contains(&run.stored.run.thread_id)) {
+            self.log_bytes -= run.log_bytes();
+        }
+        if state.threads.is_empty() && state.runs.is_empty() {
+            self.owners.remove(owner);
+        }
+        deleted
+    }
+}
+
+impl MemoryThread {
+    pub(super) fn links(&self) -> Vec<NodeLink> {
+        self.nodes.iter().map(|node| node.link.clone()).collect()
+    }
+
+    pub(super) fn known(&self, nodes: &[NewNode], parent: Option<&NodeId>) -> KnownNodes {
+        let ids = referenced_ids(nodes, parent);
+        let mut children: HashMap<Option<u32>, u32> = HashMap::new();
+        for node in &self.nodes {
+            *children.entry(node.link.parent).or_default() += 1;
+        }
+        let place = |node: &StoredNode| {
+            let seq = node.link.seq;
+            let children = children.get(&Some(seq)).copied().unwrap_or_default();
+            (node.link.id.clone(), NodePlace { seq, children })
+        };
+        let places = self.nodes.iter().filter(|node| ids.contains(&node.link.id)).map(place).collect();
+        KnownNodes { places, roots: children.get(&None).copied().unwrap_or_default() }
+    }
+}

@@ -1,0 +1,90 @@
+//! Logs of runs as a store keeps them, and the signals between processes that concern live runs.
+
+use agent_core::ids::RunId;
+use jiff::Timestamp;
+
+use super::{CancelReason, LogChunk, Run, ThreadOwner};
+
+/// Maximum number of runs whose logs one call deletes.
+pub const MAX_TRIMMED_LOGS: usize = 100;
+/// Size of a part of a log from which on no further chunk is added to it, in bytes.
+pub const MAX_LOG_PAGE_BYTES: usize = 1 << 20;
+
+/// Owner and id of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    /// The owner.
+    pub owner: ThreadOwner,
+    /// The run's id.
+    pub id: RunId,
+}
+
+/// The current time, and the time until which logs that end now are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunClock {
+    /// Current time.
+    pub now: Timestamp,
+    /// Time until which a log is kept that ends now.
+    pub log_until: Timestamp,
+}
+
+/// A chunk of a run's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunChunk {
+    /// The run.
+    pub run: RunKey,
+    /// The chunk.
+    pub chunk: LogChunk,
+}
+
+/// A run with a part of its log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogPage {
+    /// The run; the number of events of a live one is that of its stored events.
+    pub run: Run,
+    /// Chunks in order.
+    pub chunks: Vec<LogChunk>,
+}
+
+/// Signal to the process of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunSignal {
+    /// Another process reads the log: it is to be stored soon after each event.
+    Watch,
+    /// The run is to be cancelled. Asks for an act.
+    Cancel(CancelReason),
+}
+
+impl RunSignal {
+    /// Returns the name used in stores.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Watch => "watch",
+            Self::Cancel(reason) => reason.as_str(),
+        }
+    }
+
+    /// Parses a name returned by [`as_str`](Self::as_str).
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "watch" => Some(Self::Watch),
+            name => CancelReason::from_name(name).map(Self::Cancel),
+        }
+    }
+
+    /// Returns true if the signal is returned once.
+    pub fn is_act(self) -> bool {
+        matches!(self, Self::Cancel(_))
+    }
+}
+
+/// End of a run's log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The last chunks, with the terminal event; none if the run has no log. One that the log has is left out.
+    pub chunks: Vec<LogChunk>,
+    /// True if events are missing in the log.
+    pub is_incomplete: bool,
+    /// Time until which the log is kept.
+    pub until: Option<Timestamp>,
+}

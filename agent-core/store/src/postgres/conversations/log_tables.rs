@@ -1,0 +1,239 @@
+//! Statements that read and write logs of runs, and signals.
+
+use agent_core::ids::RunId;
+use agent_platform::conversation::{
+    LogChunk, LogPage, MAX_LOG_PAGE_BYTES, RunChunk, RunKey, RunSignal, ThreadOwner,
+};
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::run_tables::run_key;
+use super::tables::{ConversationTables, TableError};
+use crate::conversation_row::{
+    DELETE_BATCH_CHUNKS, DeletedLogs, LogRow, parse_run, to_number, with_stored_events,
+};
+use crate::postgres::PostgresError;
+use crate::postgres::param::Param;
+use crate::postgres::session::{Session, contains_nul};
+
+/// Locks the rows of a process's live runs against their end, and appends to their logs. `LIMIT` makes the planner look
+/// up each run instead of scanning all.
+const APPEND_EVENTS: &str = "
+    WITH live AS MATERIALIZED (
+        SELECT n, company, owner, id FROM runs
+        WHERE n = ANY (ARRAY(
+            SELECT found.n FROM unnest($2::text[], $3::text[], $4::text[]) AS wanted (company, owner, id)
+            CROSS JOIN LATERAL (
+                SELECT n FROM runs
+                WHERE company = wanted.company AND owner = wanted.owner AND id = wanted.id LIMIT 1
+            ) AS found
+        )) AND process = $1 AND state IN ('queued', 'running')
+        ORDER BY n FOR SHARE
+    ), appended AS (
+        INSERT INTO run_events (run, first, last, body)
+        SELECT live.n, chunk.first, chunk.last, chunk.body
+        FROM unnest($2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::bytea[])
+            AS chunk (company, owner, id, first, last, body)
+        JOIN live ON live.company = chunk.company AND live.owner = chunk.owner AND live.id = chunk.id
+        ORDER BY live.n, chunk.first
+        ON CONFLICT DO NOTHING
+    )
+    SELECT company, owner, id FROM live";
+
+/// Selects a run with each chunk of a page of its log, all from one snapshot. The first row alone has the run.
+const SELECT_LOG_PAGE: &str = "
+    SELECT CASE WHEN coalesce(page.place, 1) = 1 THEN runs.body END,
+           CASE WHEN coalesce(page.place, 1) = 1 THEN
+               (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1)
+           END,
+           runs.n, page.first, page.last, page.body
+    FROM runs LEFT JOIN LATERAL (
+        SELECT first, last, body, row_number() OVER (ORDER BY first) AS place,
+               sum(octet_length(body)) OVER (ORDER BY first) - octet_length(body) AS bytes_before
+        FROM run_events
+        WHERE run = runs.n AND last >= $4 AND first >= coalesce(
+            (SELECT max(first) FROM run_events WHERE run = runs.n AND first <= $4), 0
+        )
+    ) AS page ON page.bytes_before < $5
+    WHERE runs.company = $1 AND runs.owner = $2 AND runs.id = $3
+    ORDER BY page.first";
+
+/// Deletes chunks of a thread's logs until they have a number of bytes.
+const DELETE_THREAD_LOGS: &str = "
+    DELETE FROM run_events USING (
+        SELECT run, first, sum(size) OVER (ORDER BY run, first) - size AS bytes_before FROM (
+            SELECT logged.run, logged.first, octet_length(logged.body) AS size
+            FROM runs JOIN run_events AS logged ON logged.run = runs.n WHERE runs.thread = $1 LIMIT $3
+        ) AS found
+    ) AS chosen
+    WHERE run_events.run = chosen.run AND run_events.first = chosen.first AND chosen.bytes_before < $2
+    RETURNING octet_length(run_events.body)::int8";
+
+/// Leaves a signal for the process of a live run, whose row is locked against its end.
+const PUT_SIGNAL: &str = "
+    WITH live AS MATERIALIZED (
+        SELECT n, process FROM runs
+        WHERE company = $1 AND owner = $2 AND id = $3 AND state IN ('queued', 'running') FOR SHARE
+    )
+    INSERT INTO signals (process, run, kind, until_ms) SELECT process, n, $4, $5 FROM live
+    ON CONFLICT (process, run, kind) DO UPDATE SET until_ms = excluded.until_ms";
+
+/// Selects the signals to a process, and deletes those that ask for an act or whose time is over. Rows that others have
+/// locked are left to the next call, so that it waits for nothing.
+const TAKE_SIGNALS: &str = "
+    WITH taken AS (
+        DELETE FROM signals WHERE (process, run, kind) IN (
+            SELECT process, run, kind FROM signals
+            WHERE process = $1 AND (until_ms <= $2 OR kind <> $3) FOR UPDATE SKIP LOCKED
+        ) RETURNING run, kind, until_ms
+    ), found AS (
+        SELECT run, kind, until_ms FROM taken
+        UNION ALL
+        SELECT run, kind, until_ms FROM signals WHERE process = $1 AND kind = $3
+    )
+    SELECT company, owner, id, found.kind FROM found JOIN runs ON runs.n = found.run WHERE until_ms > $2";
+
+const SELECT_RUNS_TO_TRIM: &str = "
+    SELECT company, owner, id FROM runs WHERE log_until_ms <= $1 ORDER BY log_until_ms LIMIT $2";
+
+const INSERT_LOGS: &str = "
+    INSERT INTO run_events (run, first, last, body)
+    SELECT * FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::bytea[]) ON CONFLICT DO NOTHING";
+
+impl ConversationTables {
+    /// Returns all chunks of a run's log.
+    pub(super) async fn log(&self, run: i64) -> Result<Vec<LogChunk>, TableError> {
+        let sql = "SELECT run, first, last, body FROM run_events WHERE run = $1 ORDER BY first";
+        let rows = self.select(sql, &[&run]).await?;
+        Ok(rows.iter().map(|row| log_row(row, 0).into_chunk()).collect())
+    }
+
+    /// Returns a run with a page of its log.
+    pub(super) async fn log_page(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+        from: u64,
+    ) -> Result<Option<LogPage>, TableError> {
+        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
+        if parts.into_iter().any(contains_nul) {
+            return Ok(None);
+        }
+        let max_bytes = i64::try_from(MAX_LOG_PAGE_BYTES).unwrap_or(i64::MAX);
+        let values: [&(dyn Param + Sync); 5] =
+            [&parts[0], &parts[1], &parts[2], &to_number(from), &max_bytes];
+        let rows = self.select(SELECT_LOG_PAGE, &values).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let run = with_stored_events(parse_run(id, row.get(0))?, row.get(1));
+        // A run without chunks has one row.
+        let rows = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
+        Ok(Some(LogPage { run, chunks: rows.map(|row| log_row(row, 2).into_chunk()).collect() }))
+    }
+
+    /// Adds a chunk to a run's log, unless the log has it.
+    pub(super) async fn insert_chunk(&self, run: i64, chunk: &LogChunk) -> Result<(), TableError> {
+        let LogChunk { first, last, body } = chunk.clone();
+        let row = LogRow { run, first: to_number(first), last: to_number(last), body };
+        Ok(insert_logs(&self.0, &[row]).await?)
+    }
+
+    /// Appends chunks to the logs of a process's live runs. Returns those runs.
+    pub(super) async fn append_events(
+        &self,
+        process: &str,
+        chunks: &[RunChunk],
+    ) -> Result<Vec<RunKey>, TableError> {
+        let has_nul = |chunk: &RunChunk| {
+            let RunKey { owner, id } = &chunk.run;
+            [owner.company.as_str(), owner.owner.as_str(), id.as_str()].into_iter().any(contains_nul)
+        };
+        let storable = || chunks.iter().filter(|chunk| !has_nul(chunk));
+        let companies: Vec<&str> = storable().map(|chunk| chunk.run.owner.company.as_str()).collect();
+        let owners: Vec<&str> = storable().map(|chunk| chunk.run.owner.owner.as_str()).collect();
+        let ids: Vec<&str> = storable().map(|chunk| chunk.run.id.as_str()).collect();
+        let firsts: Vec<i64> = storable().map(|chunk| to_number(chunk.chunk.first)).collect();
+        let lasts: Vec<i64> = storable().map(|chunk| to_number(chunk.chunk.last)).collect();
+        let bodies: Vec<&[u8]> = storable().map(|chunk| chunk.chunk.body.as_slice()).collect();
+        let values: [&(dyn Param + Sync); 7] =
+            [&process, &companies, &owners, &ids, &firsts, &lasts, &bodies];
+        Ok(self.select(APPEND_EVENTS, &values).await?.iter().map(run_key).collect())
+    }
+
+    /// Deletes a run's log.
+    pub(super) async fn delete_log(&self, run: i64) -> Result<(), TableError> {
+        self.select("DELETE FROM run_events WHERE run = $1", &[&run]).await?;
+        Ok(())
+    }
+
+    /// Deletes chunks of the logs of a thread's runs until they have `max_bytes`.
+    pub(super) async fn delete_thread_logs(
+        &self,
+        thread: i64,
+        max_bytes: usize,
+    ) -> Result<DeletedLogs, TableError> {
+        let limit = i64::try_from(DELETE_BATCH_CHUNKS).unwrap_or(i64::MAX);
+        let wanted = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let rows = self.select(DELETE_THREAD_LOGS, &[&thread, &wanted, &limit]).await?;
+        let bytes = rows.iter().map(|row| usize::try_from(row.get::<_, i64>(0)).unwrap_or_default()).sum();
+        Ok(DeletedLogs { bytes, more: bytes >= max_bytes || rows.len() >= DELETE_BATCH_CHUNKS })
+    }
+
+    /// Returns the keys of at most `limit` runs whose logs' time is over.
+    pub(super) async fn runs_to_trim(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
+        let rows = self.select(SELECT_RUNS_TO_TRIM, &[&now.as_millisecond(), &limit]).await?;
+        Ok(rows.iter().map(run_key).collect())
+    }
+
+    /// Leaves a signal for the process of a run if the run is live.
+    pub(super) async fn put_signal(
+        &self,
+        run: &RunKey,
+        signal: RunSignal,
+        until: Timestamp,
+    ) -> Result<(), TableError> {
+        let RunKey { owner, id } = run;
+        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
+        if parts.into_iter().any(contains_nul) {
+            return Ok(());
+        }
+        let values: [&(dyn Param + Sync); 5] =
+            [&parts[0], &parts[1], &parts[2], &signal.as_str(), &until.as_millisecond()];
+        self.select(PUT_SIGNAL, &values).await?;
+        Ok(())
+    }
+
+    /// Returns the signals to a process, and deletes those that ask for an act.
+    pub(super) async fn take_signals(
+        &self,
+        process: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(RunKey, RunSignal)>, TableError> {
+        let watch = RunSignal::Watch.as_str();
+        let rows = self.select(TAKE_SIGNALS, &[&process, &now.as_millisecond(), &watch]).await?;
+        let signal = |row: &Row| Some((run_key(row), RunSignal::from_name(row.get(3))?));
+        Ok(rows.iter().filter_map(signal).collect())
+    }
+
+    /// Deletes the signals to a run's process.
+    pub(super) async fn delete_signals(&self, process: &str, run: i64) -> Result<(), TableError> {
+        self.select("DELETE FROM signals WHERE process = $1 AND run = $2", &[&process, &run]).await?;
+        Ok(())
+    }
+}
+
+/// Inserts chunks by one statement; those that are there stay.
+pub(in crate::postgres) async fn insert_logs(
+    session: &Session,
+    rows: &[LogRow],
+) -> Result<(), PostgresError> {
+    let number = |column: fn(&LogRow) -> i64| -> Vec<i64> { rows.iter().map(column).collect() };
+    let bodies: Vec<&[u8]> = rows.iter().map(|row| row.body.as_slice()).collect();
+    let values: [&(dyn Param + Sync); 4] =
+        [&number(|row| row.run), &number(|row| row.first), &number(|row| row.last), &bodies];
+    session.query(INSERT_LOGS, &values).await.map(drop)
+}
+
+/// Reads the columns `run`, `first`, `last` and `body` of a chunk, of which the first is column `at`.
+pub(in crate::postgres) fn log_row(row: &Row, at: usize) -> LogRow {
+    LogRow { run: row.get(at), first: row.get(at + 1), last: row.get(at + 2), body: row.get(at + 3) }
+}

@@ -1,0 +1,208 @@
+//! Statements that read and write runs and leases.
+
+use agent_core::ids::{RunId, ThreadId};
+use agent_platform::conversation::commit::StoredRun;
+use agent_platform::conversation::{Run, RunFilter, RunKey, RunLease, ThreadOwner};
+use agent_platform::records::StoreError;
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::tables::{ConversationTables, TableError};
+use crate::conversation_row::{RunRow, from_millis, log_until_ms, parse_run, with_stored_events};
+use crate::postgres::param::Param;
+use crate::postgres::session::contains_nul;
+
+const SELECT_RUN_FOR_CLIENT: &str = "
+    SELECT body, CASE WHEN state IN ('queued', 'running') THEN
+        (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1)
+    END FROM runs WHERE company = $1 AND owner = $2 AND id = $3";
+
+const SELECT_RUNS: &str = "
+    SELECT seq, id, body, CASE WHEN state IN ('queued', 'running') THEN
+        (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1)
+    END FROM runs
+    WHERE company = $1 AND owner = $2 AND seq < $3 AND ($4::text IS NULL OR agent = $4)
+      AND ($5::text IS NULL OR state = $5) AND ($6::text IS NULL OR kind = $6)
+    ORDER BY seq DESC LIMIT $7";
+
+const SELECT_THREAD_RUNS: &str = "
+    SELECT seq, id, body, CASE WHEN state IN ('queued', 'running') THEN
+        (SELECT last FROM run_events WHERE run = runs.n ORDER BY first DESC LIMIT 1)
+    END FROM runs
+    WHERE thread = $8 AND company = $1 AND owner = $2 AND seq < $3 AND ($4::text IS NULL OR agent = $4)
+      AND ($5::text IS NULL OR state = $5) AND ($6::text IS NULL OR kind = $6)
+    ORDER BY seq DESC LIMIT $7";
+
+const INSERT_RUN: &str = "
+    INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body, log_until_ms, seq)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+            (SELECT coalesce(max(seq), 0) + 1 FROM runs WHERE company = $1 AND owner = $2))";
+
+const LOCK_LIVE_RUNS: &str = "
+    SELECT n FROM runs WHERE n = ANY (ARRAY(
+        SELECT live.n FROM unnest($3::text[]) AS wanted (id)
+        CROSS JOIN LATERAL (
+            SELECT n FROM threads WHERE company = $1 AND owner = $2 AND id = wanted.id LIMIT 1
+        ) AS thread
+        JOIN runs AS live ON live.thread = thread.n AND live.state IN ('queued', 'running')
+    )) ORDER BY n FOR UPDATE";
+
+const SELECT_LOST_RUNS: &str = "
+    SELECT company, owner, id FROM runs
+    WHERE state IN ('queued', 'running') AND NOT EXISTS (
+        SELECT FROM processes WHERE processes.id = runs.process AND lease_ms > $1
+    ) LIMIT $2";
+
+const PUT_LEASE: &str = "
+    INSERT INTO processes AS found (id, lease_ms) VALUES ($1, $2)
+    ON CONFLICT (id) DO UPDATE SET lease_ms = excluded.lease_ms WHERE $3 OR excluded.lease_ms > found.lease_ms";
+
+impl ConversationTables {
+    /// Returns a run with its number and its thread's.
+    pub(super) async fn run(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<(i64, i64, StoredRun)>, TableError> {
+        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
+        if parts.into_iter().any(contains_nul) {
+            return Ok(None);
+        }
+        let sql = "SELECT n, thread, process, body FROM runs WHERE company = $1 AND owner = $2 AND id = $3";
+        let rows = self.select(sql, &[&parts[0], &parts[1], &parts[2]]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let stored = StoredRun { run: parse_run(id, row.get(3))?, process: row.get(2) };
+        Ok(Some((row.get(0), row.get(1), stored)))
+    }
+
+    /// Returns a run as clients see it.
+    pub(super) async fn run_for_client(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<Run>, TableError> {
+        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
+        if parts.into_iter().any(contains_nul) {
+            return Ok(None);
+        }
+        let rows = self.select(SELECT_RUN_FOR_CLIENT, &[&parts[0], &parts[1], &parts[2]]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(with_stored_events(parse_run(id, row.get(0))?, row.get(1))))
+    }
+
+    /// Locks a run's row until the end of the transaction, so that nothing is appended to its log. Returns its number.
+    pub(super) async fn lock_run(&self, owner: &ThreadOwner, id: &RunId) -> Result<Option<i64>, TableError> {
+        let parts = [owner.company.as_str(), owner.owner.as_str(), id.as_str()];
+        if parts.into_iter().any(contains_nul) {
+            return Ok(None);
+        }
+        let sql = "SELECT n FROM runs WHERE company = $1 AND owner = $2 AND id = $3 FOR UPDATE";
+        let rows = self.select(sql, &[&parts[0], &parts[1], &parts[2]]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
+    }
+
+    /// Locks the rows of the live runs of threads until the end of the transaction, in the order in which those who
+    /// append to logs lock them.
+    pub(super) async fn lock_live_runs(
+        &self,
+        owner: &ThreadOwner,
+        threads: &[ThreadId],
+    ) -> Result<(), TableError> {
+        let ids: Vec<&str> = threads.iter().map(|id| id.as_str()).filter(|id| !contains_nul(id)).collect();
+        self.select(LOCK_LIVE_RUNS, &[&owner.company.as_str(), &owner.owner.as_str(), &ids]).await?;
+        Ok(())
+    }
+
+    /// Returns at most `limit` runs as clients see them, with their numbers among the owner's, the newest first.
+    pub(super) async fn runs(
+        &self,
+        owner: &ThreadOwner,
+        filter: &RunFilter,
+        before: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, Run)>, TableError> {
+        let agent = filter.agent.as_deref();
+        if [&*owner.company, &*owner.owner, agent.unwrap_or_default()].into_iter().any(contains_nul) {
+            return Ok(Vec::new());
+        }
+        let (state, kind) = (filter.state.map(|state| state.as_str()), filter.kind.map(|kind| kind.as_str()));
+        let (company, person) = (owner.company.as_str(), owner.owner.as_str());
+        let values: [&(dyn Param + Sync); 7] = [&company, &person, &before, &agent, &state, &kind, &limit];
+        let rows = match &filter.thread {
+            None => self.select(SELECT_RUNS, &values).await?,
+            Some(id) => {
+                let Some((n, _)) = self.thread(&owner.thread(id.clone())).await? else {
+                    return Ok(Vec::new());
+                };
+                self.select(SELECT_THREAD_RUNS, &[&values[..], &[&n]].concat()).await?
+            }
+        };
+        let run = |row: &Row| {
+            let run = parse_run(row.get(1), row.get(2))?;
+            Ok((row.get(0), with_stored_events(run, row.get(3))))
+        };
+        let runs: Result<_, StoreError> = rows.iter().map(run).collect();
+        Ok(runs?)
+    }
+
+    /// Adds a run, which gets the next number among the owner's.
+    pub(super) async fn insert_run(
+        &self,
+        owner: &ThreadOwner,
+        thread: i64,
+        stored: &StoredRun,
+    ) -> Result<(), TableError> {
+        let row = RunRow::new(0, owner, thread, stored)?;
+        let values: [&(dyn Param + Sync); 10] = [
+            &row.company,
+            &row.owner,
+            &row.id,
+            &row.thread,
+            &row.agent,
+            &row.state,
+            &row.kind,
+            &row.process,
+            &row.body,
+            &row.log_until_ms,
+        ];
+        self.select(INSERT_RUN, &values).await?;
+        Ok(())
+    }
+
+    pub(super) async fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
+        let body = serde_json::to_string(run).unwrap_or_default();
+        let sql = "UPDATE runs SET state = $2, body = $3, log_until_ms = $4 WHERE n = $1";
+        self.select(sql, &[&n, &run.state.as_str(), &body, &log_until_ms(run)]).await?;
+        Ok(())
+    }
+
+    /// Returns the keys of live runs whose process has no lease after `now`, at most `limit`.
+    pub(super) async fn lost_runs(&self, now: Timestamp, limit: i64) -> Result<Vec<RunKey>, TableError> {
+        let rows = self.select(SELECT_LOST_RUNS, &[&now.as_millisecond(), &limit]).await?;
+        Ok(rows.iter().map(run_key).collect())
+    }
+
+    pub(super) async fn lease(&self, process: &str) -> Result<Option<Timestamp>, TableError> {
+        let rows = self.select("SELECT lease_ms FROM processes WHERE id = $1", &[&process]).await?;
+        Ok(rows.first().map(|row| from_millis(row.get(0))))
+    }
+
+    /// Writes a lease; an earlier one replaces a later one only if `is_renewal`.
+    pub(super) async fn put_lease(&self, lease: &RunLease, is_renewal: bool) -> Result<(), TableError> {
+        let values: [&(dyn Param + Sync); 3] = [&lease.process, &lease.until.as_millisecond(), &is_renewal];
+        self.select(PUT_LEASE, &values).await?;
+        Ok(())
+    }
+
+    /// Deletes leases that have expired.
+    pub(super) async fn delete_leases(&self, now: Timestamp) -> Result<(), TableError> {
+        self.select("DELETE FROM processes WHERE lease_ms <= $1", &[&now.as_millisecond()]).await?;
+        Ok(())
+    }
+}
+
+/// Reads the company, owner and id of a run.
+pub(super) fn run_key(row: &Row) -> RunKey {
+    let (company, owner, id): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+    RunKey { owner: ThreadOwner::new(company, owner), id: id.into() }
+}

@@ -1,0 +1,190 @@
+//! Writes of runs and their logs, each within one transaction under the lock on the owner.
+
+use agent_core::ids::{RunId, ThreadId};
+use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::{
+    BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunClock,
+    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+};
+use jiff::Timestamp;
+
+use super::tables::{ConversationTables, TableError};
+use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, is_live, log_until_ms};
+
+pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> Result<BegunRun, TableError> {
+    let owner = begin.key.thread_owner();
+    let found = tables.thread(&begin.key).await?;
+    let continued = match &begin.continues {
+        Some(id) => tables.run(&owner, id).await?,
+        None => None,
+    };
+    let known = match &found {
+        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref())).await?,
+        None => Default::default(),
+    };
+    let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner).await? };
+    let continued_number = continued.as_ref().map(|found| found.0);
+    let rows = BeginRows {
+        thread: found.as_ref().map(|(_, thread)| thread.clone()),
+        thread_count,
+        used_run: tables.run(&owner, &begin.run_id).await?.map(|(_, _, stored)| stored.run),
+        continued: continued.map(|(_, _, stored)| stored.run),
+        known: known.clone(),
+    };
+    let commit = commit::begin_run(begin, rows)?;
+    tables.put_lease(&begin.lease, false).await?;
+    let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread).await?;
+    tables.insert_nodes(n, &commit.nodes).await?;
+    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
+        tables.update_run(number, run).await?;
+    }
+    let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
+    tables.insert_run(&owner, n, &stored).await?;
+    let nodes = commit::nodes_on_wire(commit.nodes, &known);
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+}
+
+pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result<EndedRun, TableError> {
+    let missing = || ConversationError::RunNotFound;
+    let (number, _, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
+    let key = end.owner.thread(&run.run.thread_id);
+    let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
+    let known = tables.known(n, &referenced_ids(&end.nodes, None)).await?;
+    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
+    tables.put_thread(Some(n), &key, &commit.thread).await?;
+    tables.insert_nodes(n, &commit.nodes).await?;
+    tables.update_run(number, &commit.run).await?;
+    for chunk in &end.log.chunks {
+        tables.insert_chunk(number, chunk).await?;
+    }
+    tables.delete_signals(&end.process, number).await?;
+    let nodes = commit::nodes_on_wire(commit.nodes, &known);
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+}
+
+/// Returns true if the run is live and its process's lease has expired.
+pub(super) async fn is_lost(
+    tables: &ConversationTables,
+    owner: &ThreadOwner,
+    id: &RunId,
+    clock: RunClock,
+) -> Result<bool, TableError> {
+    let Some((_, _, stored)) = tables.run(owner, id).await? else { return Ok(false) };
+    let lease = tables.lease(&stored.process).await?;
+    Ok(interrupt_run(owner, &stored, lease, &[], clock).is_some())
+}
+
+/// Interrupts a run if its process's lease has expired. Returns true if it was.
+pub(super) async fn interrupt(
+    tables: &ConversationTables,
+    owner: &ThreadOwner,
+    id: &RunId,
+    clock: RunClock,
+) -> Result<bool, TableError> {
+    // The process may only be suspended. What it appends before the lock is in the log that is read here; afterwards,
+    // it finds that the run has ended.
+    let Some(n) = tables.lock_run(owner, id).await? else { return Ok(false) };
+    let Some((_, _, stored)) = tables.run(owner, id).await? else { return Ok(false) };
+    let lease = tables.lease(&stored.process).await?;
+    // Before the log is read, which can be large.
+    if interrupt_run(owner, &stored, lease, &[], clock).is_none() {
+        return Ok(false);
+    }
+    let chunks = tables.log(n).await?;
+    let Some(end) = interrupt_run(owner, &stored, lease, &chunks, clock) else { return Ok(false) };
+    end_run(tables, &end).await.map(|_| true)
+}
+
+pub(super) async fn signal(
+    tables: &ConversationTables,
+    run: &RunKey,
+    signal: RunSignal,
+    until: Timestamp,
+) -> Result<Option<Run>, TableError> {
+    let found = tables.run_for_client(&run.owner, &run.id).await?;
+    if found.as_ref().is_some_and(is_live) {
+        tables.put_signal(run, signal, until).await?;
+    }
+    Ok(found)
+}
+
+/// Deletes a run's log if its time is over. Returns true if it was.
+pub(super) async fn trim(
+    tables: &ConversationTables,
+    owner: &ThreadOwner,
+    id: &RunId,
+    now: Timestamp,
+) -> Result<bool, TableError> {
+    let Some((n, _, stored)) = tables.run(owner, id).await? else { return Ok(false) };
+    let is_over = log_until_ms(&stored.run).is_some_and(|until| until <= now.as_millisecond());
+    if is_over {
+        delete_log(tables, n, stored.run).await?;
+    }
+    Ok(is_over)
+}
+
+/// Deletes a run's log.
+async fn delete_log(tables: &ConversationTables, n: i64, run: Run) -> Result<(), TableError> {
+    tables.update_run(n, &Run { events: RunEvents::default(), ..run }).await?;
+    tables.delete_log(n).await
+}
+
+pub(super) async fn erase_node(
+    tables: &ConversationTables,
+    key: &ThreadKey,
+    id: &NodeId,
+) -> Result<Thread, TableError> {
+    let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
+    let missing = || ConversationError::NodeNotFound(id.to_string());
+    let seq = tables.seq(n, id).await?.ok_or_else(missing)?;
+    let node = tables.nodes(n, &[seq]).await?.pop().ok_or_else(missing)?;
+    // The title is made of the first user message that has text.
+    let seqs: Vec<u32> = tables.user_seqs(n, 100).await?.into_iter().filter(|user| *user != seq).collect();
+    let others = tables.nodes(n, &seqs).await?;
+    let run = node.run_id.clone();
+    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
+        None => Ok(thread),
+        Some((thread, node)) => {
+            tables.put_thread(Some(n), key, &thread).await?;
+            tables.update_node(n, &node).await?;
+            if let Some(run) = run
+                && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
+            {
+                delete_log(tables, number, stored.run).await?;
+            }
+            Ok(thread)
+        }
+    }
+}
+
+/// Deletes threads until [`DELETE_BATCH_NODES`] nodes or [`BATCH_LOG_BYTES`] of logs are deleted. Returns how many of
+/// them are done with.
+pub(super) async fn delete_batch(
+    tables: &ConversationTables,
+    owner: &ThreadOwner,
+    ids: &[ThreadId],
+) -> Result<(usize, DeletedThreads), TableError> {
+    tables.lock_live_runs(owner, ids).await?;
+    let mut deleted = DeletedThreads::default();
+    let (mut remaining_nodes, mut remaining_bytes) = (DELETE_BATCH_NODES, BATCH_LOG_BYTES);
+    for (at, id) in ids.iter().enumerate() {
+        let Some((n, thread)) = tables.thread(&owner.thread(id.clone())).await? else { continue };
+        let removed = tables.delete_nodes(n).await?;
+        remaining_nodes = remaining_nodes.saturating_sub(removed);
+        if removed == DELETE_BATCH_NODES {
+            return Ok((at, deleted));
+        }
+        let logs = tables.delete_thread_logs(n, remaining_bytes).await?;
+        remaining_bytes = remaining_bytes.saturating_sub(logs.bytes);
+        if logs.more {
+            return Ok((at, deleted));
+        }
+        tables.delete_thread(n).await?;
+        deleted.deleted += 1;
+        deleted.active_runs.extend(thread.active_run_id);
+        if remaining_nodes == 0 || remaining_bytes == 0 {
+            return Ok((at + 1, deleted));
+        }
+    }
+    Ok((ids.len(), deleted))
+}

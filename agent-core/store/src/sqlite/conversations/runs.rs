@@ -1,0 +1,244 @@
+//! Writes of runs and their logs, each within one transaction.
+
+use agent_core::ids::{RunId, ThreadId};
+use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::{
+    BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunChunk, RunClock,
+    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+};
+use jiff::Timestamp;
+
+use super::rows::{ConversationTables, TableError};
+use crate::conversation_row::{
+    BATCH_LOG_BYTES, DELETE_BATCH_NODES, RowError, is_live, log_until_ms, with_stored_events,
+};
+
+pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Result<BegunRun, TableError> {
+    let owner = begin.key.thread_owner();
+    let found = tables.thread(&begin.key)?;
+    let continued = begin.continues.as_ref().map_or(Ok(None), |id| tables.run(&owner, id))?;
+    let known = match &found {
+        Some((n, _)) => tables.known(*n, &referenced_ids(&begin.nodes, begin.parent_id.as_ref()))?,
+        None => Default::default(),
+    };
+    let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner)? };
+    let continued_number = continued.as_ref().map(|found| found.0);
+    let rows = BeginRows {
+        thread: found.as_ref().map(|(_, thread)| thread.clone()),
+        thread_count,
+        used_run: tables.run(&owner, &begin.run_id)?.map(|(_, _, stored)| stored.run),
+        continued: continued.map(|(_, _, stored)| stored.run),
+        known: known.clone(),
+    };
+    let commit = commit::begin_run(begin, rows)?;
+    tables.put_lease(&begin.lease, false)?;
+    let n = tables.put_thread(found.map(|(n, _)| n), &begin.key, &commit.thread)?;
+    tables.insert_nodes(n, &commit.nodes)?;
+    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
+        tables.update_run(number, run)?;
+    }
+    let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
+    tables.insert_run(&owner, n, &stored)?;
+    let nodes = commit::nodes_on_wire(commit.nodes, &known);
+    Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+}
+
+pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<EndedRun, TableError> {
+    let missing = || ConversationError::RunNotFound;
+    let (number, _, run) = tables.run(&end.owner, &end.run_id)?.ok_or_else(missing)?;
+    let key = end.owner.thread(&run.run.thread_id);
+    let (n, thread) = tables.thread(&key)?.ok_or_else(missing)?;
+    let known = tables.known(n, &referenced_ids(&end.nodes, None))?;
+    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
+    tables.put_thread(Some(n), &key, &commit.thread)?;
+    tables.insert_nodes(n, &commit.nodes)?;
+    tables.update_run(number, &commit.run)?;
+    for chunk in &end.log.chunks {
+        tables.insert_chunk(number, chunk)?;
+    }
+    tables.delete_signals(&end.process, number)?;
+    let nodes = commit::nodes_on_wire(commit.nodes, &known);
+    Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+}
+
+/// Returns true if the run is live and its process's lease has expired.
+pub(super) fn is_lost(
+    tables: &ConversationTables<'_>,
+    owner: &ThreadOwner,
+    id: &RunId,
+    clock: RunClock,
+) -> Result<bool, TableError> {
+    let Some((_, _, stored)) = tables.run(owner, id)? else { return Ok(false) };
+    let lease = tables.lease(&stored.process)?;
+    Ok(interrupt_run(owner, &stored, lease, &[], clock).is_some())
+}
+
+/// Interrupts a run if its process's lease has expired. Returns the size of its log if it was.
+pub(super) fn interrupt(
+    tables: &ConversationTables<'_>,
+    owner: &ThreadOwner,
+    id: &RunId,
+    clock: RunClock,
+) -> Result<Option<usize>, TableError> {
+    // Before the log is read, which can be large.
+    if !is_lost(tables, owner, id, clock)? {
+        return Ok(None);
+    }
+    let Some((n, _, stored)) = tables.run(owner, id)? else { return Ok(None) };
+    let chunks = tables.log(n, 0, usize::MAX)?;
+    let lease = tables.lease(&stored.process)?;
+    let Some(end) = interrupt_run(owner, &stored, lease, &chunks, clock) else { return Ok(None) };
+    end_run(tables, &end)?;
+    Ok(Some(chunks.iter().map(|chunk| chunk.body.len()).sum()))
+}
+
+/// Outcome of the interruption of several runs.
+#[derive(Debug, Default)]
+pub(super) struct ReapedBatch {
+    /// Number of the given runs that are done with.
+    pub(super) done: usize,
+    /// Number of interrupted runs.
+    pub(super) reaped: usize,
+    /// Error of the first run that could not be interrupted.
+    pub(super) error: Option<ConversationError>,
+}
+
+/// Interrupts runs whose process's lease has expired, until their logs have [`BATCH_LOG_BYTES`]. A run that cannot be
+/// interrupted does not hinder the others.
+pub(super) fn reap_batch(
+    tables: &ConversationTables<'_>,
+    runs: &[RunKey],
+    clock: RunClock,
+) -> Result<ReapedBatch, TableError> {
+    let (mut batch, mut bytes) = (ReapedBatch::default(), 0);
+    for run in runs {
+        if bytes >= BATCH_LOG_BYTES {
+            break;
+        }
+        batch.done += 1;
+        match interrupt(tables, &run.owner, &run.id, clock) {
+            Ok(Some(size)) => (batch.reaped, bytes) = (batch.reaped + 1, bytes + size),
+            Ok(None) => {}
+            Err(RowError::Rejected(error)) => batch.error = batch.error.or(Some(error)),
+            Err(failed) => return Err(failed),
+        }
+    }
+    tables.delete_leases(clock.now)?;
+    Ok(batch)
+}
+
+/// Appends chunks to the logs of a process's runs. Returns the runs that it does not have.
+pub(super) fn append_events(
+    tables: &ConversationTables<'_>,
+    process: &str,
+    chunks: &[RunChunk],
+) -> Result<Vec<RunKey>, TableError> {
+    let mut lost = Vec::new();
+    for RunChunk { run, chunk } in chunks {
+        match tables.live_run_of(process, run)? {
+            Some(n) => tables.insert_chunk(n, chunk)?,
+            None if lost.contains(run) => {}
+            None => lost.push(run.clone()),
+        }
+    }
+    Ok(lost)
+}
+
+pub(super) fn signal(
+    tables: &ConversationTables<'_>,
+    run: &RunKey,
+    signal: RunSignal,
+    until: Timestamp,
+) -> Result<Option<Run>, TableError> {
+    let Some((n, _, stored)) = tables.run(&run.owner, &run.id)? else { return Ok(None) };
+    if is_live(&stored.run) {
+        tables.put_signal(n, &stored.process, signal, until)?;
+    }
+    Ok(Some(with_stored_events(stored.run, tables.last_event(n)?)))
+}
+
+/// Deletes logs whose time is over until they have [`BATCH_LOG_BYTES`]. Returns how many of the given runs are done
+/// with, and the number of deleted logs.
+pub(super) fn trim_batch(
+    tables: &ConversationTables<'_>,
+    runs: &[RunKey],
+    now: Timestamp,
+) -> Result<(usize, usize), TableError> {
+    let (mut done, mut trimmed, mut bytes) = (0, 0, 0);
+    for run in runs {
+        if bytes >= BATCH_LOG_BYTES {
+            break;
+        }
+        done += 1;
+        let Some((n, _, stored)) = tables.run(&run.owner, &run.id)? else { continue };
+        if log_until_ms(&stored.run).is_some_and(|until| until <= now.as_millisecond()) {
+            bytes += delete_log(tables, n, stored.run)?;
+            trimmed += 1;
+        }
+    }
+    Ok((done, trimmed))
+}
+
+/// Deletes a run's log and returns its size.
+fn delete_log(tables: &ConversationTables<'_>, n: i64, run: Run) -> Result<usize, TableError> {
+    tables.update_run(n, &Run { events: RunEvents::default(), ..run })?;
+    tables.delete_log(n)
+}
+
+pub(super) fn erase_node(
+    tables: &ConversationTables<'_>,
+    key: &ThreadKey,
+    id: &NodeId,
+) -> Result<Thread, TableError> {
+    let (n, thread) = tables.thread(key)?.ok_or(ConversationError::ThreadNotFound)?;
+    let missing = || ConversationError::NodeNotFound(id.to_string());
+    let seq = tables.seq(n, id)?.ok_or_else(missing)?;
+    let node = tables.nodes(n, &[seq])?.pop().ok_or_else(missing)?;
+    // The title is made of the first user message that has text.
+    let seqs: Vec<u32> = tables.user_seqs(n, 100)?.into_iter().filter(|user| *user != seq).collect();
+    let others = tables.nodes(n, &seqs)?;
+    let run = node.run_id.clone();
+    match commit::erase_node(thread.clone(), node, others.iter().map(|node| &node.message)) {
+        None => Ok(thread),
+        Some((thread, node)) => {
+            tables.put_thread(Some(n), key, &thread)?;
+            tables.update_node(n, &node)?;
+            let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
+            if let Some((number, _, stored)) = run {
+                delete_log(tables, number, stored.run)?;
+            }
+            Ok(thread)
+        }
+    }
+}
+
+/// Deletes threads until [`DELETE_BATCH_NODES`] nodes or [`BATCH_LOG_BYTES`] of logs are deleted. Returns how many of
+/// them are done with.
+pub(super) fn delete_batch(
+    tables: &ConversationTables<'_>,
+    owner: &ThreadOwner,
+    ids: &[ThreadId],
+) -> Result<(usize, DeletedThreads), TableError> {
+    let mut deleted = DeletedThreads::default();
+    let (mut remaining_nodes, mut remaining_bytes) = (DELETE_BATCH_NODES, BATCH_LOG_BYTES);
+    for (at, id) in ids.iter().enumerate() {
+        let Some((n, thread)) = tables.thread(&owner.thread(id.clone()))? else { continue };
+        let removed = tables.delete_nodes(n)?;
+        remaining_nodes = remaining_nodes.saturating_sub(removed);
+        if removed == DELETE_BATCH_NODES {
+            return Ok((at, deleted));
+        }
+        let logs = tables.delete_thread_logs(n, remaining_bytes)?;
+        remaining_bytes = remaining_bytes.saturating_sub(logs.bytes);
+        if logs.more {
+            return Ok((at, deleted));
+        }
+        tables.delete_thread(n)?;
+        deleted.deleted += 1;
+        deleted.active_runs.extend(thread.active_run_id);
+        if remaining_nodes == 0 || remaining_bytes == 0 {
+            return Ok((at + 1, deleted));
+        }
+    }
+    Ok((ids.len(), deleted))
+}

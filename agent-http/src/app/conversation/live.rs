@@ -1,0 +1,314 @@
+//! Runs of this process that have not ended: their logs' tails, their readers, and requests to stop them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use agent_core::event::{Event, RunEnd, RunOutcome};
+use agent_core::ids::CompanyId;
+use agent_platform::conversation::{CancelReason, OnDisconnect, RunFailure, RunKey};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, select};
+use futures_util::task::AtomicWaker;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+
+use super::tail::Tail;
+
+/// Maximum number of runs of a process that go on without their own clients, of all companies and of one.
+const MAX_DETACHED_RUNS: usize = 4_096;
+const MAX_COMPANY_DETACHED_RUNS: usize = 1_024;
+/// Time for which a run counts as watched after the store has told of a reader in another process.
+const WATCH_TIME: Duration = Duration::from_secs(1);
+
+/// Reason for which a run is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunStop {
+    /// It was cancelled.
+    Cancelled(CancelReason),
+    /// Another process has ended it, since this one's lease had expired, or the thread was deleted.
+    Lost,
+}
+
+impl RunStop {
+    pub(super) fn end(self) -> RunEnd {
+        match self {
+            Self::Cancelled(_) => {
+                let outcome = Some(RunOutcome::Cancelled);
+                RunEnd::Finished { finish_reason: None, outcome, usage: Vec::new() }
+            }
+            Self::Lost => {
+                let RunFailure { code, message } = RunFailure::interrupted();
+                RunEnd::Failed { message, code, usage: Vec::new() }
+            }
+        }
+    }
+}
+
+/// A run of this process.
+pub(super) struct LiveRun {
+    key: RunKey,
+    tail: Mutex<Tail>,
+    /// Wakes readers of the tail.
+    grown: Notify,
+    /// Number of readers of the tail.
+    readers: AtomicUsize,
+    /// Number of attached clients, that of the run's own request included.
+    attached: watch::Sender<u32>,
+    /// Time until which another process's readers count as attached.
+    watched_until: Mutex<Option<Instant>>,
+    stop: Mutex<Option<RunStop>>,
+    stop_waker: AtomicWaker,
+}
+
+impl LiveRun {
+    pub(super) fn new(key: RunKey) -> Self {
+        Self {
+            key,
+            tail: Mutex::new(Tail::new()),
+            grown: Notify::new(),
+            readers: AtomicUsize::new(0),
+            attached: watch::Sender::new(1),
+            watched_until: Mutex::default(),
+            stop: Mutex::default(),
+            stop_waker: AtomicWaker::new(),
+        }
+    }
+
+    pub(super) fn key(&self) -> &RunKey {
+        &self.key
+    }
+
+    /// Locks the tail. No code panics while holding the lock.
+    pub(super) fn tail(&self) -> MutexGuard<'_, Tail> {
+        lock(&self.tail)
+    }
+
+    /// Logs an event. Returns true if the tail is to be stored at once.
+    pub(super) fn record(&self, event: &Event) -> bool {
+        let is_large = self.tail().push(event);
+        self.wake_readers();
+        is_large
+    }
+
+    /// Wakes the tail's readers.
+    pub(super) fn wake_readers(&self) {
+        if self.readers.load(Ordering::SeqCst) > 0 {
+            self.grown.notify_waiters();
+        }
+    }
+
+    /// Returns a future that is ready when the tail has grown after this call.
+    pub(super) fn grown(&self) -> Notified<'_> {
+        self.grown.notified()
+    }
+
+    /// Number of attached clients.
+    pub(super) fn attached(&self) -> u32 {
+        *self.attached.borrow()
+    }
+
+    /// Counts a client less.
+    pub(super) fn detach(&self) {
+        self.attached.send_modify(|count| *count = count.saturating_sub(1));
+    }
+
+    /// Counts a reader of the tail as an attached client, until the guard is dropped.
+    pub(super) fn attach(self: &Arc<Self>) -> AttachedReader {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        self.attached.send_modify(|count| *count += 1);
+        AttachedReader(self.clone())
+    }
+
+    /// Records that another process reads the log.
+    pub(super) fn watch(&self) {
+        *lock(&self.watched_until) = Some(Instant::now() + WATCH_TIME);
+    }
+
+    /// Returns true if another process reads the log.
+    pub(super) fn is_watched(&self) -> bool {
+        lock(&self.watched_until).is_some_and(|until| until > Instant::now())
+    }
+
+    /// Stops the run. The first reason counts.
+    pub(super) fn stop(&self, stop: RunStop) {
+        lock(&self.stop).get_or_insert(stop);
+        self.stop_waker.wake();
+    }
+
+    /// Returns the reason for which the run is stopped.
+    pub(super) fn stopped(&self) -> Option<RunStop> {
+        *lock(&self.stop)
+    }
+
+    /// Polls for a stop.
+    pub(super) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<RunStop> {
+        if let Some(stop) = self.stopped() {
+            return Poll::Ready(stop);
+        }
+        self.stop_waker.register(cx.waker());
+        self.stopped().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Returns true if the run is cancelled as soon as its own client leaves.
+    pub(super) fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
+        let is_alone = self.attached() == 0 && !self.is_watched();
+        on_disconnect == OnDisconnect::Cancel && grace.is_zero() && is_alone
+    }
+
+    /// Waits until no client has been attached for `grace`.
+    pub(super) fn abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
+        let run = self.clone();
+        async move {
+            let mut attached = run.attached.subscribe();
+            loop {
+                // The sender is the run's own.
+                let _ = attached.wait_for(|count| *count == 0).await;
+                let grace = if run.is_watched() { grace.max(WATCH_TIME) } else { grace };
+                let elapsed = {
+                    let returned = attached.wait_for(|count| *count > 0).map(|_| false).boxed();
+                    let elapsed = tokio::time::sleep(grace).map(|()| true).boxed();
+                    select(returned, elapsed).await.factor_first().0
+                };
+                if elapsed && !run.is_watched() {
+                    return;
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A client that reads a run's log in this process.
+pub(super) struct AttachedReader(Arc<LiveRun>);
+
+impl AttachedReader {
+    pub(super) fn run(&self) -> &Arc<LiveRun> {
+        &self.0
+    }
+}
+
+impl Drop for AttachedReader {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Ordering::SeqCst);
+        self.0.detach();
+    }
+}
+
+/// Runs of this process, and the number of readers of every run in this process.
+#[derive(Default)]
+pub(super) struct LiveRuns {
+    runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
+    readers: Mutex<HashMap<RunKey, usize>>,
+    /// Numbers of runs without their own client.
+    detached: Mutex<HashMap<CompanyId, usize>>,
+}
+
+impl LiveRuns {
+    /// Counts a run of the company that goes on without its own client; `None` if there are as many as there may be.
+    pub(super) fn count_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPlace> {
+        let mut detached = lock(&self.detached);
+        let total: usize = detached.values().sum();
+        let of_company = detached.get(company).copied().unwrap_or_default();
+        (total < MAX_DETACHED_RUNS && of_company < MAX_COMPANY_DETACHED_RUNS).then(|| {
+            detached.insert(company.clone(), of_company + 1);
+            DetachedPlace { runs: self.clone(), company: company.clone() }
+        })
+    }
+
+    pub(super) fn insert(&self, run: &Arc<LiveRun>) {
+        lock(&self.runs).insert(run.key.clone(), run.clone());
+    }
+
+    pub(super) fn remove(&self, run: &Arc<LiveRun>) {
+        let mut runs = lock(&self.runs);
+        if runs.get(&run.key).is_some_and(|found| Arc::ptr_eq(found, run)) {
+            runs.remove(&run.key);
+        }
+    }
+
+    pub(super) fn get(&self, key: &RunKey) -> Option<Arc<LiveRun>> {
+        lock(&self.runs).get(key).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<LiveRun>> {
+        lock(&self.runs).values().cloned().collect()
+    }
+
+    /// Counts a reader of a run; `None` if there are `max` already.
+    pub(super) fn count_reader(self: &Arc<Self>, key: &RunKey, max: usize) -> Option<ReaderPlace> {
+        let mut readers = lock(&self.readers);
+        let count = readers.entry(key.clone()).or_default();
+        (*count < max).then(|| {
+            *count += 1;
+            ReaderPlace { runs: self.clone(), key: key.clone() }
+        })
+    }
+}
+
+/// Place of a run among those that go on without their own clients.
+pub(super) struct DetachedPlace {
+    runs: Arc<LiveRuns>,
+    company: CompanyId,
+}
+
+impl Drop for DetachedPlace {
+    fn drop(&mut self) {
+        subtract_one(&mut lock(&self.runs.detached), &self.company);
+    }
+}
+
+/// Place of a reader among those of its run.
+pub(super) struct ReaderPlace {
+    runs: Arc<LiveRuns>,
+    key: RunKey,
+}
+
+impl Drop for ReaderPlace {
+    fn drop(&mut self) {
+        subtract_one(&mut lock(&self.runs.readers), &self.key);
+    }
+}
+
+/// Counts one less under a key, and forgets a key without any.
+fn subtract_one<K: Clone + Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Entry::Occupied(mut count) = counts.entry(key.clone()) {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
+/// Locks a value that no code leaves inconsistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_company_has_a_share_of_the_runs_without_clients() {
+        let runs = Arc::new(LiveRuns::default());
+        let count = |company: &str| runs.count_detached(&company.into());
+        let mut places: Vec<_> = std::iter::from_fn(|| count("one")).collect();
+        assert_eq!(places.len(), MAX_COMPANY_DETACHED_RUNS);
+        places.extend(
+            ["two", "three", "four"]
+                .into_iter()
+                .flat_map(|company| std::iter::from_fn(move || count(company))),
+        );
+        assert_eq!(places.len(), MAX_DETACHED_RUNS);
+        assert!(count("five").is_none());
+        places.truncate(MAX_COMPANY_DETACHED_RUNS - 1);
+        assert!(count("one").is_some() && count("five").is_some());
+        places.clear();
+        assert!(lock(&runs.detached).is_empty());
+    }
+}

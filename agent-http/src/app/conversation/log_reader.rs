@@ -1,0 +1,147 @@
+//! Reader of a run's log: from the store, and from memory where the run is live in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::event::Event;
+use agent_core::store_error::StoreError;
+use agent_platform::conversation::{ConversationError, Conversations, LogPage, Run, RunKey, RunSignal};
+use jiff::SignedDuration;
+use tokio::time::Instant;
+
+use super::ConversationService;
+use super::live::{AttachedReader, ReaderPlace};
+use super::tail::{LogCursor, TailRead};
+use crate::shutdown::ShutdownStage;
+
+/// Maximum number of readers of a run in a process.
+pub(crate) const MAX_RUN_READERS: usize = 32;
+/// Time between two looks at the log of another process's run.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Time for which a signal tells a run's process of a reader, and time after which it is renewed.
+const WATCH_TIMES: (SignedDuration, Duration) = (SignedDuration::from_secs(10), Duration::from_secs(5));
+/// Maximum number of times that a part of a log is read that does not continue what was read before.
+const MAX_GAP_READS: u32 = 3;
+
+/// Reader of a run's log from an event on.
+pub(crate) struct LogReader {
+    service: Arc<ConversationService>,
+    store: Arc<dyn Conversations>,
+    key: RunKey,
+    cursor: LogCursor,
+    /// Waits for further events of a live run.
+    waits: bool,
+    live: Option<AttachedReader>,
+    /// Time of the last signal to the run's process.
+    signalled: Option<Instant>,
+    gap_reads: u32,
+    _place: ReaderPlace,
+}
+
+impl LogReader {
+    /// Opens the log from event `from` on; `None` if the run has as many readers as it may have.
+    pub(crate) fn open(
+        service: &Arc<ConversationService>,
+        store: &Arc<dyn Conversations>,
+        key: RunKey,
+        from: u64,
+        waits: bool,
+    ) -> Option<Self> {
+        let place = service.runs.count_reader(&key, MAX_RUN_READERS)?;
+        let live = service.runs.get(&key).map(|run| run.attach());
+        Some(Self {
+            service: service.clone(),
+            store: store.clone(),
+            key,
+            cursor: LogCursor::at(from),
+            waits,
+            live,
+            signalled: None,
+            gap_reads: 0,
+            _place: place,
+        })
+    }
+
+    /// Returns the next events, at least one; `None` at the end of the log, when the run was deleted, and at the end of
+    /// the service's shutdown.
+    ///
+    /// # Errors
+    /// Those of the store, and a log with a gap.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<Event>>, ConversationError> {
+        let ending = self.service.shutdown.wait_for(ShutdownStage::Ending);
+        tokio::select! {
+            biased;
+            found = self.next_events() => found,
+            () = ending => Ok(None),
+        }
+    }
+
+    async fn next_events(&mut self) -> Result<Option<Vec<Event>>, ConversationError> {
+        loop {
+            if let Some(live) = &self.live {
+                let run = live.run();
+                let mut grown = std::pin::pin!(run.grown());
+                // From here on no wake-up is missed.
+                grown.as_mut().enable();
+                let read = run.tail().read(&mut self.cursor);
+                match read {
+                    TailRead::Events(events) => return Ok(Some(events)),
+                    TailRead::Over => return Ok(None),
+                    TailRead::Pending if !self.waits => return Ok(None),
+                    TailRead::Pending => {
+                        grown.await;
+                        continue;
+                    }
+                    TailRead::Stored => {}
+                }
+            }
+            let Some(page) = self.store.events(&self.key.owner, &self.key.id, self.cursor.next).await? else {
+                return Ok(None);
+            };
+            let is_over = page.run.state.is_final();
+            let events = self.unpack(&page)?;
+            if !events.is_empty() {
+                return Ok(Some(events));
+            }
+            if is_over || !self.waits {
+                return Ok(None);
+            }
+            self.wait_elsewhere().await?;
+        }
+    }
+
+    /// Returns the events of a page from the cursor on, and moves it.
+    fn unpack(&mut self, page: &LogPage) -> Result<Vec<Event>, ConversationError> {
+        let mut events = Vec::new();
+        for chunk in &page.chunks {
+            if chunk.first > self.cursor.next {
+                self.gap_reads += 1;
+                // Chunks are appended in order, so that this one was not complete when the page was read.
+                return match events.is_empty() && self.gap_reads > MAX_GAP_READS {
+                    true => Err(damaged(&page.run)),
+                    false => Ok(events),
+                };
+            }
+            let known = usize::try_from(self.cursor.next - chunk.first).unwrap_or(usize::MAX);
+            let unpacked = chunk.events().map_err(|_| damaged(&page.run))?;
+            events.extend(unpacked.into_iter().skip(known));
+            self.cursor.next = chunk.last + 1;
+        }
+        Ok(events)
+    }
+
+    /// Waits before the next look at the log of another process's run, which it tells of this reader.
+    async fn wait_elsewhere(&mut self) -> Result<(), ConversationError> {
+        if self.signalled.is_none_or(|signalled| signalled.elapsed() >= WATCH_TIMES.1) {
+            let until = self.service.now().saturating_add(WATCH_TIMES.0).unwrap_or_default();
+            self.store.signal(&self.key, RunSignal::Watch, until).await?;
+            self.signalled = Some(Instant::now());
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+        Ok(())
+    }
+}
+
+fn damaged(run: &Run) -> ConversationError {
+    StoreError::Invalid(format!("the log of the run {} is damaged", run.id)).into()
+}

@@ -1,0 +1,71 @@
+//! Cancelling of runs, in whichever process they are.
+
+use std::time::Duration;
+
+use agent_platform::conversation::{CancelReason, ConversationError, Conversations, Run, RunKey, RunSignal};
+
+use super::live::RunStop;
+use super::{ConversationService, later};
+
+/// Time for which a request to cancel a run waits for the run's process.
+const CANCEL_TIME: Duration = Duration::from_secs(60);
+/// Maximum time for which a request waits until a cancelled run is over.
+const END_WAIT: Duration = Duration::from_secs(10);
+/// Time between two looks at a run that ends.
+const END_POLL: Duration = Duration::from_millis(50);
+
+impl ConversationService {
+    /// Cancels a run. Returns it as it is then, since it ends soon after; `None` if there is none. A run that is over
+    /// stays as it is, and one whose process has ended is interrupted.
+    pub(in super::super) async fn cancel(
+        &self,
+        store: &dyn Conversations,
+        key: &RunKey,
+        reason: CancelReason,
+    ) -> Result<Option<Run>, ConversationError> {
+        let run = store.interrupt_expired(&key.owner, &key.id, self.clock()).await?;
+        let Some(run) = run.filter(|run| !run.state.is_final()) else {
+            return store.run(&key.owner, &key.id).await;
+        };
+        match self.runs.get(key) {
+            Some(live) => live.stop(RunStop::Cancelled(reason)),
+            None => {
+                let until = later(self.now(), CANCEL_TIME);
+                store.signal(key, RunSignal::Cancel(reason), until).await?;
+            }
+        }
+        Ok(Some(run))
+    }
+
+    /// Cancels a run for another one in its thread, and waits until it is over.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadBusy`] if the run does not end in time.
+    pub(super) async fn displace(
+        &self,
+        store: &dyn Conversations,
+        key: &RunKey,
+    ) -> Result<(), ConversationError> {
+        self.cancel(store, key, CancelReason::Displaced).await?;
+        let over = async {
+            while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
+                tokio::time::sleep(END_POLL).await;
+            }
+            Ok(())
+        };
+        let busy = || ConversationError::ThreadBusy { active_run: key.id.clone() };
+        tokio::time::timeout(END_WAIT, over).await.unwrap_or_else(|_| Err(busy()))
+    }
+
+    /// Stops runs of this process whose threads were deleted. Other processes learn of it when they store events.
+    pub(in super::super) fn stop_deleted(&self, runs: impl IntoIterator<Item = RunKey>) {
+        for run in runs.into_iter().filter_map(|key| self.runs.get(&key)) {
+            run.stop(RunStop::Cancelled(CancelReason::Deleted));
+        }
+    }
+
+    /// Returns the number of clients that are attached to a run in this process.
+    pub(in super::super) fn attached(&self, key: &RunKey) -> u32 {
+        self.runs.get(key).map_or(0, |run| run.attached())
+    }
+}

@@ -1,0 +1,310 @@
+//! End of a live run's log: the events that the store does not have yet, packed.
+
+use std::time::Instant;
+
+use agent_core::event::Event;
+use agent_platform::conversation::{ChunkReader, ChunkWriter, LogChunk};
+
+/// Maximum size of a run's log; what exceeds it is not logged, except for the terminal event.
+pub(super) const MAX_LOG_BYTES: usize = 32 << 20;
+/// Maximum size of the events that wait to be stored; the store is unavailable when there are more.
+const MAX_WAITING_BYTES: usize = 1 << 20;
+/// Size from which on waiting events are stored without delay.
+const LARGE_TAIL_BYTES: usize = 64 << 10;
+
+/// Packed events of one run from the first that is not stored.
+#[derive(Debug)]
+pub(super) struct Tail {
+    /// Chunk that is being stored, or whose storing failed and is to be repeated.
+    storing: Option<LogChunk>,
+    /// Events after it.
+    open: ChunkWriter,
+    /// Time of the first event of `open`.
+    since: Option<Instant>,
+    logged_bytes: usize,
+    is_incomplete: bool,
+    state: TailState,
+}
+
+#[derive(Debug)]
+enum TailState {
+    Live,
+    /// The end is being stored; `open` will be this, which has the terminal event.
+    Ending(ChunkWriter),
+    /// The log is complete.
+    Over,
+    /// The log was completed by another process; the store has it.
+    Lost,
+}
+
+/// Position of a reader in a log.
+#[derive(Debug, Default)]
+pub(super) struct LogCursor {
+    /// Number of the next event.
+    pub(super) next: u64,
+    /// First event of the chunk that was read last, the number of its bytes that were read, and the reader's state.
+    place: Option<(u64, usize, ChunkReader)>,
+}
+
+impl LogCursor {
+    /// Returns a cursor before event `next`.
+    pub(super) fn at(next: u64) -> Self {
+        Self { next, place: None }
+    }
+}
+
+/// Result of reading the tail.
+#[derive(Debug, PartialEq)]
+pub(super) enum TailRead {
+    /// The next events.
+    Events(Vec<Event>),
+    /// The next events are in the store.
+    Stored,
+    /// There are no further events yet.
+    Pending,
+    /// There are no further events.
+    Over,
+}
+
+impl Tail {
+    pub(super) fn new() -> Self {
+        Self {
+            storing: None,
+            open: ChunkWriter::default(),
+            since: None,
+            logged_bytes: 0,
+            is_incomplete: false,
+            state: TailState::Live,
+        }
+    }
+
+    /// Number of the events so far.
+    pub(super) fn count(&self) -> u64 {
+        self.open.next()
+    }
+
+    /// Appends an event. Returns true if the tail has just become large enough to be stored at once.
+    pub(super) fn push(&mut self, event: &Event) -> bool {
+        if self.is_incomplete || !matches!(self.state, TailState::Live) {
+            return false;
+        }
+        let before = self.open.body().len();
+        let is_full = self.logged_bytes >= MAX_LOG_BYTES || before >= MAX_WAITING_BYTES;
+        if is_full {
+            self.is_incomplete = true;
+            return false;
+        }
+        if before == 0 {
+            self.since = Some(Instant::now());
+        }
+        self.open.push(event);
+        let after = self.open.body().len();
+        self.logged_bytes += after - before;
+        before < LARGE_TAIL_BYTES && after >= LARGE_TAIL_BYTES
+    }
+
+    /// Returns true if events have waited since `limit` or are many.
+    pub(super) fn is_due(&self, limit: Instant) -> bool {
+        let is_old = self.since.is_some_and(|since| since <= limit);
+        self.storing.is_some() || is_old || self.open.body().len() >= LARGE_TAIL_BYTES
+    }
+
+    /// Returns the chunk to store: the one whose storing has failed, or all waiting events.
+    pub(super) fn begin_store(&mut self) -> Option<LogChunk> {
+        if !matches!(self.state, TailState::Live) {
+            return None;
+        }
+        if self.storing.is_none() {
+            self.since = None;
+            self.storing = self.open.take();
+        }
+        self.storing.clone()
+    }
+
+    /// Records that the chunk was stored.
+    pub(super) fn stored(&mut self) {
+        self.storing = None;
+    }
+
+    /// Begins to end the log. Returns the chunks to store, the last of which has the terminal event, and true if events
+    /// are missing.
+    pub(super) fn end(&mut self, terminal: &Event) -> (Vec<LogChunk>, bool) {
+        let mut last = self.open.clone();
+        last.push(terminal);
+        self.state = TailState::Ending(last.clone());
+        (self.storing.clone().into_iter().chain(last.take()).collect(), self.is_incomplete)
+    }
+
+    /// Records that the end was stored, or that another process has ended the log.
+    pub(super) fn close(&mut self, is_stored: bool) {
+        let state = if is_stored { TailState::Over } else { TailState::Lost };
+        if let TailState::Ending(last) = std::mem::replace(&mut self.state, state)
+            && is_stored
+        {
+            self.open = last;
+        }
+    }
+
+    /// Reads the events from the cursor on, and moves it.
+    pub(super) fn read(&self, cursor: &mut LogCursor) -> TailRead {
+        if matches!(self.state, TailState::Lost) {
+            return TailRead::Stored;
+        }
+        if cursor.next >= self.open.next() {
+            return match self.state {
+                TailState::Over => TailRead::Over,
+                _ => TailRead::Pending,
+            };
+        }
+        let (first, body) = match &self.storing {
+            Some(chunk) if cursor.next < self.open.first() => (chunk.first, chunk.body.as_slice()),
+            _ => (self.open.first(), self.open.body()),
+        };
+        if cursor.next < first {
+            return TailRead::Stored;
+        }
+        let (mut at, offset, mut reader) = match cursor.place.take() {
+            Some((chunk, offset, reader)) if chunk == first => (cursor.next, offset, reader),
+            _ => (first, 0, ChunkReader::default()),
+        };
+        let mut events = Vec::new();
+        // The tail's own records are whole.
+        let _ = reader.read(&body[offset..], |event| {
+            if at >= cursor.next {
+                events.push(event);
+            }
+            at += 1;
+        });
+        cursor.next = at;
+        cursor.place = Some((first, body.len(), reader));
+        TailRead::Events(events)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::event::AssistantRole;
+
+    use super::*;
+
+    fn events() -> Vec<Event> {
+        let text = |n: u32| Event::TextMessageContent { message_id: "m".into(), delta: format!("{n} ") };
+        let start = Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant };
+        std::iter::once(start).chain((1..20).map(text)).collect()
+    }
+
+    fn terminal() -> Event {
+        Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }
+    }
+
+    /// A log in a vector, as the store has it.
+    fn stored_from(store: &[LogChunk], cursor: &mut LogCursor) -> Vec<Event> {
+        let all: Vec<Event> = store.iter().flat_map(|chunk| chunk.events().expect("intact")).collect();
+        let found = all.into_iter().skip(usize::try_from(cursor.next).expect("small")).collect::<Vec<_>>();
+        cursor.next += found.len() as u64;
+        found
+    }
+
+    /// Appends a chunk as the store does.
+    fn append(store: &mut Vec<LogChunk>, chunk: LogChunk) {
+        if store.iter().all(|found| found.first != chunk.first) {
+            store.push(chunk);
+        }
+    }
+
+    #[test]
+    fn readers_have_neither_gaps_nor_doubles_whatever_is_stored_meanwhile() {
+        // Each reader begins at another event, and reads at other times; the tail is stored in three phases.
+        for pattern in 0..27_u32 {
+            let (mut tail, mut store) = (Tail::new(), Vec::new());
+            let mut readers: Vec<(u64, LogCursor, Vec<Event>)> =
+                (0..20).map(|from| (from, LogCursor::at(from), Vec::new())).collect();
+            let read = |tail: &Tail,
+                        store: &[LogChunk],
+                        at: usize,
+                        readers: &mut Vec<(u64, LogCursor, Vec<Event>)>| {
+                for (from, cursor, found) in
+                    readers.iter_mut().filter(|(from, ..)| (at + *from as usize) % 3 == 0)
+                {
+                    loop {
+                        match tail.read(cursor) {
+                            TailRead::Events(events) => found.extend(events),
+                            TailRead::Stored => found.extend(stored_from(store, cursor)),
+                            TailRead::Pending | TailRead::Over => break,
+                        }
+                    }
+                    assert!(found.len() as u64 + *from >= cursor.next, "{from}");
+                }
+            };
+            for (at, event) in events().iter().enumerate() {
+                tail.push(event);
+                match (pattern / 3_u32.pow(at as u32 % 3)) % 3 {
+                    1 => {
+                        if let Some(chunk) = tail.begin_store() {
+                            read(&tail, &store, at, &mut readers);
+                            append(&mut store, chunk);
+                        }
+                    }
+                    2 => {
+                        if let Some(chunk) = tail.storing.clone() {
+                            append(&mut store, chunk);
+                            tail.stored();
+                        }
+                    }
+                    _ => {}
+                }
+                read(&tail, &store, at, &mut readers);
+            }
+            let (chunks, is_incomplete) = tail.end(&terminal());
+            assert!(!is_incomplete);
+            (0..3).for_each(|at| read(&tail, &store, at, &mut readers));
+            chunks.into_iter().for_each(|chunk| append(&mut store, chunk));
+            let all: Vec<Event> = events().into_iter().chain([terminal()]).collect();
+            assert_eq!(stored_from(&store, &mut LogCursor::default()), all, "{pattern}");
+            tail.close(true);
+            (0..3).for_each(|at| read(&tail, &store, at, &mut readers));
+            for (from, _, found) in readers {
+                assert_eq!(found, all[from as usize..], "{pattern}: from {from}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_terminal_event_is_read_once_it_is_stored() {
+        let mut tail = Tail::new();
+        tail.push(&events()[0]);
+        let (chunks, _) = tail.end(&terminal());
+        assert_eq!((chunks.len(), chunks[0].last), (1, 1));
+        let mut cursor = LogCursor::at(1);
+        assert_eq!(tail.read(&mut cursor), TailRead::Pending);
+        assert_eq!(tail.begin_store(), None, "the end stores the rest");
+        tail.close(true);
+        assert_eq!(tail.read(&mut cursor), TailRead::Events(vec![terminal()]));
+        assert_eq!(tail.read(&mut cursor), TailRead::Over);
+    }
+
+    #[test]
+    fn a_log_ended_elsewhere_is_read_from_the_store() {
+        let mut tail = Tail::new();
+        for event in events() {
+            tail.push(&event);
+        }
+        tail.close(false);
+        assert_eq!(tail.read(&mut LogCursor::default()), TailRead::Stored);
+        assert_eq!(tail.begin_store(), None);
+    }
+
+    #[test]
+    fn waiting_events_are_bounded_while_the_store_is_unavailable() {
+        let mut tail = Tail::new();
+        let big = Event::TextMessageContent { message_id: "m".into(), delta: "x".repeat(10_000) };
+        assert_eq!((0..10).filter(|_| tail.push(&big)).count(), 1, "it is large once");
+        for _ in 0..1_000 {
+            tail.push(&big);
+        }
+        assert!(tail.open.body().len() < MAX_WAITING_BYTES + 20_000);
+        let (chunks, is_incomplete) = tail.end(&terminal());
+        assert!(is_incomplete);
+        assert_eq!(chunks[0].events().expect("intact").last(), Some(&terminal()));
+    }
+}

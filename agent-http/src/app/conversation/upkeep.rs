@@ -1,0 +1,158 @@
+//! Upkeep of conversations: the lease of this process, the logs of its runs, signals of other processes, and the runs and
+//! logs that nobody else looks after.
+
+use std::time::{Duration, Instant};
+
+use agent_platform::conversation::{
+    ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, RunChunk, RunSignal,
+};
+
+use super::ConversationService;
+use super::live::RunStop;
+
+/// Time between two looks at what is to be stored.
+const FLUSH_TICK: Duration = Duration::from_millis(100);
+/// Number of ticks between two looks for signals.
+const TICKS_PER_SIGNAL: u32 = 2;
+/// Maximum size of the chunks of a commit, in bytes, unless a single one is larger.
+const MAX_COMMIT_BYTES: usize = 4 << 20;
+/// Pause after the store was unavailable.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Time between two searches for logs whose time is over.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60);
+
+impl ConversationService {
+    /// Renews the lease of this process, stores the logs of its runs, interrupts the runs of ended processes, and deletes
+    /// logs whose time is over. Runs until the future is dropped.
+    pub(in super::super) async fn run_upkeep(&self) {
+        let Some(store) = &self.store else { return };
+        let store = &**store;
+        tokio::join!(self.renew_leases(store), self.store_logs(store), self.reap(store), self.trim(store));
+    }
+
+    /// Renews the lease while runs are live: each begin of a run extends it too, and without runs there is nothing to
+    /// lose.
+    async fn renew_leases(&self, store: &dyn Conversations) {
+        let mut live = self.live.subscribe();
+        while live.wait_for(|count| *count > 0).await.is_ok() {
+            if let Err(error) = store.renew_lease(&self.lease()).await {
+                tracing::warn!(%error, "the lease of this process's runs was not renewed");
+            }
+            tokio::time::sleep(self.times.lease.mul_f32(0.3)).await;
+        }
+    }
+
+    /// Stores the logs of live runs, and takes the signals for them.
+    async fn store_logs(&self, store: &dyn Conversations) {
+        let mut live = self.live.subscribe();
+        let mut tick = 0_u32;
+        while live.wait_for(|count| *count > 0).await.is_ok() {
+            tick = tick.wrapping_add(1);
+            let done = async {
+                if tick.is_multiple_of(TICKS_PER_SIGNAL) {
+                    self.take_signals(store).await?;
+                }
+                self.flush_logs(store).await
+            };
+            if let Err(error) = done.await {
+                tracing::warn!(%error, "the logs of runs were not stored");
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+            let _ = tokio::time::timeout(FLUSH_TICK, self.large_tail.notified()).await;
+        }
+    }
+
+    /// Stores the events that have waited for long enough, of all runs in few commits.
+    async fn flush_logs(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+        let limit = Instant::now().checked_sub(self.times.log_flush);
+        let mut chunks = Vec::new();
+        let mut bytes = 0;
+        let mut runs = self.runs.all().into_iter().peekable();
+        while let Some(run) = runs.next() {
+            let chunk = {
+                let mut tail = run.tail();
+                let is_due = run.is_watched() || limit.is_some_and(|limit| tail.is_due(limit));
+                is_due.then(|| tail.begin_store()).flatten()
+            };
+            if let Some(chunk) = chunk {
+                bytes += chunk.body.len();
+                chunks.push(RunChunk { run: run.key().clone(), chunk });
+            }
+            if bytes >= MAX_COMMIT_BYTES || (runs.peek().is_none() && !chunks.is_empty()) {
+                bytes = 0;
+                self.append(store, std::mem::take(&mut chunks)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn append(
+        &self,
+        store: &dyn Conversations,
+        chunks: Vec<RunChunk>,
+    ) -> Result<(), ConversationError> {
+        let runs: Vec<_> = chunks.iter().map(|chunk| chunk.run.clone()).collect();
+        let lost = store.append_events(&self.process, chunks).await?;
+        for run in runs.iter().filter_map(|key| self.runs.get(key)) {
+            match lost.contains(run.key()) {
+                // The end of a run may have been stored meanwhile, which nothing stops any more.
+                true => run.stop(RunStop::Lost),
+                false => run.tail().stored(),
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_signals(&self, store: &dyn Conversations) -> Result<(), ConversationError> {
+        for (key, signal) in store.take_signals(&self.process, self.now()).await? {
+            let Some(run) = self.runs.get(&key) else { continue };
+            match signal {
+                RunSignal::Watch => run.watch(),
+                RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Interrupts runs of ended processes. This process's own lease is renewed first: it may have expired while the store
+    /// was unavailable.
+    async fn reap_once(&self, store: &dyn Conversations) -> Result<usize, ConversationError> {
+        if *self.live.borrow() > 0 {
+            store.renew_lease(&self.lease()).await?;
+        }
+        store.reap(self.clock()).await
+    }
+
+    async fn reap(&self, store: &dyn Conversations) {
+        loop {
+            match self.reap_once(store).await {
+                Ok(0) => {}
+                Ok(count) => {
+                    tracing::info!(count, "runs of ended processes were interrupted");
+                    if count >= MAX_REAPED_RUNS {
+                        continue;
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "runs of ended processes were not looked for"),
+            }
+            tokio::time::sleep(self.times.lease / 2).await;
+        }
+    }
+
+    /// Deletes the logs whose time is over.
+    async fn trim(&self, store: &dyn Conversations) {
+        loop {
+            tokio::time::sleep(TRIM_INTERVAL).await;
+            loop {
+                match store.trim_logs(self.now()).await {
+                    Ok(count) if count >= MAX_TRIMMED_LOGS => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "the logs of ended runs were not deleted");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

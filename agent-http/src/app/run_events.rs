@@ -1,0 +1,184 @@
+//! `GET /api/runs/{id}/events`: the log of a run, from any event on, and what follows live; and
+//! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
+
+use agent_core::request::Principal;
+use agent_platform::conversation::{Run, RunKey};
+use futures_util::stream;
+use http::{HeaderMap, HeaderName, request};
+use jiff::Timestamp;
+
+use super::conversation::{LogReader, MAX_RUN_READERS};
+use super::threads::{OwnConversations, private};
+use super::{App, resource};
+use crate::endpoint::RequestContext;
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::service::HandlerResult;
+use crate::stream::{Framing, negotiate, replay_response};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Handles `GET /api/runs/{id}/events`.
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.run_key(params.get("id")?)?;
+    let query = Query::from_uri(&head.uri);
+    let framing = negotiate(&head.headers, query.get("format")?)?;
+    let from = first_event(&head.headers, &query)?;
+    let waits = match query.get("wait")? {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(_) => return Err(HttpError::invalid("wait", "must be true or false")),
+    };
+    let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+    match place(&run, from, own.app.conversations.now())? {
+        Place::Over => private(Ok(resource::no_content())),
+        Place::From(from) => attach(&own, key, framing, from, waits).await,
+    }
+}
+
+/// Handles `GET /api/agent/chat/{threadId}/stream`.
+pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, head, params, .. } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let key = own.key(params.get("threadId")?)?;
+    let framing = resume_framing(&head)?;
+    let thread = own.store.thread(&key).await?;
+    match thread.and_then(|thread| thread.active_run_id) {
+        // Clients ask before the thread has its first message, too.
+        None => private(Ok(resource::no_content())),
+        Some(id) => attach(&own, RunKey { owner: own.owner.clone(), id }, framing, 0, true).await,
+    }
+}
+
+/// Returns the format of a resumed run: the AI SDK's, unless `format` names another.
+fn resume_framing(head: &request::Parts) -> Result<Framing, HttpError> {
+    match Query::from_uri(&head.uri).get("format")? {
+        None => Ok(Framing::UiMessage),
+        format => Ok(negotiate(&head.headers, format)?),
+    }
+}
+
+/// Returns the number of the first event that the client does not have. The header counts before the parameter, since an
+/// `EventSource` repeats the address when it connects again.
+fn first_event(headers: &HeaderMap, query: &Query<'_>) -> Result<u64, HttpError> {
+    let header =
+        headers.get(LAST_EVENT_ID).map(|value| ("Last-Event-ID", value.to_str().unwrap_or_default()));
+    let after = match header {
+        Some(given) => Some(given),
+        None => query.get("after")?.map(|after| ("after", after)),
+    };
+    let Some((name, text)) = after else { return Ok(0) };
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number).and_then(|number: u64| number.checked_add(1));
+    number.ok_or_else(|| HttpError::invalid(name, "must be the number of an event"))
+}
+
+/// Place in a run's log.
+#[derive(Debug, PartialEq, Eq)]
+enum Place {
+    /// The log from this event on.
+    From(u64),
+    /// The client has everything.
+    Over,
+}
+
+/// Finds the place of event `from` in a run's log.
+///
+/// # Errors
+/// 410 if the log is not kept any more.
+fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
+    if !run.state.is_final() {
+        return Ok(Place::From(from));
+    }
+    let count = run.events.count;
+    if count == 0 || run.events.until.is_none_or(|until| until <= now) {
+        let detail = "the events of the run are not kept any more; the thread has its messages";
+        return Err(HttpError::new(Code::RunLogGone, detail));
+    }
+    Ok(match from.cmp(&count) {
+        std::cmp::Ordering::Less => Place::From(from),
+        std::cmp::Ordering::Equal => Place::Over,
+        // The client saw events that were lost with the run's process; it is told of the end.
+        std::cmp::Ordering::Greater => Place::From(count - 1),
+    })
+}
+
+/// Returns the log from event `from` on.
+async fn attach(
+    own: &OwnConversations,
+    key: RunKey,
+    framing: Framing,
+    from: u64,
+    waits: bool,
+) -> HandlerResult {
+    let service = &own.app.conversations;
+    let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
+    let reader = reader.ok_or_else(|| {
+        let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
+        HttpError::new(Code::RateLimited, detail)
+    })?;
+    let log = stream::unfold(Some(reader), |reader| async move {
+        let mut reader = reader?;
+        match reader.next().await {
+            Ok(events) => events.map(|events| (Ok(events), Some(reader))),
+            Err(error) => Some((Err(HttpError::from(error)), None)),
+        }
+    });
+    private(replay_response(framing, from, log, &own.app.stream).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn run(state: &str, count: u64) -> Run {
+        serde_json::from_value(json!({
+            "id": "r", "threadId": "t", "turnId": "r", "agentId": "a", "state": state,
+            "trigger": {"kind": "chat"}, "nodeIds": [], "onDisconnect": "cancel", "attached": 0,
+            "events": {"count": count, "complete": true, "until": "2026-01-02T00:00:00.000Z"}, "usage": [],
+            "createdAt": "2026-01-01T00:00:00.000Z",
+        }))
+        .expect("a run")
+    }
+
+    #[test]
+    fn the_place_in_a_log_depends_on_the_run_s_state() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().expect("a time");
+        let later: Timestamp = "2026-01-02T00:00:00Z".parse().expect("a time");
+        for (state, from, expected) in [
+            ("running", 0, Place::From(0)),
+            ("running", 99, Place::From(99)),
+            ("completed", 0, Place::From(0)),
+            ("completed", 9, Place::From(9)),
+            ("completed", 10, Place::Over),
+            ("interrupted", 11, Place::From(9)),
+        ] {
+            assert_eq!(place(&run(state, 10), from, now).expect("it is kept"), expected, "{state} {from}");
+        }
+        for (run, at) in [(run("completed", 10), later), (run("completed", 0), now)] {
+            assert_eq!(place(&run, 0, at).expect_err("it is gone").code(), Code::RunLogGone);
+        }
+        assert!(place(&run("running", 0), 0, later).is_ok(), "a live run has a log");
+    }
+
+    #[test]
+    fn the_number_of_the_last_event_is_read_strictly() {
+        let read = |header: Option<&str>, query: &str| {
+            let mut headers = HeaderMap::new();
+            headers.extend(header.map(|id| (LAST_EVENT_ID, id.parse().expect("a header value"))));
+            let uri: http::Uri = format!("/x?{query}").parse().expect("an address");
+            first_event(&headers, &Query::from_uri(&uri)).map_err(|error| error.code())
+        };
+        assert_eq!(read(None, ""), Ok(0));
+        assert_eq!(read(None, "after=0"), Ok(1));
+        assert_eq!(read(Some("7"), "after=3"), Ok(8), "an EventSource repeats the address");
+        for wrong in ["-1", "1e99", "1.5", "+1", "18446744073709551615", "99999999999999999999", "x"] {
+            assert_eq!(read(None, &format!("after={wrong}")), Err(Code::InvalidRequest), "{wrong}");
+            assert_eq!(read(Some(wrong), ""), Err(Code::InvalidRequest), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! Logs of runs: re-attaching at any event, in any format and in any process, and runs that go on without a client.
+
+use std::time::Duration;
+
+use agent_core::event::{AssistantRole, Event};
+use agent_platform::conversation::{ChunkWriter, RunChunk, RunKey, ThreadOwner};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{ConversationApp, dialogue};
+use crate::support::server::{Server, session_token};
+use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
+use crate::support::{expect_problem, parse_run, poll_until, text_of};
+
+/// Formats in which a log is read from an event on.
+const FORMATS: [&str; 4] = ["ndjson", "sse", "ui-message", "n8n"];
+
+/// Returns an answer that waits in the middle until the gate is opened.
+fn gated() -> (Vec<Step>, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "and "})));
+    steps.push(delta(json!({"content": "wholly."})));
+    steps.extend(finish("stop"));
+    (steps, gate)
+}
+
+fn body(fields: Value) -> Value {
+    let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": "r1"});
+    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    body
+}
+
+/// Reads a response until it contains `text`.
+async fn read_until(response: &mut reqwest::Response, text: &str) -> String {
+    let mut read = String::new();
+    while !read.contains(text) {
+        let chunk = response.chunk().await.expect("it reads").unwrap_or_else(|| panic!("it ends: {read}"));
+        read.push_str(&String::from_utf8_lossy(&chunk));
+    }
+    read
+}
+
+async fn open_log(app: &Server, query: &str) -> reqwest::Response {
+    let request = app.request("GET", &format!("/api/runs/r1/events{query}"));
+    request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer")
+}
+
+/// Reads a log to its end.
+async fn read_log(app: &Server, query: &str) -> String {
+    let response = open_log(app, query).await;
+    assert_eq!(response.status(), 200, "{query}");
+    response.text().await.expect("a whole body")
+}
+
+/// Returns the pieces of a body, one for each event that the format shows.
+fn pieces(format: &str, body: &str) -> Vec<String> {
+    match format {
+        "ndjson" | "n8n" => body.split_inclusive('\n').map(str::to_owned).collect(),
+        _ => body.split_inclusive("\n\n").map(str::to_owned).collect(),
+    }
+}
+
+#[tokio::test]
+async fn a_log_continues_the_first_response_byte_for_byte_at_every_event() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let made =
+        [tool_calls(&[("c1", "createTodo", r#"{"title":"Größe 🙂"}"#)]), answer(&["One ", "two ", "three."])];
+    for format in FORMATS {
+        test.vendor.on("m", made.clone());
+        let mut fields = body(json!({"todoListId": "l1"}));
+        fields["runId"] = json!(format);
+        fields["threadId"] = json!(format);
+        let first = test.app.chat_as(&session_token("u1", "c1"), &format!("?format={format}"), &fields).await;
+        let first = first.text().await.expect("a whole body");
+        let path = format!("/api/runs/{format}/events");
+        let events = test.app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
+        let events = parse_run(&events.send().await.expect("an answer").text().await.expect("a body"));
+        let run = test.get(&format!("/api/runs/{format}")).await;
+        assert_eq!(run["events"]["count"], events.len());
+        assert_eq!(run["events"]["complete"], true);
+        for after in 0..events.len() {
+            for app in [&test.app, &other] {
+                let path = format!("{path}?after={after}&format={format}");
+                let rest = app.request("GET", &path).bearer_auth(session_token("u1", "c1"));
+                let rest = rest.send().await.expect("an answer");
+                if after == events.len() - 1 {
+                    assert_eq!(rest.status(), 204, "nothing follows the terminal event");
+                    continue;
+                }
+                let rest = rest.text().await.expect("a whole body");
+                assert!(first.ends_with(&rest), "{format} after {after}: {rest}");
+                if matches!(format, "ndjson" | "sse") {
+                    let shown = pieces(format, &first);
+                    assert_eq!(rest, shown[after + 1..].concat(), "{format} after {after}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_live_run_is_read_while_it_goes_on() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let count = shown.lines().count();
+    // What there is, at every event, without waiting.
+    for after in 0..count {
+        let rest = read_log(&test.app, &format!("?wait=false&after={after}")).await;
+        let expected: String = shown.split_inclusive('\n').skip(after + 1).collect();
+        assert!(rest.starts_with(&expected), "after {after}: {rest}");
+    }
+    assert_eq!(test.get("/api/runs/r1").await["attached"], 1);
+    let mut readers = Vec::new();
+    for format in FORMATS {
+        readers.push((format, open_log(&test.app, &format!("?format={format}")).await));
+    }
+    let attached = async || test.get("/api/runs/r1").await["attached"].clone();
+    poll_until(attached, |attached| *attached == 5).await;
+    gate.send_replace(true);
+    let rest = first.text().await.expect("a whole body");
+    let whole = format!("{shown}{rest}");
+    parse_run(&whole);
+    for (format, reader) in readers {
+        let live = reader.text().await.expect("a whole body");
+        assert_eq!(live, read_log(&test.app, &format!("?format={format}")).await, "{format}: live and over");
+        if format == "ndjson" {
+            assert_eq!(live, whole);
+        }
+    }
+    let collected: Value =
+        serde_json::from_str(&read_log(&test.app, "?format=json").await).expect("an object");
+    assert_eq!(collected["output"], "Partly and wholly.");
+}
+
+#[tokio::test]
+async fn a_run_is_read_in_another_process_while_it_goes_on() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let mut elsewhere = open_log(&other, "").await;
+    let seen = read_until(&mut elsewhere, "Partly").await;
+    gate.send_replace(true);
+    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
+    assert_eq!(format!("{seen}{}", elsewhere.text().await.expect("a whole body")), whole);
+    assert_eq!(read_log(&other, "").await, whole);
+}
+
+#[tokio::test]
+async fn a_run_that_is_to_continue_goes_on_without_its_client() {
+    for format in ["ndjson", "json", "ui-message"] {
+        let test = ConversationApp::start().await;
+        let (steps, gate) = gated();
+        test.vendor.on("m", [steps, answer(&["Again."])]);
+        let session = session_token("u1", "c1");
+        let asked = body(json!({"onDisconnect": "continue"}));
+        let query = format!("?format={format}");
+        let asked = test.app.chat_as(&session, &query, &asked);
+        let left = async {
+            tokio::select! {
+                response = asked => {
+                    // The head of a stream is there; its body is not read.
+                    drop(response);
+                    test.vendor.wait_for_requests("m", 1).await;
+                }
+                () = test.vendor.wait_for_requests("m", 1) => {}
+            }
+        };
+        left.await;
+        let attached = async || test.get("/api/runs/r1").await["attached"].clone();
+        poll_until(attached, |attached| *attached == 0).await;
+        gate.send_replace(true);
+        let run = test.ended_run("r1").await;
+        assert_eq!(
+            (&run["state"], &run["onDisconnect"]),
+            (&json!("completed"), &json!("continue")),
+            "{format}"
+        );
+        assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly."]));
+        assert_eq!(text_of(&parse_run(&read_log(&test.app, "").await)), "Partly and wholly.");
+    }
+}
+
+#[tokio::test]
+async fn a_run_without_a_client_has_its_grace() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({"graceMs": 600_000}))).await;
+    read_until(&mut first, "Partly").await;
+    drop(first);
+    let mut again = open_log(&test.app, "").await;
+    read_until(&mut again, "Partly").await;
+    gate.send_replace(true);
+    assert!(again.text().await.expect("a whole body").contains("wholly."));
+    assert_eq!(test.ended_run("r1").await["state"], "completed");
+
+    test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
+    let mut second = test.app.chat(&body(json!({"graceMs": 50, "runId": "r2"}))).await;
+    read_until(&mut second, "Partly").await;
+    drop(second);
+    let run = test.ended_run("r2").await;
+    assert_eq!(
+        (&run["state"], &run["reason"], &run["graceMs"]),
+        (&json!("cancelled"), &json!("disconnected"), &json!(50))
+    );
+    test.vendor.wait_for_disconnects(1).await;
+}
+
+#[tokio::test]
+async fn a_reader_keeps_a_run_whose_client_has_left() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    read_until(&mut first, "Partly").await;
+    let mut reader = open_log(&test.app, "").await;
+    read_until(&mut reader, "Partly").await;
+    drop(first);
+    let attached = async || test.get("/api/runs/r1").await["attached"].clone();
+    poll_until(attached, |attached| *attached == 1).await;
+    gate.send_replace(true);
+    assert!(reader.text().await.expect("a whole body").contains("wholly."));
+    assert_eq!(test.ended_run("r1").await["state"], "completed");
+}
+
+#[tokio::test]
+async fn a_run_in_the_background_is_answered_at_once() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let accepted = test.app.chat(&body(json!({"background": true}))).await;
+    assert_eq!(accepted.status(), 202);
+    assert_eq!(accepted.headers()["location"], "/api/runs/r1/events");
+    let answer: Value = accepted.json().await.expect("an object");
+    assert_eq!(answer, json!({"threadId": "t", "runId": "r1", "state": "running"}));
+    gate.send_replace(true);
+    assert_eq!(text_of(&parse_run(&read_log(&test.app, "").await)), "Partly and wholly.");
+    assert_eq!(test.ended_run("r1").await["onDisconnect"], "continue");
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_in_whichever_process_it_is() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let session = session_token("u1", "c1");
+    for (number, (app, path)) in [
+        (&test.app, "/api/runs/r0/cancel"),
+        (&other, "/api/runs/r1/cancel"),
+        (&test.app, "/api/threads/t/cancel"),
+        (&other, "/api/threads/t/cancel"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
+        let mut first =
+            test.app.chat(&body(json!({"runId": format!("r{number}"), "onDisconnect": "continue"}))).await;
+        let shown = read_until(&mut first, "Partly").await;
+        let (status, _) = super::call_as(app, &session, "POST", path, None).await;
+        assert_eq!(status, 200, "{path}");
+        let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
+        let events = parse_run(&whole);
+        assert_eq!(events.last().expect("an end")["outcome"], json!({"type": "cancelled"}), "{path}");
+        test.vendor.wait_for_disconnects(number + 1).await;
+        let run = test.ended_run(&format!("r{number}")).await;
+        assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("requested")), "{path}");
+        let (status, again) =
+            super::call_as(app, &session, "POST", &format!("/api/runs/r{number}/cancel"), None).await;
+        assert_eq!((status, &again["state"]), (200, &json!("cancelled")), "once more, nothing changes");
+    }
+    let nodes = test.get("/api/threads/t").await["nodes"].clone();
+    assert_eq!(nodes.as_array().expect("nodes").last().expect("an answer")["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn a_message_may_interrupt_the_run_of_its_thread() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    test.vendor.on(
+        "m",
+        [
+            vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall],
+            answer(&["Second."]),
+            answer(&["Third."]),
+        ],
+    );
+    let mut first = test.app.chat(&body(json!({}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let next = body(json!({"runId": "r2", "message": "Rather this", "onBusy": "interrupt"}));
+    let second = parse_run(&other.chat(&next).await.text().await.expect("a whole body"));
+    assert_eq!(text_of(&second), "Second.");
+    let rest = first.text().await.expect("it ends");
+    assert_eq!(parse_run(&format!("{shown}{rest}")).last().expect("an end")["outcome"]["type"], "cancelled");
+    assert_eq!(test.ended_run("r1").await["reason"], "displaced");
+    assert_eq!(test.prompt(), dialogue(&["Hello", "Partly", "Rather this"]));
+    // An idle thread has nothing to interrupt.
+    let third = body(json!({"runId": "r3", "message": "And?", "onBusy": "interrupt"}));
+    assert_eq!(text_of(&parse_run(&test.app.chat(&third).await.text().await.expect("a body"))), "Third.");
+}
+
+#[tokio::test]
+async fn the_ai_sdk_resumes_a_thread_s_run() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let session = session_token("u1", "c1");
+    let resume = async |app: &Server, thread: &str| {
+        let path = format!("/api/agent/chat/{thread}/stream");
+        app.request("GET", &path).bearer_auth(&session).send().await.expect("an answer")
+    };
+    assert_eq!(resume(&test.app, "t").await.status(), 204, "no thread yet");
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first =
+        test.app.chat_as(&session, "?format=ui-message", &body(json!({"onDisconnect": "continue"}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let resumed = [resume(&test.app, "t").await, resume(&other, "t").await];
+    gate.send_replace(true);
+    let whole = format!("{shown}{}", first.text().await.expect("a whole body"));
+    for resumed in resumed {
+        assert_eq!(resumed.headers()["x-vercel-ai-ui-message-stream"], "v1");
+        assert_eq!(resumed.text().await.expect("a whole body"), whole, "from the beginning");
+    }
+    test.ended_run("r1").await;
+    assert_eq!(resume(&test.app, "t").await.status(), 204, "the run is over");
+    let theirs = test.app.request("GET", "/api/agent/chat/t/stream").bearer_auth(session_token("u2", "c1"));
+    assert_eq!(theirs.send().await.expect("an answer").status(), 204, "another user's thread is another");
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_its_run_s_words_and_the_end_of_its_log() {
+    let test = ConversationApp::start().await;
+    let soon = Timestamp::now().checked_add(SignedDuration::from_millis(300)).expect("a time");
+    test.begin_in_store("t", "r1", soon).await;
+    let mut said = ChunkWriter::default();
+    said.push(&Event::RunStarted { thread_id: "t".into(), run_id: "r1".into() });
+    said.push(&Event::TextMessageStart { message_id: "m1".into(), role: AssistantRole::Assistant });
+    said.push(&Event::TextMessageContent { message_id: "m1".into(), delta: "Partly".into() });
+    let chunk = said.take().expect("events");
+    let run = RunKey { owner: ThreadOwner::new("c1", "u1"), id: "r1".into() };
+    let store = &test.stores.conversations;
+    store.append_events("process of r1", vec![RunChunk { run, chunk }]).await.expect("it is stored");
+    // A reader that waits is told of the end.
+    let log = read_log(&test.app, "").await;
+    let last: Value = serde_json::from_str(log.lines().last().expect("a line")).expect("an event");
+    assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("RUN_INTERRUPTED")));
+    assert_eq!(log.lines().count(), 4);
+    assert_eq!(test.path("t").await, dialogue(&["Lost?", "Partly"]));
+    let nodes = test.get("/api/threads/t").await["nodes"].clone();
+    assert_eq!(nodes[1]["status"], "incomplete");
+    let beyond = read_log(&test.app, "?after=17").await;
+    assert_eq!(beyond.lines().count(), 1, "a client that saw more is told of the end: {beyond}");
+    test.say("t", "Go on").await;
+    assert_eq!(test.prompt(), dialogue(&["Lost?", "Partly", "Go on"]));
+}
+
+#[tokio::test]
+async fn a_log_is_kept_for_its_time() {
+    let test = ConversationApp::start_with(&[("RUN_LOG_RETENTION_MS", "1000")]).await;
+    let turn = test.chat(json!({"threadId": "t", "message": "Hello", "runId": "r1"})).await;
+    assert_eq!(turn.run_id(), "r1");
+    let gone = async || open_log(&test.app, "").await;
+    let gone = poll_until(gone, |response| response.status() != 200).await;
+    expect_problem(gone, 410, "RUN_LOG_GONE").await;
+    assert_eq!(test.path("t").await.len(), 2, "the messages stay");
+}
+
+#[tokio::test]
+async fn wrong_places_and_too_many_readers_are_refused() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body(json!({}))).await;
+    read_until(&mut first, "Partly").await;
+    for query in ["?after=-1", "?after=1e99", "?after=1.5", "?after=x", "?wait=maybe", "?format=xml"] {
+        expect_problem(open_log(&test.app, query).await, 400, "INVALID_REQUEST").await;
+    }
+    let mut readers = Vec::new();
+    for _ in 0..32 {
+        readers.push(open_log(&test.app, "").await);
+    }
+    assert!(readers.iter().all(|reader| reader.status() == 200));
+    expect_problem(open_log(&test.app, "").await, 429, "RATE_LIMITED").await;
+    drop(readers);
+    let look = async || open_log(&test.app, "?wait=false").await.status().as_u16();
+    poll_until(look, |status| *status == 200).await;
+    gate.send_replace(true);
+    parse_run(&read_log(&test.app, "").await);
+}
+
+#[tokio::test]
+async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
+    let rounds: usize = crate::support::env_number("REATTACH_ROUNDS", 100);
+    let test = ConversationApp::start_with(&[("RUN_LOG_FLUSH_MS", "20")]).await;
+    let other = test.another_process().await;
+    let gate = watch::Sender::new(0_usize);
+    let mut steps = vec![stream_head()];
+    for step in 1..=rounds {
+        let mut reached = gate.subscribe();
+        let (opener, opened) = watch::channel(false);
+        tokio::spawn(async move {
+            if reached.wait_for(|count| *count >= step).await.is_ok() {
+                opener.send_replace(true);
+            }
+        });
+        steps.push(Step::Until(opened));
+        steps.push(delta(json!({"content": format!("{step} ")})));
+    }
+    steps.extend(finish("stop"));
+    test.vendor.on("m", [steps]);
+    let accepted = test.app.chat(&body(json!({"background": true}))).await;
+    assert_eq!(accepted.status(), 202);
+    let mut read = [String::new(), String::new()];
+    let mut step = 0;
+    while step < rounds {
+        step = (step + 1 + step % 3).min(rounds);
+        gate.send_replace(step);
+        for (app, read) in [&test.app, &other].into_iter().zip(&mut read) {
+            // Each reader comes again after the last event that it has, and leaves at some event.
+            let count = read.lines().count();
+            let query = if count == 0 { String::new() } else { format!("?after={}", count - 1) };
+            let mut response = open_log(app, &query).await;
+            let wanted = format!("\"{step} \"");
+            let mut part = String::new();
+            while !part.contains(&wanted) {
+                let chunk = response.chunk().await.expect("it reads").expect("it goes on");
+                part.push_str(&String::from_utf8_lossy(&chunk));
+            }
+            // A part of a line that was cut off is not the client's.
+            let whole = part.rfind('\n').map_or(0, |end| end + 1);
+            read.push_str(&part[..whole]);
+        }
+    }
+    let whole =
+        tokio::time::timeout(Duration::from_secs(30), read_log(&test.app, "")).await.expect("it ends");
+    for read in read {
+        assert!(whole.starts_with(&read), "{read}");
+    }
+    let expected: String = (1..=rounds).map(|step| format!("{step} ")).collect();
+    assert_eq!(text_of(&parse_run(&whole)), expected);
+}
