@@ -100,6 +100,33 @@ inPage('a run is stopped by the button and by the keyboard', async (page) => {
   }
 });
 
+inPage('a run goes on while the page is loaded again', async (page) => {
+  await visit(page, 'chat/slow');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
+  await page.keyboard.press('Enter');
+  const running = page.locator('.message.answer[aria-busy=true]', { hasText: 'tick tick' });
+  await running.waitFor();
+  await page.reload();
+  await running.waitFor();
+  const length = (await running.innerText()).length;
+  await page.waitForFunction((length) => document.querySelector('.message.answer').innerText.length > length, length);
+  assert.equal(await page.locator('.message.user').count(), 1);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  assert.match(await text(page, '[role=status]'), /cancelled/);
+});
+
+inPage('a recorded run is inspected', async (page) => {
+  await visit(page, 'chat/text');
+  await ask(page, 'Record this');
+  await page.reload();
+  await page.getByRole('button', { name: 'Inspect' }).click();
+  await tab(page, 'Events');
+  await page.locator('.event-row').first().waitFor();
+  assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
+  await page.getByText('Recorded events').waitFor();
+});
+
 inPage('a run that fails has a code and what to do', async (page) => {
   await visit(page, 'chat/broken');
   await ask(page, 'Try');
