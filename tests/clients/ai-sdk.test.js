@@ -173,7 +173,7 @@ for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({
       await cancelThread(id);
       await resumed;
       assert.equal(back.chat.error, undefined);
-      assert.equal(back.finish.isAbort, true);
+      assert.equal(back.chat.status, 'ready');
       await assertDropped(message);
       const { path } = await storedThread(id);
       assert.deepEqual(path.map(([role]) => role), ['user', 'assistant']);

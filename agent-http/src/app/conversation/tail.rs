@@ -224,7 +224,7 @@ mod tests {
                         at: usize,
                         readers: &mut Vec<(u64, LogCursor, Vec<Event>)>| {
                 for (from, cursor, found) in
-                    readers.iter_mut().filter(|(from, ..)| (at + *from as usize) % 3 == 0)
+                    readers.iter_mut().filter(|(from, ..)| (at + *from as usize).is_multiple_of(3))
                 {
                     loop {
                         match tail.read(cursor) {
