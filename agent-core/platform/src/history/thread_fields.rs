@@ -286,6 +286,7 @@ mod tests {
             grace_ms: Some(600_000),
             on_busy: Some(OnBusy::Interrupt),
             is_background: true,
+            envelope: Envelope::Message,
             ..ThreadFields::default()
         };
         assert_eq!(fields(&json!({"message": "Hello", "forwardedProps": given})), expected);
