@@ -19,8 +19,7 @@ mod output;
 mod source;
 mod stream;
 
-pub use calls::{ReportedToolCalls, ToolCallGuard, ToolCallReporter, tool_call_channel};
-
+pub use calls::ReportedToolCalls;
 pub use grammar::{EventGrammar, GrammarError};
 pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};

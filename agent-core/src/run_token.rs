@@ -29,7 +29,7 @@ pub trait RunToken: fmt::Debug + Send + Sync + 'static {
     fn text(&self) -> &Secret;
 
     /// Starts reporting the tool calls that are made with the token, for the run's event stream.
-    fn report_calls(&self) -> ReportedToolCalls;
+    fn report_calls(&self) -> Box<dyn ReportedToolCalls>;
 
     /// Keeps the token valid until its `ttl` is over, for a backend that goes on after the run's stream has ended. The
     /// issuer may revoke it earlier if it needs the place for another run.

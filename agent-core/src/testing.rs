@@ -1,14 +1,16 @@
-//! Test doubles: a scripted model, a manual clock, fake tools, and sample turns.
+//! Test doubles: a scripted model, a manual clock, fake tools and reports of tool calls, and sample turns.
 //!
 //! The doubles record their calls, and none needs a runtime.
 
 mod backend;
+mod calls;
 mod clock;
 mod model;
 mod tools;
 mod turn;
 
 pub use backend::{prepare_turn, start_turn};
+pub use calls::FakeReportedCalls;
 pub use clock::ManualClock;
 pub use model::{ScriptedAnswer, ScriptedModel};
 pub use tools::{FakeTools, ToolCallRecord};

@@ -6,6 +6,7 @@
 pub mod assignment;
 #[cfg(feature = "bpe")]
 pub mod bpe;
+pub mod call_reports;
 pub mod coding;
 pub mod company_table;
 #[cfg(feature = "conformance")]

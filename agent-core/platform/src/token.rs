@@ -20,11 +20,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::call_reports::ToolCallReporter;
 use crate::records::{
     Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
 use agent_core::clock::Clock;
-use agent_core::event::ToolCallReporter;
 use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::secret::Secret;
 

@@ -58,7 +58,7 @@ pub struct EventStream {
     /// Held as long as the source, and revoked with it.
     guard: Option<Guard>,
     /// Reported tool calls that the source's events do not contain; held as long as the source.
-    calls: Option<ReportedToolCalls>,
+    calls: Option<Box<dyn ReportedToolCalls>>,
 }
 
 impl EventStream {
@@ -97,7 +97,7 @@ impl EventStream {
     }
 
     /// Inserts reported tool calls among the source's events.
-    pub fn with_reported_calls(mut self, calls: Option<ReportedToolCalls>) -> Self {
+    pub fn with_reported_calls(mut self, calls: Option<Box<dyn ReportedToolCalls>>) -> Self {
         self.calls = calls;
         self
     }
@@ -167,7 +167,7 @@ impl EventStream {
 
     /// Queues the reported tool calls.
     fn queue_reported_calls(&mut self) {
-        let Some(calls) = &self.calls else { return };
+        let Some(calls) = &mut self.calls else { return };
         let mut within_limits = Ok(());
         for event in calls.take() {
             // A source that emits the reported calls as well could violate the grammar.
@@ -312,12 +312,14 @@ impl Stream for EventStream {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Wake, Waker};
 
     use futures_util::{FutureExt, stream};
 
     use super::*;
-    use crate::event::calls::{MAX_PENDING_REPORTED_CALLS, tool_call_channel};
     use crate::event::{AssistantRole, Id, ReasoningRole, ToolRole};
+    use crate::testing::FakeReportedCalls;
 
     type Given = Result<SourceEvent, AgentError>;
 
@@ -347,6 +349,23 @@ mod tests {
         match events.last() {
             Some(Event::RunError { code, .. }) => code,
             other => panic!("no error but {other:?}"),
+        }
+    }
+
+    /// The events of a reported call's start.
+    const BEGUN: [&str; 3] = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"];
+
+    fn with_calls(events: EventStream, calls: &FakeReportedCalls) -> EventStream {
+        events.with_reported_calls(Some(Box::new(calls.clone())))
+    }
+
+    /// A waker that records that it was woken.
+    #[derive(Default)]
+    struct WakeFlag(AtomicBool);
+
+    impl Wake for WakeFlag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
         }
     }
 
@@ -463,10 +482,10 @@ mod tests {
 
     #[test]
     fn reported_calls_stand_where_they_were_made() {
-        let (reports, calls) = tool_call_channel();
+        let calls = FakeReportedCalls::default();
         let (say, mut said) = tokio::sync::mpsc::unbounded_channel::<Given>();
         let source = stream::poll_fn(move |cx| said.poll_recv(cx));
-        let mut events = EventStream::new(run(), source).with_reported_calls(Some(calls));
+        let mut events = with_calls(EventStream::new(run(), source), &calls);
         let mut seen = Vec::new();
         let mut names_so_far = |events: &mut EventStream| {
             let begin = seen.len();
@@ -476,26 +495,25 @@ mod tests {
             names(&seen[begin..])
         };
         let send = |event| say.send(event).expect("the stream reads");
-        let begin = |name: &str| reports.start_call(name, || "{}".to_owned());
-        let begun = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"];
-        let early = begin("early");
-        assert_eq!(names_so_far(&mut events), [&["RUN_STARTED"], &begun[..]].concat());
+        calls.start_call("early");
+        assert_eq!(names_so_far(&mut events), [&["RUN_STARTED"], &BEGUN[..]].concat());
         send(text("a"));
         assert_eq!(names_so_far(&mut events), ["TEXT_MESSAGE_START"]);
-        early.finish(|| ("1".to_owned(), false));
+        calls.end_call("early", "1");
         send(text("b"));
         assert_eq!(
             names_so_far(&mut events),
             ["TOOL_CALL_RESULT", "TEXT_MESSAGE_START"],
             "a result, and its use"
         );
-        let (late, never) = (begin("late"), begin("never"));
-        late.finish(|| ("2".to_owned(), true));
+        calls.start_call("late");
+        calls.start_call("never");
+        calls.end_call("late", "2");
         send(finished());
         let ended = ["TOOL_CALL_RESULT", "TEXT_MESSAGE_END", "TEXT_MESSAGE_END", "RUN_FINISHED"];
-        assert_eq!(names_so_far(&mut events), [&begun[..], &begun, &ended].concat());
-        never.finish(|| panic!("the run has ended"));
-        begin("after").finish(|| panic!("the run has ended"));
+        assert_eq!(names_so_far(&mut events), [&BEGUN[..], &BEGUN, &ended].concat());
+        assert!(calls.is_last_clone(), "the run has ended");
+        calls.end_call("never", "3");
         assert_eq!(names_so_far(&mut events), [""; 0]);
         EventGrammar::check(&seen).expect("it keeps to the grammar");
     }
@@ -503,13 +521,12 @@ mod tests {
     #[test]
     fn a_run_says_once_how_many_reported_calls_it_left_out() {
         for last in [finished(), Err(AgentError::new(AgentErrorKind::Timeout, "slow"))] {
-            let (reports, calls) = tool_call_channel();
-            let held: Vec<_> = (0..MAX_PENDING_REPORTED_CALLS + 2)
-                .map(|_| reports.start_call("t", || "{}".to_owned()))
-                .collect();
-            let events = read(EventStream::new(run(), stream::iter([last])).with_reported_calls(Some(calls)));
-            assert_eq!(held.len(), MAX_PENDING_REPORTED_CALLS + 2);
-            assert_eq!(events.len(), 1 + 3 * MAX_PENDING_REPORTED_CALLS + 2);
+            let calls = FakeReportedCalls::default();
+            calls.start_call("read");
+            calls.omit_calls(2);
+            let events = read(with_calls(EventStream::new(run(), stream::iter([last])), &calls));
+            assert_eq!(names(&events)[..4], [&["RUN_STARTED"], &BEGUN[..]].concat());
+            assert_eq!(events.len(), 4 + 2);
             let value = json!({"kind": "toolCallsLeftOut", "count": 2});
             assert_eq!(events[events.len() - 2], Event::Custom { name: "agent.debug".into(), value });
         }
@@ -581,13 +598,14 @@ mod tests {
     #[test]
     fn reported_calls_count_towards_the_output() {
         for last in [finished(), Err(AgentError::new(AgentErrorKind::Timeout, "slow"))] {
-            let (reports, calls) = tool_call_channel();
+            let calls = FakeReportedCalls::default();
             let limits = OutputLimits { max_answer_bytes: 100, max_run_bytes: 100 };
-            for _ in 0..3 {
-                reports.start_call("t", || "{}".to_owned()).finish(|| ("x".repeat(60), false));
+            for id in ["a", "b", "c"] {
+                calls.start_call(id);
+                calls.end_call(id, &"x".repeat(60));
             }
             let source = EventStream::new(run(), stream::iter([last])).with_output_limits(limits);
-            assert_eq!(code(&read(source.with_reported_calls(Some(calls)))), "OUTPUT_TOO_LARGE");
+            assert_eq!(code(&read(with_calls(source, &calls))), "OUTPUT_TOO_LARGE");
         }
     }
 
@@ -600,12 +618,30 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_stream_ends_the_reports() {
-        let (reports, calls) = tool_call_channel();
-        let events = EventStream::new(run(), stream::pending()).with_reported_calls(Some(calls));
-        let call = reports.start_call("t", || "{}".to_owned());
-        drop(events);
-        call.finish(|| panic!("nobody reads"));
+    fn a_report_reaches_a_stream_whose_source_is_pending() {
+        let calls = FakeReportedCalls::default();
+        let (mut during_poll, reports) = (Some(calls.clone()), calls.clone());
+        // The first report comes after the stream has looked for reports, and before it registers its waker.
+        let source = stream::poll_fn(move |_| {
+            if let Some(calls) = during_poll.take() {
+                calls.start_call("during");
+            }
+            Poll::Pending
+        });
+        let mut events = with_calls(EventStream::new(run(), source), &calls);
+        let woken = Arc::new(WakeFlag::default());
+        let waker = Waker::from(woken.clone());
+        let mut poll_name = || match events.poll_next_unpin(&mut Context::from_waker(&waker)) {
+            Poll::Ready(event) => Some(event.expect("the run is not over").name()),
+            Poll::Pending => None,
+        };
+        for expected in ["RUN_STARTED", BEGUN[0], BEGUN[1], BEGUN[2]] {
+            assert_eq!(poll_name(), Some(expected));
+        }
+        assert_eq!((poll_name(), woken.0.load(Ordering::Relaxed)), (None, false));
+        reports.end_call("during", "1");
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert_eq!(poll_name(), Some("TOOL_CALL_RESULT"));
     }
 
     #[test]

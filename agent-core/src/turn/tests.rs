@@ -283,8 +283,8 @@ impl RunToken for FixedToken {
         &self.0
     }
 
-    fn report_calls(&self) -> crate::event::ReportedToolCalls {
-        crate::event::tool_call_channel().1
+    fn report_calls(&self) -> Box<dyn crate::event::ReportedToolCalls> {
+        Box::new(crate::testing::FakeReportedCalls::default())
     }
 
     fn keep_until_expiry(&self) {}

@@ -24,12 +24,13 @@ use table::{LiveToken, LiveTokenTable, RemovedToken};
 use super::end::TokenEndListeners;
 use super::text::{SecretDigest, TokenText};
 use super::{Grant, McpGrant, NewToken, Token, TokenError, TokenMintError, Tokens};
+use crate::call_reports::{ToolCallReporter, tool_call_channel};
 use crate::records::Records;
 use crate::seal::Sealer;
 use crate::spawner::Spawner;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{ReportedToolCalls, ToolCallReporter, tool_call_channel};
+use agent_core::event::ReportedToolCalls;
 use agent_core::run_token::{RunToken, RunTokens};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
@@ -226,12 +227,12 @@ impl RunToken for IssuedRunToken {
         &self.text
     }
 
-    fn report_calls(&self) -> ReportedToolCalls {
+    fn report_calls(&self) -> Box<dyn ReportedToolCalls> {
         let (reports, calls) = tool_call_channel();
         if let Some(live) = self.live.lock().get_mut(self.id) {
             live.calls = Some(reports);
         }
-        calls
+        Box::new(calls)
     }
 
     fn keep_until_expiry(&self) {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::ToolCallReporter;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext};
+use agent_platform::call_reports::ToolCallReporter;
 use agent_platform::records::{Inventory, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::token::TokenEndListener;

@@ -1,6 +1,6 @@
 //! Reports tool calls made with a run token to the run's event stream.
 
-use agent_core::event::{ToolCallGuard, ToolCallReporter};
+use agent_platform::call_reports::{ToolCallGuard, ToolCallReporter};
 use rmcp::model::{CallToolRequestParams, CallToolResponse, ErrorData};
 
 use crate::output;

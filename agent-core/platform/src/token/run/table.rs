@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::SystemTime;
 
-use agent_core::event::ToolCallReporter;
 use agent_core::ids::CompanyId;
 use uuid::Uuid;
 
 use super::super::text::SecretDigest;
 use super::super::{Token, TokenMintError};
+use crate::call_reports::ToolCallReporter;
 
 /// Maximum number of expired tokens that one insertion removes. It exceeds one, so that they cannot accumulate.
 const MAX_EXPIRED_PER_INSERT: usize = 8;
