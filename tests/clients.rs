@@ -163,17 +163,25 @@ fn the_page_quotes_the_recipes() {
 }
 
 fn workspace(base_url: &str) -> Value {
-    let models =
-        [("text", "text"), ("tools", "tools"), ("error", "error"), ("slow", "slow"), ("guide", "tools")];
-    let agents = models.map(|(id, model)| {
-        json!({
-            "id": id, "name": id, "ownerId": "u1", "companyId": "c1",
-            "content": {"systemPrompt": "Be brief.", "mcpPreset": ["createTodo", "readTodos"],
-                "widgetTools": ["readTodos"]},
-            "children": [{"name": "EmbeddedAI", "content":
-                {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "key"}}]
+    let models = ["text", "tools", "error", "slow", "paint"]
+        .map(|id| (id, id))
+        .into_iter()
+        .chain([("guide", "tools"), ("guarded", "tools")]);
+    let agents: Vec<Value> = models
+        .map(|(id, model)| {
+            let mut agent = json!({
+                "id": id, "name": id, "ownerId": "u1", "companyId": "c1",
+                "content": {"systemPrompt": "Be brief.", "mcpPreset": ["createTodo", "readTodos"],
+                    "widgetTools": ["readTodos"]},
+                "children": [{"name": "EmbeddedAI", "content":
+                    {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "key"}}]
+            });
+            if id == "guarded" {
+                agent["content"]["approvals"] = json!([{"tools": ["readTodos"]}]);
+            }
+            agent
         })
-    });
+        .collect();
     let lists = ["l1", "garden"].map(|id| {
         json!({"id": id, "ownerId": "u1", "companyId": "c1", "name": "Mine",
             "todos": [{"id": "t1", "title": "Water the basil", "done": false}]})

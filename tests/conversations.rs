@@ -1,5 +1,7 @@
 //! Conversations that the application keeps: turns in threads, their routes, and the ends of their runs.
 
+mod approvals;
+mod client_tools;
 mod identity;
 mod kill;
 mod lists;

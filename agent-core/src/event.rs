@@ -15,12 +15,14 @@ use crate::message::{FinishReason, Usage};
 
 mod calls;
 mod grammar;
+mod outcome;
 mod output;
 mod source;
 mod stream;
 
 pub use calls::ReportedToolCalls;
 pub use grammar::{EventGrammar, GrammarError};
+pub use outcome::{Interrupt, RunOutcome};
 pub use output::OutputLimits;
 pub use source::{RunEnd, SourceEvent};
 pub use stream::{Audience, EventObserver, EventStream, RunIds};
@@ -150,7 +152,7 @@ pub enum Event {
         /// Result of the run as a whole.
         #[serde(skip_serializing_if = "Option::is_none")]
         result: Option<RunResult>,
-        /// Omitted on success.
+        /// Omitted on success without pending calls.
         #[serde(skip_serializing_if = "Option::is_none")]
         outcome: Option<RunOutcome>,
         /// Token usage of the run, one entry per model.
@@ -210,15 +212,6 @@ pub struct ResultMetadata {
 pub struct RunResult {
     /// Reason for which the model stopped.
     pub finish_reason: FinishReason,
-}
-
-/// Outcome of a run that did not succeed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum RunOutcome {
-    /// Cancelled by the caller.
-    Cancelled,
 }
 
 impl Event {

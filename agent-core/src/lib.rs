@@ -37,7 +37,7 @@
 //! - [`role`], [`select`], [`allowed_tools`]: role blocks, and the pure rules for backend and tools.
 //! - [`request`], [`context`]: the request of a turn, and context layers.
 //! - [`model`], [`tool_loop`], [`backend`]: one model call, the loop between model and tools, whole turns.
-//! - [`turn`], [`preview`]: [`run_turn`] orchestrates a turn; a preview stops before the request is sent.
+//! - [`turn`]: [`run_turn`] orchestrates a turn; `prepare_turn` stops before the request is sent.
 //! - `conformance`, `testing` (feature `conformance`): a test suite for each trait, and scripted doubles.
 
 pub mod allowed_tools;
@@ -54,7 +54,6 @@ pub mod message;
 pub mod model;
 pub mod payload;
 pub mod prelude;
-pub mod preview;
 pub mod prompt;
 pub mod request;
 pub mod role;

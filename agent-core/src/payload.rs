@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use sha2::{Digest, Sha256};
 
 /// Placeholder for redacted bytes.
-pub(crate) const REDACTED: &str = "***";
+pub const REDACTED: &str = "***";
 
 /// A request body that is ready to send.
 #[derive(Clone, Default)]

@@ -13,7 +13,6 @@ pub use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 pub use crate::message::{FinishReason, Message, Usage};
 pub use crate::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 pub use crate::payload::Payload;
-pub use crate::preview::preview_turn;
 pub use crate::prompt::{Fragment, Part, Stability};
 pub use crate::request::{Principal, TurnRequest};
 pub use crate::role::{RoleBlock, RoleSource, StaticRoles};

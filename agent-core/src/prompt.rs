@@ -36,8 +36,7 @@ pub use cache::PartCache;
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
-pub(crate) use manifest::first_changed_part;
-pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens};
+pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;
 pub use tools::push_tool_json;
@@ -161,7 +160,7 @@ impl Prompt {
     }
 
     /// Iterates over the reports of the layers.
-    pub(crate) fn reports(&self) -> impl Iterator<Item = &dyn LayerReport> {
+    pub fn reports(&self) -> impl Iterator<Item = &dyn LayerReport> {
         self.system.iter().chain(self.turn_fragments()).filter_map(|fragment| fragment.report.as_deref())
     }
 
@@ -171,7 +170,7 @@ impl Prompt {
     }
 
     /// Returns the turn's context as the model reads it in front of the user's text, without the tags around it.
-    pub(crate) fn turn_text(&self) -> String {
+    pub fn turn_text(&self) -> String {
         let texts: Vec<&str> = self.turn_fragments().iter().map(|fragment| fragment.part.text()).collect();
         texts.join(SEPARATOR)
     }
@@ -179,7 +178,7 @@ impl Prompt {
     /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
     /// prompt's parts and the tools' definitions, in the order of a request's
     /// [`sections`](crate::payload::Payload::sections).
-    pub(crate) fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
+    pub fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
         let mut hashes = Vec::new();
         for section in sections {
             match section {

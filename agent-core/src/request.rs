@@ -1,10 +1,12 @@
 //! The request of a turn and the principal that makes it.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::Message;
-use crate::tool::{Caller, ToolChoice};
+use crate::tool::{Caller, ToolChoice, ToolSpec};
 
 /// Identity of the caller, derived from the credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +51,10 @@ pub struct TurnRequest {
     pub blocks_context: Vec<Value>,
     /// Constraint on tool calls.
     pub tool_choice: ToolChoice,
+    /// Tools that the client executes, offered besides the agent's own.
+    pub client_tools: Vec<Arc<ToolSpec>>,
+    /// True if tool calls may wait for a person: a later turn brings their results.
+    pub can_suspend: bool,
     /// Reason for a proactive turn.
     pub trigger: Option<String>,
 }

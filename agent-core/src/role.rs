@@ -18,8 +18,13 @@ use crate::ids::{AgentId, CompanyId, UserId};
 use crate::secret::Secret;
 use crate::store_error::StoreError;
 
+mod approval;
+mod conversations;
 #[cfg(feature = "schemars")]
 mod schema;
+
+pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
+pub use conversations::{ClientTools, ConversationSettings};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -87,6 +92,9 @@ pub struct RoleContent {
     /// Names of the tools that a widget's visitors may use; none by default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub widget_tools: Vec<String>,
+    /// Rules by which tool calls wait for a person's approval.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalRule>,
     /// Enables the retrieval of fragments of the agent's documents for each turn.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_auto_rag: bool,
@@ -111,16 +119,6 @@ pub struct RoleContent {
     /// Keeping of the agent's conversations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conversations: Option<ConversationSettings>,
-}
-
-/// Keeping of an agent's conversations.
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct ConversationSettings {
-    /// Keeps no conversation if false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub store: Option<bool>,
 }
 
 fn deserialize_preset<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {

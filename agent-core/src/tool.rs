@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::event::Interrupt;
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::SharedJson;
 use crate::store_error::StoreError;
@@ -31,6 +32,9 @@ pub struct ToolSpec {
     /// Hints about the side effects of a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
+    /// True for a tool that the client of the run executes. Not serialized.
+    #[serde(skip)]
+    pub is_client_side: bool,
 }
 
 /// Hints about the side effects of a call; names follow MCP.
@@ -80,6 +84,9 @@ pub struct ExecutionContext {
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
     #[serde(skip)]
     pub idempotency_key: Option<String>,
+    /// True if a call may be suspended: the run is kept, and a later run can continue it. Not serialized.
+    #[serde(skip)]
+    pub can_suspend: bool,
     /// Tools to which the credential is restricted; `None` allows all tools of the agent. Not serialized. For tools
     /// that call other tools.
     #[serde(skip)]
@@ -198,6 +205,23 @@ pub struct ToolOutput {
     pub is_error: bool,
     /// Follow-up run that the tool requests when called by a job; see [`Self::requested_follow_up`].
     pub follow_up: Option<FollowUp>,
+    /// Present if the call has no result yet. A tool loop ends the run once the round's other calls are complete.
+    pub suspension: Option<Suspension>,
+}
+
+/// Reason for which a tool call has no result yet.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Suspension {
+    /// The client of the run executes the call.
+    ClientSide,
+    /// A person has to decide about the call.
+    Interrupt(Box<Interrupt>),
+}
+
+impl From<Suspension> for ToolOutput {
+    fn from(suspension: Suspension) -> Self {
+        Self { suspension: Some(suspension), ..Self::default() }
+    }
 }
 
 /// One more run of a tool, requested by its result: exactly one of a delay and a time is set.

@@ -8,7 +8,7 @@
 //! a timeout, a panic. Errors of the model end the run: a truncated or empty answer, or more rounds than the limit
 //! allows. The event stream bounds the output, and with it the messages that the loop accumulates.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,15 +20,18 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use crate::clock::Clock;
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{Event, EventStream, Id, ResultMetadata, RunEnd, RunIds, SourceEvent, ToolRole};
+use crate::event::{
+    Event, EventStream, Id, Interrupt, ResultMetadata, RunEnd, RunIds, RunOutcome, SourceEvent, ToolRole,
+};
 use crate::message::{FinishReason, Message, Usage};
 use crate::model::{Model, ModelRequest, ModelStream};
 use crate::payload::Payload;
-use crate::tool::ToolChoice;
-use crate::tool::{ExecutionContext, ToolRegistry};
+use crate::tool::{ExecutionContext, Suspension, ToolChoice, ToolRegistry};
 
 mod answer;
 mod call;
+
+pub use call::call_tool;
 
 use answer::AnswerAssembler;
 use call::{CallOutcome, ProgressQueue};
@@ -146,8 +149,48 @@ struct RunningCalls {
     answer: Message,
     /// Results by the index of the call; `None` until the call is complete.
     results: Vec<Option<String>>,
+    /// Calls without a result, by their index.
+    suspended: BTreeMap<usize, Suspension>,
     pending: FuturesUnordered<BoxFuture<'static, CallOutcome>>,
     progress: Arc<ProgressQueue>,
+}
+
+impl RunningCalls {
+    /// Returns the outcome of a run that ends with suspended calls; `None` if there are none.
+    fn outcome(&self) -> Option<RunOutcome> {
+        let (mut interrupts, mut pending_tool_call_ids) = (Vec::new(), Vec::new());
+        for (place, suspension) in &self.suspended {
+            let id = Id::from(self.answer.tool_calls[*place].id.as_str());
+            match suspension {
+                Suspension::ClientSide => pending_tool_call_ids.push(id),
+                Suspension::Interrupt(interrupt) => {
+                    interrupts.push(Interrupt { tool_call_id: Some(id), ..Interrupt::clone(interrupt) });
+                }
+            }
+        }
+        match (interrupts.is_empty(), pending_tool_call_ids.is_empty()) {
+            (true, true) => None,
+            (true, false) => Some(RunOutcome::Success { pending_tool_call_ids }),
+            (false, _) => Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids }),
+        }
+    }
+
+    /// Records a call that has ended; returns the event of its result, unless it is suspended.
+    fn record(&mut self, ended: CallOutcome) -> Option<Event> {
+        let CallOutcome { call_index, content, is_error, suspension } = ended;
+        if let Some(suspension) = suspension {
+            self.suspended.insert(call_index, suspension);
+            return None;
+        }
+        self.results[call_index] = Some(content.clone());
+        Some(Event::ToolCallResult {
+            message_id: crate::new_id().into(),
+            tool_call_id: self.answer.tool_calls[call_index].id.as_str().into(),
+            content,
+            role: ToolRole::Tool,
+            metadata: is_error.then_some(ResultMetadata { is_error }),
+        })
+    }
 }
 
 impl ToolLoopStream {
@@ -173,7 +216,7 @@ impl ToolLoopStream {
                 return Err(AgentError::new(AgentErrorKind::Failed, message));
             }
             let reason = if reason == FinishReason::ToolCalls { FinishReason::Stop } else { reason };
-            self.finish_run(reason);
+            self.finish_run(reason, None);
             return Ok(());
         }
         let progress = Arc::new(ProgressQueue::default());
@@ -191,15 +234,27 @@ impl ToolLoopStream {
             ));
         }
         let results = vec![None; answer.tool_calls.len()];
-        self.state = LoopState::Calling(Box::new(RunningCalls { answer, results, pending, progress }));
+        let suspended = BTreeMap::new();
+        self.state =
+            LoopState::Calling(Box::new(RunningCalls { answer, results, suspended, pending, progress }));
         Ok(())
     }
 
-    fn finish_run(&mut self, reason: FinishReason) {
+    fn finish_run(&mut self, reason: FinishReason, outcome: Option<RunOutcome>) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         let usage = usage_list(self.usage.take());
-        self.state =
-            LoopState::Ending(Ok(RunEnd::Finished { finish_reason: Some(reason), outcome: None, usage }));
+        self.state = LoopState::Ending(Ok(RunEnd::Finished { finish_reason: Some(reason), outcome, usage }));
+    }
+
+    /// Continues after a round whose calls are complete or suspended.
+    fn finish_calls(&mut self, calling: RunningCalls) -> Result<(), AgentError> {
+        match calling.outcome() {
+            None => self.next_round(calling),
+            outcome => {
+                self.finish_run(FinishReason::ToolCalls, outcome);
+                Ok(())
+            }
+        }
     }
 
     /// Starts the next round with the results of all tool calls.
@@ -233,22 +288,15 @@ impl ToolLoopStream {
         let outcome = calling.pending.poll_next_unpin(cx);
         calling.progress.drain(cx.waker(), &mut self.ready);
         match outcome {
-            Poll::Ready(Some(outcome)) => {
-                self.ready.push_back(Event::ToolCallResult {
-                    message_id: crate::new_id().into(),
-                    tool_call_id: calling.answer.tool_calls[outcome.call_index].id.as_str().into(),
-                    content: outcome.content.clone(),
-                    role: ToolRole::Tool,
-                    metadata: outcome.is_error.then_some(ResultMetadata { is_error: true }),
-                });
-                calling.results[outcome.call_index] = Some(outcome.content);
+            Poll::Ready(Some(ended)) => {
+                self.ready.extend(calling.record(ended));
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(None) => {
                 let LoopState::Calling(calling) = std::mem::replace(&mut self.state, LoopState::Over) else {
                     return Poll::Ready(Ok(()));
                 };
-                Poll::Ready(self.next_round(*calling))
+                Poll::Ready(self.finish_calls(*calling))
             }
             Poll::Pending if !self.ready.is_empty() => Poll::Ready(Ok(())),
             Poll::Pending => Poll::Pending,

@@ -2,9 +2,8 @@
 //!
 //! A turn loads the role (an agent of another company is reported as missing), selects the backend, collects all
 //! context layers concurrently, assembles the prompt within the backend's budget, lets the backend prepare its
-//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of
-//! [`preview_turn`](crate::preview::preview_turn); [`run_turn`] continues from there, so a run sends exactly what a
-//! preview would show.
+//! request, and starts it. [`prepare_turn`] stops before the start and is the basis of previews; [`run_turn`] continues
+//! from there, so a run sends exactly what a preview would show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{Audience, EventStream, OutputLimits, RunIds};
-use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, SentContexts, assemble};
+use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, PartHash, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -44,7 +43,7 @@ pub struct Platform {
     run_tokens: Option<Arc<dyn RunTokens>>,
     output_limits: OutputLimits,
     sent_contexts: SentContexts,
-    pub(crate) latest_prompts: LatestPrompts,
+    latest_prompts: LatestPrompts,
 }
 
 impl Platform {
@@ -130,6 +129,11 @@ impl Platform {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
+    }
+
+    /// Returns the hashes of the prompt's prefix in the latest run of the context's user with its agent in this process.
+    pub fn latest_prefix(&self, context: &ExecutionContext) -> Option<Arc<[PartHash]>> {
+        self.latest_prompts.get(&context.into())
     }
 
     fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
@@ -300,6 +304,7 @@ async fn prepare(
     };
     let (fragments, tools) =
         try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
+    let tools = with_client_tools(tools, &input, &capabilities)?;
     check_tool_choice(&input.request.tool_choice, &tools)?;
     let tools = offered_tools(&input.request.tool_choice, &capabilities, tools);
     let mut history = platform.parts.history(&input.request.messages);
@@ -347,6 +352,32 @@ fn mint_run_token(
         (Some(issuer), Some(ttl)) if !tools.is_empty() => issuer.issue(context, tools, ttl).map(Some),
         _ => Ok(None),
     }
+}
+
+/// Adds the tools of the client, unless the role or the backend excludes them.
+fn with_client_tools(
+    tools: Arc<[Arc<ToolSpec>]>,
+    input: &TurnInput,
+    capabilities: &BackendCapabilities,
+) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
+    let client_tools = &input.request.client_tools;
+    let taken = client_tools.iter().find(|own| tools.iter().any(|tool| tool.name == own.name));
+    if let Some(taken) = taken {
+        let problem = format!("must not have {:?}, which is one of the agent's own tools", taken.name);
+        return Err(TurnError::InvalidField { field: "tools", problem });
+    }
+    let setting = input.role.content.conversations.unwrap_or_default().client_tools.unwrap_or_default();
+    // A remote runtime calls each tool itself.
+    if client_tools.is_empty()
+        || !setting.allows(input.context.caller)
+        || capabilities.run_token_ttl.is_some()
+    {
+        return Ok(tools);
+    }
+    let own = client_tools.iter().map(|tool| ToolSpec { is_client_side: true, ..ToolSpec::clone(tool) });
+    let mut all: Vec<_> = tools.iter().cloned().chain(own.map(Arc::new)).collect();
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(all.into())
 }
 
 fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
@@ -415,6 +446,7 @@ async fn execution_context(
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
         caller: principal.caller,
+        can_suspend: request.can_suspend,
         ..ExecutionContext::default()
     })
 }

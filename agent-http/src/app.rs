@@ -3,6 +3,7 @@
 mod agents;
 mod anonymous;
 mod answer;
+mod approvals;
 mod assignments;
 mod assistants;
 mod chat;
@@ -51,7 +52,7 @@ use agent_platform::token::Tokens;
 pub use anonymous::AnonymousBodies;
 pub use coding::{CodingLink, CodingLinkConfig};
 pub use console::{ConsoleService, console_link};
-pub use conversation::{ConversationService, RunTimes};
+pub use conversation::{ApprovedCalls, ConversationService, RunTimes};
 pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
@@ -77,6 +78,8 @@ pub struct App {
     pub console: Option<ConsoleService>,
     /// Conversations that are kept, and the runs in them.
     pub conversations: Arc<ConversationService>,
+    /// Execution of tool calls that people have approved.
+    pub approved_calls: ApprovedCalls,
     /// Run ids that have been used.
     pub runs: RunRegistry,
     /// Rate limits of widget tokens and sessions.

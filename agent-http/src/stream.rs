@@ -16,6 +16,7 @@ use std::time::Duration;
 use agent_client::relay::{EventWriter, RelayOptions};
 use agent_core::error::AgentError;
 use agent_core::event::EventStream;
+use agent_core::ids::RunId;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
@@ -85,20 +86,21 @@ pub async fn into_response(
     events: EventStream,
     limits: &StreamLimits,
 ) -> Result<Response<StreamBody>, AgentError> {
-    respond(framing, TimeoutStream::new(events, limits), limits).await
+    respond(framing, TimeoutStream::new(events, limits), None, limits).await
 }
 
 /// Encodes the events of a run as a response.
 async fn respond(
     framing: Framing,
     events: TimeoutStream,
+    turn_id: Option<RunId>,
     limits: &StreamLimits,
 ) -> Result<Response<StreamBody>, AgentError> {
     let writer = EventWriter::new(limits.relay.event_prefix);
     let encoder = match framing {
         Framing::Ndjson => Encoder::ndjson(writer),
         Framing::Sse => Encoder::sse(writer),
-        Framing::UiMessage => Encoder::ui_message(),
+        Framing::UiMessage => Encoder::ui_message(turn_id),
         Framing::N8n => Encoder::N8n,
         Framing::Json => {
             let collected = collect(AttachedStream(Some(events)), limits.max_collected_bytes).await?;
@@ -119,8 +121,9 @@ pub(crate) async fn run_response(
     recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
 ) -> HandlerResult {
+    let turn_id = recorder.as_ref().and_then(|recorder| recorder.turn_id());
     let events = TimeoutStream::new(events, limits).with_recorder(recorder);
-    let response = respond(framing, events, limits).await?;
+    let response = respond(framing, events, turn_id, limits).await?;
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
     if limits.relay.lazy_span {
         response.extensions_mut().insert(EntersSpan);

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import * as current from '@ag-ui/client';
 import * as previous from '@ag-ui/client-0.0.59';
 import {
-  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark,
+  agents, assertDropped, assertEvent, assertOneEnd, assertOpen, assertProblem, authorization, chatUrl, mark, paintTool,
   storedThread, text,
 } from './setting.js';
 
@@ -97,6 +97,43 @@ for (const [version, { HttpAgent }] of Object.entries({ '1.0.0': current, '0.0.5
       await agent.runAgent({});
       assert.deepEqual(await storedThread(threadId), { path: dialogue('One', 'Two, again'), messageCount: 7 });
     });
+
+    // The version before 1.0 refuses a list of pending calls.
+    if (HttpAgent === current.HttpAgent) {
+      test('a frontend tool is executed by the client', async () => {
+        const threadId = `ag-ui-${version}-${mark()}`;
+        const agent = new HttpAgent({ url: chatUrl(agents.paint), headers: authorization, threadId });
+        agent.addMessage({ id: 'm1', role: 'user', content: 'Make it red' });
+        const { newMessages } = await agent.runAgent({ tools: [paintTool] });
+        const calls = newMessages.flatMap(({ toolCalls }) => toolCalls ?? []);
+        assert.deepEqual(calls.map((call) => call.function), [{ name: 'paint', arguments: '{"color":"red"}' }]);
+        assert.ok(!newMessages.some(({ role }) => role === 'tool'), 'the call is the client\'s');
+        agent.addMessage({ id: 'm2', role: 'tool', toolCallId: calls[0].id, content: 'painted' });
+        const after = await agent.runAgent({ tools: [paintTool] });
+        assert.deepEqual(after.newMessages.map(({ role, content }) => [role, content]), [['assistant', 'It is red.']]);
+        const { path, messageCount } = await storedThread(threadId);
+        assert.deepEqual(path.map(([role]) => role), ['user', 'assistant', 'tool', 'assistant']);
+        assert.deepEqual([path[2][1], messageCount], ['painted', 4]);
+      });
+
+      test('a call waits for approval, and its run is resumed', async () => {
+        for (const [payload, isMade] of [[{ approved: true }, true], [{ approved: false, reason: 'later' }, false]]) {
+          const threadId = `ag-ui-${version}-${mark()}`;
+          const agent = new HttpAgent({ url: chatUrl(agents.guarded), headers: authorization, threadId });
+          agent.addMessage({ id: 'm1', role: 'user', content: 'What is to do?' });
+          let interrupts;
+          await agent.runAgent({}, { onRunFinishedEvent: ({ event }) => void ({ interrupts } = event.outcome) });
+          assert.deepEqual(interrupts.map(({ reason, toolCallId }) => [reason, toolCallId]), [['tool_call', 'call_1']]);
+          const resume = [{ interruptId: interrupts[0].id, status: 'resolved', payload }];
+          const { newMessages } = await agent.runAgent({ resume });
+          assert.deepEqual(newMessages.map(({ role }) => role), ['tool', 'assistant']);
+          assert.equal(newMessages[0].content.includes('Water the basil'), isMade);
+          assert.equal(newMessages[0].content.includes('later'), !isMade);
+          const { path } = await storedThread(threadId);
+          assert.deepEqual(path.map(([role]) => role), ['user', 'assistant', 'tool', 'assistant']);
+        }
+      });
+    }
 
     test('a client that aborts stops the model', { timeout: 20_000 }, async () => {
       const message = mark();

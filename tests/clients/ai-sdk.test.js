@@ -6,8 +6,8 @@ import { describe, test } from 'node:test';
 import * as current from 'ai';
 import * as previous from 'ai-6';
 import {
-  agents, assertDropped, assertOpen, assertProblem, authorization, cancelThread, chatUrl, mark, resumeUrl, storedThread,
-  text,
+  agents, assertDropped, assertOpen, assertProblem, authorization, cancelThread, chatUrl, mark, paintTool, resumeUrl,
+  storedThread, text,
 } from './setting.js';
 
 /** State of a chat as a plain object instead of a user interface's. */
@@ -31,23 +31,28 @@ const ask = ({ chat }, text = 'Hello') => chat.sendMessage({ text });
 const parts = ({ chat }, type) => chat.lastMessage.parts.filter((part) => part.type === type);
 const texts = (seen) => parts(seen, 'text').map((part) => part.text);
 
-for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({ 7: current, 6: previous })) {
+for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls }] of Object.entries({ 7: current, 6: previous })) {
   class Chat extends AbstractChat {
     constructor(options) {
       super({ ...options, state: state() });
     }
   }
 
-  function chat(agentId, { headers = authorization, parameters = { format: 'ui-message' }, ...options } = {}) {
+  function chat(agentId, { headers = authorization, parameters = { format: 'ui-message' }, body, ...options } = {}) {
     const seen = { data: [], finish: undefined };
     seen.chat = new Chat({
       transport: new DefaultChatTransport({
         api: chatUrl(agentId, parameters),
         headers,
+        body,
         prepareReconnectToStreamRequest: ({ id }) => ({ api: resumeUrl(id) }),
       }),
       onData: (part) => seen.data.push(part),
-      onFinish: (finish) => (seen.finish = finish),
+      onFinish: (finish) => {
+        seen.finish = finish;
+        seen.onFinish?.(finish);
+      },
       ...options,
     });
     return seen;
@@ -101,6 +106,55 @@ for (const [version, { AbstractChat, DefaultChatTransport }] of Object.entries({
       assert.notEqual(calls[0].output, undefined);
       assert.deepEqual(called.map(({ toolName }) => toolName), ['readTodos']);
       assert.deepEqual(texts(seen), ['Let me look.', 'I have looked.']);
+    });
+
+    test('a tool of the client is executed, and its result goes on with the same message', async () => {
+      const id = `ai-${version}-${mark()}`;
+      const seen = chat(agents.paint, {
+        id,
+        body: { tools: [paintTool] },
+        sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithToolCalls,
+        onToolCall: ({ toolCall: { toolName, toolCallId, input } }) => {
+          seen.chat.addToolOutput({ tool: toolName, toolCallId, output: `painted ${input.color}` });
+        },
+      });
+      const whole = new Promise((resolve) => {
+        seen.onFinish = ({ message }) => message.parts.some(({ type }) => type === 'text') && resolve();
+      });
+      await ask(seen, 'Make it red');
+      await whole;
+      assert.equal(seen.chat.error, undefined);
+      assert.deepEqual(seen.chat.messages.map(({ role }) => role), ['user', 'assistant']);
+      const calls = parts(seen, 'tool-paint');
+      assert.deepEqual(calls.map(({ state, output }) => [state, output]), [['output-available', 'painted red']]);
+      assert.deepEqual(texts(seen), ['It is red.']);
+      const { path, messageCount } = await storedThread(id);
+      assert.deepEqual(path.map(([role]) => role), ['user', 'assistant', 'tool', 'assistant']);
+      assert.deepEqual([path[2][1], messageCount], ['painted red', 4]);
+    });
+
+    test('a call waits for approval, and the same message goes on', async () => {
+      for (const approved of [true, false]) {
+        const id = `ai-${version}-${mark()}`;
+        const seen = chat(agents.guarded, {
+          id, sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+        });
+        await ask(seen, 'What is to do?');
+        assert.equal(seen.chat.error, undefined);
+        const [call] = parts(seen, 'tool-readTodos');
+        assert.equal(call.state, 'approval-requested');
+        const whole = new Promise((resolve) => (seen.onFinish = resolve));
+        await seen.chat.addToolApprovalResponse({ id: call.approval.id, approved });
+        await whole;
+        assert.equal(seen.chat.error, undefined);
+        assert.deepEqual(seen.chat.messages.map(({ role }) => role), ['user', 'assistant']);
+        assert.deepEqual(texts(seen), ['Let me look.', 'I have looked.']);
+        const [answered] = parts(seen, 'tool-readTodos');
+        assert.equal(answered.state, approved ? 'output-available' : 'output-error');
+        const { path, messageCount } = await storedThread(id);
+        assert.deepEqual(path.map(([role]) => role), ['user', 'assistant', 'tool', 'assistant']);
+        assert.equal(messageCount, 4);
+      }
     });
 
     test('a chat goes on with the history that its client holds', async () => {

@@ -9,8 +9,9 @@
 //                       agent is `guide`, which answers as `tools` does, and their todo list `garden`
 //   WIDGET_TOKEN_GUIDE, WIDGET_TOKEN_ERROR
 //                       widget tokens of the agents `guide` and `error` for the origin http://shop.example
-//   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW
-//                       the agents' ids; by default `text`, `tools`, `error`, `slow`
+//   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW, AGENT_PAINT, AGENT_GUARDED
+//                       the agents' ids; by default `text`, `tools`, `error`, `slow`, `paint`, `guarded`. The last one
+//                       answers as `tools` does, and its calls of `readTodos` need the user's approval
 //
 // The vendor answers POST …/chat/completions as a Chat Completions stream and tells the agents apart
 // by the request's `model`, which is the agent's id. Every chunk has `choices[0].index` 0 and ends
@@ -24,6 +25,9 @@
 //           call `readTodos`, and the call must succeed.
 //   error   a delta of content "Half an"; then `data: {"error":{"message":"vendor-detail"}}`, and
 //           the end of the stream with neither `finish_reason` nor [DONE]
+//   paint   while no message has the role "tool": a call of index 0, id "call_1", function `paint`, whose
+//           arguments are {"color":"red"}; `finish_reason` "tool_calls". Once one has: deltas of content
+//           "It is", " red."; "stop". The tool is the client's
 //   slow    a delta of content "tick " every 20 ms until the connection is closed
 //
 // GET VENDOR_CONTROL_URL?mark=… answers {"state":"none"|"open"|"dropped"} for the latest `slow` request
@@ -44,6 +48,8 @@ export const agents = {
   tools: process.env.AGENT_TOOLS ?? 'tools',
   error: process.env.AGENT_ERROR ?? 'error',
   slow: process.env.AGENT_SLOW ?? 'slow',
+  paint: process.env.AGENT_PAINT ?? 'paint',
+  guarded: process.env.AGENT_GUARDED ?? 'guarded',
 };
 export const authorization = { Authorization: `Bearer ${token}` };
 export const text = 'Hello from the model.';
@@ -73,6 +79,13 @@ export async function cancelThread(id) {
   const answer = await fetch(url, { method: 'POST', headers: authorization });
   assert.equal(answer.status, 200);
 }
+
+/** A tool that the client has, as AG-UI describes it. */
+export const paintTool = {
+  name: 'paint',
+  description: 'Paints the page.',
+  parameters: { type: 'object', properties: { color: { type: 'string' } }, required: ['color'] },
+};
 
 /** Gives role and text of the messages on a thread's path, and the number of all its messages. */
 export async function storedThread(id) {

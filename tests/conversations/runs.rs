@@ -44,6 +44,8 @@ impl ConversationApp {
             agent_id: "a1".into(),
             run_id: run.into(),
             continues: None,
+            decisions: Vec::new(),
+            context: Default::default(),
             trigger: RunTrigger::default(),
             parent_id: Some(question.id.clone()),
             nodes: vec![question],

@@ -98,6 +98,7 @@ fn spec(name: &str) -> Arc<ToolSpec> {
         input_schema: schema.into(),
         output_schema: None,
         annotations: None,
+        is_client_side: false,
     })
 }
 

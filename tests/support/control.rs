@@ -83,6 +83,10 @@ async fn serve(mut stream: TcpStream, slow: SlowRequests, mut opened: watch::Rec
             }
             Some("tools") if !has_tool_result(&body) => write_steps(&mut stream, tool_call_response()).await,
             Some("tools") => write_steps(&mut stream, text_response(&["I have", " looked."])).await,
+            Some("paint") if !has_tool_result(&body) => {
+                write_steps(&mut stream, tool_calls(&[("call_1", "paint", r#"{"color":"red"}"#)])).await
+            }
+            Some("paint") => write_steps(&mut stream, text_response(&["It is", " red."])).await,
             _ => write_steps(&mut stream, text_response(&["Hello", " from", " the ", "model."])).await,
         };
         if written.is_none() {

@@ -121,6 +121,7 @@ mod tests {
             input_schema: Arc::from(schema),
             output_schema: None,
             annotations: None,
+            is_client_side: false,
         })
     }
 

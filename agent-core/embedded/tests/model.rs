@@ -49,6 +49,7 @@ fn tool(name: &str, description: &str, schema: Value) -> Arc<ToolSpec> {
         input_schema: Arc::from(schema),
         output_schema: None,
         annotations: None,
+        is_client_side: false,
     })
 }
 

@@ -6,13 +6,14 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run`, `run_log` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_log`, `approval` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
 
+mod approval;
 pub mod commit;
 mod error;
 mod event_log;
@@ -31,6 +32,10 @@ mod time;
 mod title;
 pub mod tree;
 
+pub use approval::{
+    Approval, ApprovalState, CallExecution, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, RunChange,
+    Verdict, approval_interrupt, parse_approval_id,
+};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use fold::{FoldedRun, RunFold, fold};
@@ -39,14 +44,14 @@ pub use key::{
     MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
 };
 pub use memory::MemoryConversations;
-pub use merge::{Envelope, MergeInput, Merged, ParentChoice, UiTrigger, import_nodes, merge};
+pub use merge::{Envelope, MergeInput, Merged, ParentChoice, UiTrigger, continue_head, import_nodes, merge};
 pub use node::{
     ContentHash, NewNode, Node, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, ReasoningMessage,
     ReasoningMessageRole, Siblings, StoredNode,
 };
 pub use run::{
-    CancelReason, OnDisconnect, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunEndKind, RunEnding, RunEvents,
-    RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
+    CancelReason, OnDisconnect, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding,
+    RunEvents, RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
 };
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,

@@ -10,6 +10,7 @@
 //! and never its value.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde_json::Value;
@@ -20,10 +21,12 @@ use agent_core::request::TurnRequest;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
 
+mod client_tools;
 mod json;
 mod media;
 mod message;
 mod repair;
+mod resume;
 mod runtime;
 mod sources;
 #[cfg(test)]
@@ -32,7 +35,8 @@ mod thread_fields;
 mod ui_message;
 
 pub use json::JsonBody;
-pub use repair::repair;
+pub use repair::{is_missing_result, repair};
+pub use resume::ResumeEntry;
 pub use runtime::RuntimeRequest;
 pub use thread_fields::{HistorySource, MAX_GRACE_MS, OnBusy, ThreadFields};
 
@@ -228,14 +232,22 @@ fn read_chat(
     to_answer: bool,
 ) -> Result<ChatInput, FieldError> {
     let sources = FieldSources::new(body.fields()?, query)?;
-    let (thread_fields, thread_fault) = match thread_fields::read(&sources) {
+    let (mut thread_fields, thread_fault) = match thread_fields::read(&sources) {
         Ok(fields) => (fields, None),
         Err(fault) => (ThreadFields::default(), Some(fault)),
     };
-    let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
-        Err(fault) if thread_fields.allows_no_message() => (read_conversation(&sources, false)?, Some(fault)),
-        read => (read?, None),
+    let (client_tools, tools_fault) = match client_tools::read(sources.body) {
+        Ok(tools) => (tools, None),
+        Err(fault) => (Vec::new(), Some(fault)),
     };
+    let (conversation, message_fault) = match read_conversation(&sources, to_answer) {
+        Ok(conversation) => (conversation, None),
+        Err(fault) => match read_conversation(&sources, false) {
+            Ok(read) if thread_fields.allows_no_message() || !read.results.is_empty() => (read, Some(fault)),
+            _ => return Err(fault),
+        },
+    };
+    thread_fields.results = conversation.results;
     let turn = TurnRequest {
         agent_id: sources.id("agentId")?.unwrap_or_default().into(),
         messages: conversation.messages,
@@ -247,6 +259,8 @@ fn read_chat(
         page_context: sources.get("pageContext").map(|(_, value)| Value::from(value)),
         blocks_context: blocks_context(&sources)?,
         tool_choice: tool_choice(&sources)?,
+        client_tools,
+        can_suspend: false,
         trigger: None,
     };
     Ok(ChatInput {
@@ -255,7 +269,7 @@ fn read_chat(
         company_id: sources.id("companyId")?.map(CompanyId::from),
         first_instruction_path: conversation.first_instruction_path,
         thread_fields,
-        thread_fault,
+        thread_fault: thread_fault.or(tools_fault),
         message_fault,
     })
 }
@@ -265,13 +279,18 @@ struct Conversation {
     messages: Vec<Message>,
     /// Path of the first `system` or `developer` message.
     first_instruction_path: Option<String>,
+    /// Results of calls that the conversation does not have.
+    results: Vec<Message>,
 }
 
 impl Conversation {
     /// Reads `messages`. One element may result in several messages or none.
     fn read(list: &[json::Value<'_>]) -> Result<Self, FieldError> {
-        let mut conversation =
-            Self { messages: Vec::with_capacity(list.len() + 1), first_instruction_path: None };
+        let mut conversation = Self {
+            messages: Vec::with_capacity(list.len() + 1),
+            first_instruction_path: None,
+            results: Vec::new(),
+        };
         for (index, value) in list.iter().enumerate() {
             let role = message::read(value, &mut conversation.messages)
                 .map_err(|fault| fault.with_index(index).with_parent_path("messages"))?;
@@ -292,12 +311,24 @@ impl Conversation {
         // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
         // removes a result whose call is missing.
         let called_for = expects_answer(&self.messages);
+        self.results = results_without_calls(&self.messages);
         self.messages = repair(self.messages);
         if to_answer && !(called_for && expects_answer(&self.messages)) {
             return Err(FieldError::new("messages", "must end with a user message or a tool result"));
         }
         Ok(self)
     }
+}
+
+/// Returns the results of calls that an earlier request has had, which a repair removes.
+fn results_without_calls(messages: &[Message]) -> Vec<Message> {
+    let calls: HashSet<&str> =
+        messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str()).collect();
+    let has_no_call = |message: &&Message| {
+        message.role == Role::Tool
+            && message.tool_call_id.as_deref().is_some_and(|call| !calls.contains(call))
+    };
+    messages.iter().filter(has_no_call).cloned().collect()
 }
 
 fn read_conversation(sources: &FieldSources<'_>, to_answer: bool) -> Result<Conversation, FieldError> {

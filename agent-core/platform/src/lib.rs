@@ -3,6 +3,7 @@
 //! Nothing here does I/O of its own: data goes through [`records::Records`], jobs through [`pulse::Pulse`], messages
 //! through [`messenger::Messenger`].
 
+pub mod approval_tools;
 pub mod assignment;
 #[cfg(feature = "bpe")]
 pub mod bpe;
@@ -26,6 +27,7 @@ pub mod messenger;
 mod minute_rate;
 pub mod model_cache;
 pub mod occurrence;
+pub mod preview;
 pub mod pulse;
 pub mod records;
 pub mod retrieval;

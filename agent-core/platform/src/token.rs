@@ -167,6 +167,9 @@ pub struct McpGrant {
     /// Identifier of the run that the token was issued for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// True if calls of the run may wait for a person's approval.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub can_suspend: bool,
 }
 
 /// Parameters of a token to be created.

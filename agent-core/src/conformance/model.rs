@@ -62,6 +62,7 @@ pub(super) fn tools() -> Arc<[Arc<ToolSpec>]> {
         input_schema: RawValue::from_string(schema.to_owned()).expect("the suite's schema is JSON").into(),
         output_schema: None,
         annotations: None,
+        is_client_side: false,
     })])
 }
 

@@ -140,6 +140,11 @@ impl EventGrammar {
         }
     }
 
+    /// Accepts results of calls that an earlier run has made.
+    pub fn await_results(&mut self, calls: impl IntoIterator<Item = Id>) {
+        self.awaiting_result.extend(calls);
+    }
+
     /// Checks at the end of a stream that it had a terminal event.
     pub fn finish(&self) -> Result<(), GrammarError> {
         if self.phase == Phase::Over { Ok(()) } else { Err(GrammarError::NoTerminal) }

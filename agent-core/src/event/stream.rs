@@ -10,6 +10,7 @@ use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use tracing::warn;
 
+use super::Id;
 use super::grammar::OpenItem;
 use super::output::OutputMeter;
 use super::{
@@ -93,6 +94,12 @@ impl EventStream {
     /// Sets the limits on the run's output. Call it before the stream is polled.
     pub fn with_output_limits(mut self, limits: OutputLimits) -> Self {
         self.output.limits = limits;
+        self
+    }
+
+    /// Accepts results of calls of an earlier run, which this one continues.
+    pub fn with_awaited_results(mut self, calls: impl IntoIterator<Item = Id>) -> Self {
+        self.grammar.await_results(calls);
         self
     }
 

@@ -72,6 +72,7 @@ impl FakeTools {
             input_schema: any_object(),
             output_schema: None,
             annotations: None,
+            is_client_side: false,
         };
         let behaviour: Behaviour = Box::new(move |arguments| behaviour(arguments).boxed());
         self.tools.insert(name.to_owned(), (Arc::new(spec), behaviour));

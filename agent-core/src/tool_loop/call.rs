@@ -11,11 +11,11 @@ use futures_util::task::AtomicWaker;
 use serde_json::{Map, Value, json};
 use tracing::warn;
 
-use super::ToolLoop;
+use super::{LoopLimits, ToolLoop};
 use crate::event::Event;
 use crate::message::ToolCall;
 use crate::model::ModelRequest;
-use crate::tool::{ExecutionContext, Progress, ToolError, ToolOutput};
+use crate::tool::{ExecutionContext, Progress, Suspension, ToolError, ToolOutput, ToolRegistry};
 
 /// Limit on unread progress reports; the oldest are dropped, since only the latest matter.
 const MAX_UNREAD_PROGRESS_REPORTS: usize = 64;
@@ -25,6 +25,8 @@ pub(super) struct CallOutcome {
     pub call_index: usize,
     pub content: String,
     pub is_error: bool,
+    /// Present if the call has no result.
+    pub suspension: Option<Suspension>,
 }
 
 /// Runs a call; errors, timeouts and panics become error results.
@@ -41,7 +43,8 @@ pub(super) fn run_tool_call(
 ) -> BoxFuture<'static, CallOutcome> {
     // Some models call tools even if the tool choice forbids it.
     let offered = request.tool_choice.offered(&request.tools);
-    let offered = offered.iter().any(|spec| spec.name == call.function.name);
+    let offered = offered.iter().find(|spec| spec.name == call.function.name);
+    let is_client_side = offered.map(|spec| spec.is_client_side);
     let (tools, limits) = (deps.tools.clone(), deps.limits);
     let timeout = deps.clock.sleep(limits.tool_timeout);
     context.idempotency_key.get_or_insert_default().push_str(&format!("/{place}"));
@@ -49,33 +52,50 @@ pub(super) fn run_tool_call(
     let name = call.function.name.clone();
     let arguments = parse_arguments(&mut call.function.arguments);
     async move {
-        let work = async {
-            if !offered {
-                return Err(ToolError::Unknown(name.clone()));
+        let arguments =
+            if is_client_side.is_some() { arguments } else { Err(ToolError::Unknown(name.clone())) };
+        let output = match (is_client_side, arguments) {
+            (Some(true), Ok(_)) => Suspension::ClientSide.into(),
+            (_, arguments) => {
+                call_tool(&*tools, &context, &name, arguments, &progress, timeout, limits).await
             }
-            tools.call(&context, &name, arguments?, &progress).await
         };
-        let guarded = AssertUnwindSafe(work).catch_unwind();
-        let output = match select(Box::pin(guarded), timeout).await {
-            Either::Left((Ok(output), _)) => output.unwrap_or_else(|error| {
-                if let ToolError::Internal(source) = &error {
-                    warn!(tool = name, error = %source, "tool failed");
-                }
-                ToolOutput::error(error.to_string())
-            }),
-            Either::Left((Err(_panic), _)) => {
-                warn!(tool = name, "tool panicked");
-                ToolOutput::error("the tool failed")
-            }
-            Either::Right(((), _)) => ToolOutput::error(format!(
-                "the tool call timed out after {} ms",
-                limits.tool_timeout.as_millis()
-            )),
-        };
-        let content = truncate_result(output.text, limits.max_result_bytes);
-        CallOutcome { call_index: place, content, is_error: output.is_error }
+        let ToolOutput { text: content, is_error, suspension, .. } = output;
+        CallOutcome { call_index: place, content, is_error, suspension }
     }
     .boxed()
+}
+
+/// Calls a tool, unless its arguments are invalid. Errors, panics and the end of `timeout` become error results; a long
+/// result is truncated.
+pub async fn call_tool(
+    tools: &dyn ToolRegistry,
+    context: &ExecutionContext,
+    name: &str,
+    arguments: Result<Value, ToolError>,
+    progress: &dyn Progress,
+    timeout: BoxFuture<'static, ()>,
+    limits: LoopLimits,
+) -> ToolOutput {
+    let work = async { tools.call(context, name, arguments?, progress).await };
+    let guarded = AssertUnwindSafe(work).catch_unwind();
+    let output = match select(Box::pin(guarded), timeout).await {
+        Either::Left((Ok(output), _)) => output.unwrap_or_else(|error| {
+            if let ToolError::Internal(source) = &error {
+                warn!(tool = name, error = %source, "tool failed");
+            }
+            ToolOutput::error(error.to_string())
+        }),
+        Either::Left((Err(_panic), _)) => {
+            warn!(tool = name, "tool panicked");
+            ToolOutput::error("the tool failed")
+        }
+        Either::Right(((), _)) => {
+            let limit = limits.tool_timeout.as_millis();
+            ToolOutput::error(format!("the tool call timed out after {limit} ms"))
+        }
+    };
+    ToolOutput { text: truncate_result(output.text, limits.max_result_bytes), ..output }
 }
 
 /// Parses the arguments as a JSON object. Empty text counts as `{}`, since models send it for tools without arguments.

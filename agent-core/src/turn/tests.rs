@@ -14,8 +14,8 @@ use crate::event::{Event, EventGrammar};
 use crate::ids::{AgentId, CompanyId, UserId};
 use crate::message::Message;
 use crate::model::{Model, ModelInfo};
-use crate::preview::preview_turn;
 use crate::prompt::Stability;
+use crate::prompt::first_changed_part;
 use crate::prompt::{Fragment, Part};
 use crate::role::StaticRoles;
 use crate::select::RuleReason;
@@ -381,9 +381,12 @@ async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
     let text = Arc::new(std::sync::Mutex::new("first"));
     bench.platform = bench.platform.with_layer(MutableTextLayer(text.clone()));
     let changed = async || {
-        let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
-        assert_eq!(preview.final_system_prompt, *text.lock().expect("unpoisoned"));
-        preview.cache.first_changed_part
+        let prepared = prepare_turn(&bench.platform, &ada(), asks("a")).await.expect("a turn");
+        let turn = &prepared.request.turn;
+        assert_eq!(turn.prompt.system_text(), *text.lock().expect("unpoisoned"));
+        let prefix = turn.prompt.prefix_hashes(prepared.request.payload.sections());
+        let latest = bench.platform.latest_prefix(&turn.context);
+        latest.and_then(|latest| first_changed_part(&latest, &prefix).map(str::to_owned))
     };
     let run = async |principal: Principal| run_turn(&bench.platform, &principal, asks("a")).await.map(drop);
     let visitor = Principal::new("ada", "c", Caller::Widget);
@@ -396,26 +399,6 @@ async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
     assert_eq!(changed().await.as_deref(), Some("saying"), "what was refused was no run");
     run(visitor).await.expect("a run");
     assert_eq!(changed().await.as_deref(), Some("saying"), "what visitors have is not remembered");
-}
-
-#[tokio::test]
-async fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
-    let mut bench = bench(vec![agent()], []).await;
-    let says = |text| MutableTextLayer(Arc::new(std::sync::Mutex::new(text)));
-    bench.platform = bench.platform.with_layer(says("\"Grüße\"\n")).with_layer(says("and so on"));
-    let preview = preview_turn(&bench.platform, &ada(), asks("a")).await.expect("a preview");
-    let written = serde_json::to_string(&preview).expect("JSON");
-    let answer: Value = serde_json::from_str(&written).expect("JSON");
-    let text = "\"Grüße\"\n\n\nand so on";
-    assert_eq!((&*preview.final_system_prompt, &answer["finalSystemPrompt"]), (text, &json!(text)));
-    assert_eq!(answer["systemPromptParts"][1]["content"], "and so on");
-    assert_eq!(answer["systemPromptParts"][1]["stability"], "role");
-    let payload = String::from_utf8(preview.payload()).expect("UTF-8");
-    assert!(
-        written.contains(&format!(r#","payload":{payload},"requestSha256":"{}","#, preview.request_sha256))
-    );
-    assert_eq!(answer["tools"].as_array().map(Vec::len), Some(preview.tools.len()));
-    assert_eq!((&answer["trimmed"], &answer["executionContext"]["runId"]), (&json!([]), &json!("***")));
 }
 
 #[tokio::test]

@@ -5,8 +5,8 @@
 
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
-    ContentHash, ConversationError, LogChunk, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, RunState,
-    StoredNode, Thread, ThreadKey, ThreadOwner,
+    ContentHash, ConversationError, LogChunk, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, StoredNode,
+    Thread, ThreadKey, ThreadOwner,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -194,11 +194,6 @@ fn from_number(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
-/// Returns true if a process has the run.
-pub(crate) fn is_live(run: &Run) -> bool {
-    matches!(run.state, RunState::Queued | RunState::Running)
-}
-
 /// Returns the column `log_until_ms` of a run.
 pub(crate) fn log_until_ms(run: &Run) -> Option<i64> {
     run.events.until.map(Timestamp::as_millisecond)
@@ -207,7 +202,7 @@ pub(crate) fn log_until_ms(run: &Run) -> Option<i64> {
 /// Returns a run as clients see it: the number of events of a live one is that of its stored events, of which `last` is
 /// the last.
 pub(crate) fn with_stored_events(mut run: Run, last: Option<i64>) -> Run {
-    if is_live(&run) {
+    if run.state.is_live() {
         run.events.count = last.map_or(0, |last| from_number(last) + 1);
     }
     run

@@ -2,11 +2,11 @@
 
 mod jobs;
 mod retrieval;
+mod tools;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::subscription::{SubscriptionAccess, SubscriptionModels};
@@ -26,7 +26,7 @@ use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
     AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    McpEndpoint, RateLimits,
+    RateLimits,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -37,14 +37,12 @@ use agent_http::state::ServiceBase;
 use agent_http::stream::StreamLimits;
 use agent_jobs::job::JobStore;
 use agent_mcp::client::DiscoveryCache;
-use agent_mcp::server::{
-    AgentLimits, Change, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits,
-};
+use agent_mcp::server::{Change, HostGuard, McpServer};
 use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
 use agent_platform::console::ConsoleSessions;
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
-use agent_platform::journal::{JournaledModels, JournaledTools, Journals};
+use agent_platform::journal::{JournaledModels, Journals};
 use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
 };
@@ -54,7 +52,7 @@ use agent_platform::retrieval::Retriever;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
-use agent_platform::tools::{self, ToolServices};
+use agent_platform::tools::ToolServices;
 use agent_platform::user_rates::UserRates;
 use agent_platform::users::RecordUsers;
 use agent_retrieval::extract::Extractor;
@@ -67,6 +65,7 @@ use crate::config::{
 };
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
+use tools::{AgentTools, agent_tools, builtin_tools};
 
 use jobs::{job_services, scheduler_link};
 use retrieval::{documents_layer, retriever};
@@ -97,9 +96,8 @@ pub fn application(
         pulse: jobs.for_tools.clone(),
         journals: Some(journals.clone()),
     };
-    let tools = builtin_tools(&stores, services, &journals);
-    let agent_tools = agent_tools(config, bound, &stores, tokens.clone(), tools.clone());
-    let tools = agent_tools.server.wrap_tools(tools);
+    let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
+        agent_tools(config, bound, &stores, tokens.clone(), builtin_tools(&stores, services, &journals));
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
@@ -128,6 +126,7 @@ pub fn application(
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
         conversations,
+        approved_calls: approved,
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),
         own_tools: Vec::new(),
@@ -144,12 +143,6 @@ fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option
     let sessions = ConsoleSessions::new(stores.records.clone(), Arc::new(SystemClock));
     let hosts = config.allowed_hosts.iter().cloned();
     config.console.then(|| ConsoleService::new(Arc::new(sessions), public_url.clone(), hosts))
-}
-
-/// Creates the built-in tools, whose effects happen once in an occurrence of a job.
-fn builtin_tools(stores: &Stores, services: ToolServices, journals: &Arc<Journals>) -> Arc<dyn ToolRegistry> {
-    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
-    Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
 }
 
 /// Creates the service of conversations, which are kept unless they are switched off.
@@ -267,34 +260,6 @@ fn subscriptions(
         limits: limits.clone(),
         allows_unattended: coding.is_allowed_unattended(),
     }
-}
-
-/// Maximum time that an MCP stream stays open after its token has become invalid.
-const TOKEN_RECHECK_INTERVAL: Duration = Duration::from_secs(15);
-
-/// Builds the MCP server, which will be reached at `bound`.
-fn agent_tools(
-    config: &AppConfig,
-    bound: SocketAddr,
-    stores: &Stores,
-    tokens: Arc<Tokens>,
-    tools: Arc<dyn ToolRegistry>,
-) -> McpEndpoint {
-    let (server, mcp) = (&config.server, &config.mcp);
-    let timeout = server.tool_loop.tool_timeout;
-    let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
-    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone(), stores.records.clone()));
-    let limits = McpServerLimits {
-        json_depth: server.json_depth,
-        timeout,
-        per_agent: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
-        token_recheck_interval: TOKEN_RECHECK_INTERVAL,
-    };
-    let (roles, records) = (stores.roles.clone(), stores.records.clone());
-    let authority = McpAuthenticator::new(tokens, legacy);
-    let server = McpServer::for_agents(door, authority, roles.clone(), records, tools, limits)
-        .with_sealed_sessions(roles.sealer().clone());
-    McpEndpoint { server, roles }
 }
 
 fn platform(

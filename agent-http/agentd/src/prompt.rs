@@ -9,12 +9,12 @@ use crate::stores::Stores;
 use crate::{compose, weights};
 use agent_core::Message;
 use agent_core::ids::{AgentId, CompanyId, UserId};
-use agent_core::preview::preview_turn;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_http::shutdown::Shutdown;
+use agent_platform::preview::preview_turn;
 
 use self::report::Styles;
 use crate::cli::{AgentArgs, PromptArgs};

@@ -212,9 +212,7 @@ fn run_event(line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
             run_id: line.run_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
             result: lenient::<Reason>(line.result)
                 .map(|Reason { finish_reason }| RunResult { finish_reason }),
-            outcome: lenient::<Tag>(line.outcome)
-                .filter(|outcome| outcome.kind == "cancelled")
-                .map(|_| RunOutcome::Cancelled),
+            outcome: lenient::<RunOutcome>(line.outcome),
             usage: line.usage.unwrap_or_default(),
         },
         "RUN_ERROR" => Event::RunError {
@@ -239,12 +237,6 @@ struct Metadata {
 #[serde(rename_all = "camelCase")]
 struct Reason {
     finish_reason: FinishReason,
-}
-
-#[derive(Deserialize)]
-struct Tag {
-    #[serde(rename = "type")]
-    kind: String,
 }
 
 #[derive(Deserialize)]

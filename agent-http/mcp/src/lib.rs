@@ -10,6 +10,7 @@ pub mod headers;
 mod meta;
 mod output;
 pub mod server;
+mod suspension;
 
 pub use body::ResponseBody;
 pub use meta::IDEMPOTENCY_KEY;

@@ -1,5 +1,6 @@
 //! Converts an MCP tool result to the text that a model reads.
 
+use crate::suspension::read_suspension;
 use agent_core::tool::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 
@@ -9,11 +10,13 @@ use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 pub(crate) fn to_tool_output(result: CallToolResult) -> ToolOutput {
     let blocks: Vec<String> = result.content.into_iter().map(text_of).collect();
     let structured = result.structured_content;
+    let suspension = result.meta.as_ref().and_then(|meta| read_suspension(&meta.0));
     let text = match &structured {
         Some(value) if blocks.is_empty() => value.to_string(),
         _ => blocks.join("\n"),
     };
-    ToolOutput { text, structured, is_error: result.is_error.unwrap_or_default(), follow_up: None }
+    let is_error = result.is_error.unwrap_or_default();
+    ToolOutput { text, structured, is_error, suspension, ..ToolOutput::default() }
 }
 
 fn text_of(block: ContentBlock) -> String {
@@ -85,7 +88,7 @@ mod tests {
             let output = to_tool_output(serde_json::from_value(result).unwrap());
             assert_eq!(
                 output,
-                ToolOutput { text: expected.to_owned(), structured, is_error, follow_up: None }
+                ToolOutput { text: expected.to_owned(), structured, is_error, ..ToolOutput::default() }
             );
         }
     }

@@ -3,6 +3,8 @@
 //! The older field names (`chatInput`, `sessionId`) are accepted at both paths, and clients that cannot read a stream
 //! request a single object with `format=json` or `Accept`.
 
+use std::sync::Arc;
+
 use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
@@ -36,11 +38,10 @@ pub(super) async fn post_legacy(context: RequestContext<App>, chat_head: ChatHea
 /// Runs a turn. A session counts as a caller of the kind `session`.
 async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Caller) -> HandlerResult {
     let RequestContext { state: app, head, body, .. } = context;
-    let app = &*app;
     let query = Query::from_uri(&head.uri);
     let ChatHead { framing, credential: presented } = chat_head;
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
-    let (credential, input) = read(app, &head, &query, presented, body, read_turn).await?;
+    let (credential, input) = read(&app, &head, &query, presented, body, read_turn).await?;
     let thread = match &credential {
         Credential::Widget(_) => None,
         _ => ThreadRequest::read(&app.conversations, &input)?,
@@ -59,11 +60,11 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         None => {}
     }
     let thread = match thread {
-        Some(request) => KeptTurn::open(app, &principal, &turn, request).await?,
+        Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
         None => None,
     };
     let is_background = thread.as_ref().is_some_and(KeptTurn::is_background);
-    let (events, recorder) = start(app, &principal, turn, thread).await?;
+    let (events, recorder) = start(&app, &principal, turn, thread).await?;
     match recorder {
         Some(recorder) if is_background => {
             let response = runs::accepted(events.run());
@@ -163,7 +164,7 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
 
 /// Assigns missing ids and starts the run, in a thread if it is kept.
 async fn start(
-    app: &App,
+    app: &Arc<App>,
     principal: &Principal,
     mut turn: TurnRequest,
     thread: Option<KeptTurn>,

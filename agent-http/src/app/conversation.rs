@@ -1,10 +1,14 @@
 //! Conversations kept on the server: the store, the runs of this process with the ends of their logs, and the lease under
 //! which it has them.
 
+mod approval;
+mod continued;
 mod error;
 mod kept_run;
 mod live;
 mod log_reader;
+mod plan;
+mod resume;
 mod stop;
 mod tail;
 mod turn;
@@ -23,7 +27,9 @@ use uuid::Uuid;
 use crate::shutdown::{Shutdown, ShutdownStage};
 use live::LiveRuns;
 
+pub use approval::ApprovedCalls;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
+pub(super) use resume::continue_run;
 pub(super) use turn::{KeptTurn, ThreadRequest};
 
 /// Times of the runs that are kept.

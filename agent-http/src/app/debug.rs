@@ -4,10 +4,10 @@
 //! The parameters are those of the chat endpoint, parsed by the same code, except that a message is optional; nothing
 //! is sent. Only signed-in users of the agent's company may see its configuration.
 
-use agent_core::preview::preview_turn;
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::history;
+use agent_platform::preview::preview_turn;
 use http::StatusCode;
 use serde_json::json;
 

@@ -17,8 +17,8 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events, runs,
-    thread_docs, thread_messages, threads,
+    App, approvals, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events,
+    runs, thread_docs, thread_messages, threads,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -205,6 +205,7 @@ fn thread_endpoints() -> Vec<Endpoint<App>> {
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
     let messages_path = "/api/threads/{id}/messages";
     let message_path = "/api/threads/{id}/messages/{node}";
+    let approval_path = "/api/approvals/{id}";
     vec![
         Endpoint::get(threads_path, USER, threads::list, thread_docs::list),
         Endpoint::post(threads_path, USER, threads::post, thread_docs::post),
@@ -220,6 +221,9 @@ fn thread_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
         Endpoint::get("/api/runs/{id}/events", USER, run_events::get, thread_docs::run_events).without_head(),
         Endpoint::post("/api/runs/{id}/cancel", USER, runs::cancel, thread_docs::cancel_run),
+        Endpoint::get("/api/approvals", USER, approvals::list, thread_docs::list_approvals),
+        Endpoint::get(approval_path, USER, approvals::get, thread_docs::get_approval),
+        Endpoint::post(approval_path, USER, approvals::decide, thread_docs::decide_approval),
         Endpoint::get("/api/agent/chat/{threadId}/stream", USER, run_events::resume, thread_docs::resume)
             .without_head(),
     ]

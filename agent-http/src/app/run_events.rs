@@ -34,7 +34,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
     match place(&run, from, own.app.conversations.now())? {
         Place::Over => private(Ok(resource::no_content())),
-        Place::From(from) => attach(&own, key, framing, from, waits).await,
+        Place::From(from) => attach(&own, run, framing, from, waits).await,
     }
 }
 
@@ -45,10 +45,14 @@ pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -
     let key = own.key(params.get("threadId")?)?;
     let framing = resume_framing(&head)?;
     let thread = own.store.thread(&key).await?;
-    match thread.and_then(|thread| thread.active_run_id) {
+    let run = match thread.and_then(|thread| thread.active_run_id) {
+        Some(id) => own.store.run(&own.owner, &id).await?,
         // Clients ask before the thread has its first message, too.
+        None => None,
+    };
+    match run {
         None => private(Ok(resource::no_content())),
-        Some(id) => attach(&own, RunKey { owner: own.owner.clone(), id }, framing, 0, true).await,
+        Some(run) => attach(&own, run, framing, 0, true).await,
     }
 }
 
@@ -89,7 +93,7 @@ enum Place {
 /// # Errors
 /// 410 if the log is not kept any more.
 fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
-    if !run.state.is_final() {
+    if run.state.is_live() {
         return Ok(Place::From(from));
     }
     let count = run.events.count;
@@ -105,15 +109,10 @@ fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
     })
 }
 
-/// Returns the log from event `from` on.
-async fn attach(
-    own: &OwnConversations,
-    key: RunKey,
-    framing: Framing,
-    from: u64,
-    waits: bool,
-) -> HandlerResult {
+/// Returns the log of a run from event `from` on.
+async fn attach(own: &OwnConversations, run: Run, framing: Framing, from: u64, waits: bool) -> HandlerResult {
     let service = &own.app.conversations;
+    let key = RunKey { owner: own.owner.clone(), id: run.id };
     let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(|| {
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
@@ -126,7 +125,7 @@ async fn attach(
             Err(error) => Some((Err(HttpError::from(error)), None)),
         }
     });
-    private(replay_response(framing, from, log, &own.app.stream).await)
+    private(replay_response(framing, from, run.turn_id, log, &own.app.stream).await)
 }
 
 #[cfg(test)]

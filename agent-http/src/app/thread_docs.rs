@@ -190,6 +190,56 @@ pub(super) fn list_runs(_: &mut Schemas) -> Operation {
         .json_response(200, "One page of runs.", list_schema("runs", run_schema()))
 }
 
+pub(super) fn list_approvals(_: &mut Schemas) -> Operation {
+    let states = json!({"enum": ["open", "approved", "denied", "cancelled", "expired"]});
+    Operation::new(
+        "listApprovals",
+        TAG,
+        "Lists tool calls that wait for a decision, or have waited for one, newest first.",
+    )
+    .describe("Those that the caller may decide, and those of the caller's own latest runs.")
+    .parameter("query", "state", "Restricts to a state.", states)
+    .parameter("query", "agentId", "Restricts to an agent.", string_schema())
+    .json_response(200, "The approvals.", list_schema("approvals", approval_schema()))
+}
+
+pub(super) fn get_approval(_: &mut Schemas) -> Operation {
+    Operation::new("getApproval", TAG, "Returns an approval.")
+        .json_response(200, "The approval.", approval_schema())
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn decide_approval(_: &mut Schemas) -> Operation {
+    let body = json!({
+        "decision": {"enum": ["approve", "deny", "cancel"]},
+        "arguments": {"type": "object", "description": "Arguments in place of the model's, for an approved call."},
+        "reason": {"type": "string", "description": "Reason of a denial, for the model."},
+    });
+    Operation::new("decideApproval", TAG, "Decides about a tool call.")
+        .describe("After the last decision of a run, the turn goes on in the background.")
+        .body(object(&["decision"], body))
+        .json_response(200, "The approval.", approval_schema())
+        .problems(&[Code::NotFound, Code::Forbidden, Code::Conflict, Code::InterruptExpired])
+}
+
+fn approval_schema() -> Value {
+    let time = json!({"type": "string", "format": "date-time"});
+    object(
+        &["id", "threadId", "runId", "agentId", "toolCallId", "tool", "state", "by", "expiresAt", "executed"],
+        json!({
+            "id": string_schema(), "threadId": string_schema(), "runId": string_schema(),
+            "agentId": string_schema(), "toolCallId": string_schema(), "tool": string_schema(),
+            "arguments": {"type": ["object", "null"]},
+            "state": {"enum": ["open", "approved", "denied", "cancelled", "expired"]},
+            "by": {"enum": ["user", "owner", "company"]}, "editable": {"type": "boolean"},
+            "message": string_schema(), "decidedBy": string_schema(), "decidedAt": time,
+            "via": {"enum": ["chat", "approvals"]}, "editedArguments": {"type": "object"},
+            "reason": string_schema(), "expiresAt": time, "executed": {"enum": ["no", "begun", "done"]},
+            "createdAt": time,
+        }),
+    )
+}
+
 pub(super) fn get_run(_: &mut Schemas) -> Operation {
     Operation::new("getRun", TAG, "Returns a run of the caller.")
         .json_response(200, "The run.", run_schema())

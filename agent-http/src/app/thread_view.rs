@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
-use agent_platform::conversation::{Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread};
+use agent_platform::conversation::{
+    Approval, ApprovalState, Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -55,11 +57,12 @@ impl ThreadView {
         Self { thread, nodes: None, next_cursor: None }
     }
 
-    pub(super) fn new(page: NodePage, format: NodeFormat) -> Self {
+    /// Creates the view of a page. `approvals` are those that the thread waits with.
+    pub(super) fn new(page: NodePage, format: NodeFormat, approvals: &[Approval]) -> Self {
         let NodePage { thread, nodes, next_cursor } = page;
         let nodes = match format {
             NodeFormat::AgUi => NodeViews::AgUi(nodes),
-            NodeFormat::UiMessage => NodeViews::UiMessage(ui_message_nodes(&thread, nodes)),
+            NodeFormat::UiMessage => NodeViews::UiMessage(ui_message_nodes(&thread, nodes, approvals)),
         };
         Self { thread, nodes: Some(nodes), next_cursor }
     }
@@ -70,7 +73,7 @@ impl ThreadView {
 }
 
 /// Returns a node for each user message and each turn's answer, in the order of the path.
-fn ui_message_nodes(thread: &Thread, path: Vec<Node>) -> Vec<Value> {
+fn ui_message_nodes(thread: &Thread, path: Vec<Node>, approvals: &[Approval]) -> Vec<Value> {
     let mut groups: Vec<Vec<Node>> = Vec::new();
     for node in path {
         let is_user = node.message.role() == NodeRole::User;
@@ -85,18 +88,18 @@ fn ui_message_nodes(thread: &Thread, path: Vec<Node>) -> Vec<Value> {
             _ => groups.push(vec![node]),
         }
     }
-    groups.iter().map(|group| ui_message_node(thread, group)).collect()
+    groups.iter().map(|group| ui_message_node(thread, group, approvals)).collect()
 }
 
 /// Returns the node of a group: the first one's place, the last one's id and state, and one message.
-fn ui_message_node(thread: &Thread, group: &[Node]) -> Value {
+fn ui_message_node(thread: &Thread, group: &[Node], approvals: &[Approval]) -> Value {
     let (first, last) = (&group[0], &group[group.len() - 1]);
     let is_user = first.message.role() == NodeRole::User;
     let id = if is_user { first.id.as_str() } else { first.turn_id.as_str() };
     let mut message = json!({
         "id": id,
         "role": if is_user { "user" } else { "assistant" },
-        "parts": ui_parts(group),
+        "parts": ui_parts(group, approvals),
     });
     if let Some(run_id) = &last.run_id
         && !is_user
@@ -112,7 +115,7 @@ fn ui_message_node(thread: &Thread, group: &[Node]) -> Value {
 }
 
 /// Returns the parts of a UI message.
-fn ui_parts(group: &[Node]) -> Vec<Value> {
+fn ui_parts(group: &[Node], approvals: &[Approval]) -> Vec<Value> {
     let result = |node: &Node| match node.message.as_message() {
         Some(Message { tool_call_id: Some(call), content, .. }) => {
             Some((call.clone(), content.to_text().into_owned()))
@@ -129,7 +132,11 @@ fn ui_parts(group: &[Node]) -> Vec<Value> {
             (NodeMessage::Message(message), NodeRole::Assistant) => {
                 parts.push(json!({"type": "step-start"}));
                 parts.extend(content_parts(&message.content));
-                parts.extend(message.tool_calls.iter().map(|call| tool_part(call, results.get(&call.id))));
+                let part = |call: &ToolCall| {
+                    let approval = approvals.iter().find(|approval| *approval.tool_call_id == call.id);
+                    tool_part(call, results.get(&call.id), approval)
+                };
+                parts.extend(message.tool_calls.iter().map(part));
             }
             (NodeMessage::Message(message), NodeRole::User) => parts.extend(content_parts(&message.content)),
             _ => {}
@@ -168,7 +175,7 @@ fn file_part(source: &MediaSource, unknown_type: &str) -> Value {
     }
 }
 
-fn tool_part(call: &ToolCall, result: Option<&String>) -> Value {
+fn tool_part(call: &ToolCall, result: Option<&String>, approval: Option<&Approval>) -> Value {
     let arguments = &call.function.arguments;
     let input = serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.clone()));
     let mut part = json!({
@@ -177,6 +184,10 @@ fn tool_part(call: &ToolCall, result: Option<&String>) -> Value {
         "state": "input-available",
         "input": input,
     });
+    if let Some(approval) = approval.filter(|approval| approval.state == ApprovalState::Open) {
+        part["state"] = json!("approval-requested");
+        part["approval"] = json!({"id": approval.id});
+    }
     if let Some(result) = result {
         part["state"] = json!("output-available");
         // Structured only if it is an object or an array, as in the stream.
@@ -214,6 +225,8 @@ mod tests {
             agent_id: "a".into(),
             run_id: "r".into(),
             continues: None,
+            decisions: Vec::new(),
+            context: Default::default(),
             trigger: RunTrigger::default(),
             nodes: vec![question],
             parent_id: Some("q".into()),
@@ -248,7 +261,7 @@ mod tests {
         };
         store.end_run(end).await.expect("it ends");
         let page = store.nodes(&key, &NodeQuery::default()).await.expect("it works").expect("a thread");
-        let view = json!(ThreadView::new(page, NodeFormat::UiMessage));
+        let view = json!(ThreadView::new(page, NodeFormat::UiMessage, &[]));
         let nodes = view["nodes"].as_array().expect("nodes");
         assert_eq!(nodes.len(), 2, "{view}");
         assert_eq!(

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread, MAX_PAGE_NODES,
-    NewThread, NodeId, NodeQuery, NodeSelection, RunKey, ThreadFilter, ThreadKey, ThreadOrigin, ThreadOwner,
-    ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
+    Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
+    MAX_PAGE_NODES, NewThread, NodeId, NodeQuery, NodeSelection, RunKey, Thread, ThreadFilter, ThreadKey,
+    ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus, check_conversation_id, import_nodes,
 };
 use agent_platform::history;
 use http::header::{CACHE_CONTROL, HeaderValue, IF_MATCH, LOCATION};
@@ -49,6 +49,16 @@ impl OwnConversations {
         let key = self.owner.thread(id);
         key.check().map_err(|_| HttpError::not_found())?;
         Ok(key)
+    }
+
+    /// Returns the approvals that a thread waits with, for the format that shows them.
+    async fn open_approvals(&self, thread: &Thread, format: NodeFormat) -> Result<Vec<Approval>, HttpError> {
+        let Some(id) = thread.open_run_id.as_ref().filter(|_| format == NodeFormat::UiMessage) else {
+            return Ok(Vec::new());
+        };
+        let (run, now) = (self.store.run(&self.owner, id).await?, self.app.conversations.now());
+        let approvals = run.map(|run| run.approvals).unwrap_or_default();
+        Ok(approvals.into_iter().map(|approval| approval.at(now)).collect())
     }
 
     /// Stops the runs of deleted threads.
@@ -190,7 +200,13 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     }
     let view = match nodes {
         None => own.store.thread(&key).await?.map(ThreadView::without_nodes),
-        Some(nodes) => own.store.nodes(&key, &nodes).await?.map(|page| ThreadView::new(page, format)),
+        Some(nodes) => match own.store.nodes(&key, &nodes).await? {
+            Some(page) => {
+                let approvals = own.open_approvals(&page.thread, format).await?;
+                Some(ThreadView::new(page, format, &approvals))
+            }
+            None => None,
+        },
     };
     let view = view.ok_or_else(HttpError::not_found)?;
     private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))

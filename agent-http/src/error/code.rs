@@ -69,10 +69,14 @@ codes! {
     Conflict = "CONFLICT", CONFLICT;
     /// Another run of the thread has not ended; the member `activeRunId` has its id.
     ThreadBusy = "THREAD_BUSY", CONFLICT;
+    /// The thread waits for decisions about tool calls; the member `interrupts` has them.
+    InterruptsOpen = "INTERRUPTS_OPEN", CONFLICT;
     /// The thread, a message of it or its owner has as many messages, alternatives or threads as the limit allows.
     ThreadFull = "THREAD_FULL", CONFLICT;
     /// The resource has existed and is gone: the caller may stop requesting it.
     Gone = "GONE", GONE;
+    /// The time for the decision about a tool call is over.
+    InterruptExpired = "INTERRUPT_EXPIRED", GONE;
     /// The run's events are not kept any more; the thread has its messages.
     RunLogGone = "RUN_LOG_GONE", GONE;
     /// A precondition of the request, such as `If-Match`, does not hold.

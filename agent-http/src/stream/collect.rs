@@ -1,14 +1,14 @@
 //! Collecting a run into one JSON object, for clients that do not read streams.
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, Id, RunOutcome, RunResult};
+use agent_core::event::{Event, Id, Interrupt, RunOutcome, RunResult};
 use agent_core::ids::{RunId, ThreadId};
 use agent_core::message::{FinishReason, ToolCall, Usage};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 
 /// Result of a complete run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub(crate) struct CollectedRun {
@@ -24,6 +24,12 @@ pub(crate) struct CollectedRun {
     pub usage: Vec<Usage>,
     /// `stop`, `length`, `tool_calls`, `content_filter`, or `cancelled`.
     pub finish_reason: &'static str,
+    /// Decisions that the run asks for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<Interrupt>,
+    /// Calls that the client has to execute.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_tool_call_ids: Vec<Id>,
 }
 
 /// Tool call with its result: an AG-UI tool call with two additional members.
@@ -98,7 +104,17 @@ impl Collector {
                 self.collected.thread_id = thread_id;
                 self.collected.run_id = run_id;
                 self.collected.usage = usage;
-                self.collected.finish_reason = finish_reason(result, outcome);
+                self.collected.finish_reason = finish_reason(result, outcome.as_ref());
+                match outcome {
+                    Some(RunOutcome::Success { pending_tool_call_ids }) => {
+                        self.collected.pending_tool_call_ids = pending_tool_call_ids;
+                    }
+                    Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids }) => {
+                        self.collected.interrupts = interrupts;
+                        self.collected.pending_tool_call_ids = pending_tool_call_ids;
+                    }
+                    _ => {}
+                }
                 return Ok(true);
             }
             Event::RunError { message, code, .. } => {
@@ -137,7 +153,7 @@ impl Collector {
     }
 }
 
-fn finish_reason(result: Option<RunResult>, outcome: Option<RunOutcome>) -> &'static str {
+fn finish_reason(result: Option<RunResult>, outcome: Option<&RunOutcome>) -> &'static str {
     match (outcome, result.map(|result| result.finish_reason)) {
         (Some(RunOutcome::Cancelled), _) => "cancelled",
         (_, None | Some(FinishReason::Stop)) => "stop",

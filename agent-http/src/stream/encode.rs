@@ -2,6 +2,7 @@
 
 use agent_client::relay::EventWriter;
 use agent_core::event::Event;
+use agent_core::ids::RunId;
 
 use super::json::write_json;
 use super::n8n;
@@ -34,8 +35,8 @@ impl Encoder {
         Self::Sse { next, events }
     }
 
-    pub(super) fn ui_message() -> Self {
-        Self::UiMessage(Box::default())
+    pub(super) fn ui_message(turn_id: Option<RunId>) -> Self {
+        Self::UiMessage(Box::new(UiMessageEncoder::new(turn_id)))
     }
 
     /// Appends an event.

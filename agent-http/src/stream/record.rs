@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use agent_core::event::{Event, RunEnd};
+use agent_core::ids::RunId;
 use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -19,6 +20,9 @@ pub(crate) enum Departure {
 
 /// Recorder of a run's events.
 pub(crate) trait RunRecorder: Send {
+    /// Returns the id of the turn that the run belongs to, which is that of the turn's first run.
+    fn turn_id(&self) -> Option<RunId>;
+
     /// Records an event, before the client receives it.
     fn record(&mut self, event: &Event);
 
@@ -104,6 +108,10 @@ mod tests {
     }
 
     impl RunRecorder for ListRecorder {
+        fn turn_id(&self) -> Option<RunId> {
+            None
+        }
+
         fn record(&mut self, event: &Event) {
             self.names.lock().expect("unpoisoned").push(event.name());
         }

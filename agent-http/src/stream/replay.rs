@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_client::relay::EventWriter;
 use agent_core::event::Event;
+use agent_core::ids::RunId;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use http::Response;
@@ -26,7 +27,7 @@ impl Framing {
     }
 }
 
-/// Creates the response with the events of a log, which are read from [`Framing::first_read`] of `first` on. An error of
+/// Creates the response with the events of the log of a run of a turn, which are read from [`Framing::first_read`] of `first` on. An error of
 /// the log cuts the stream.
 ///
 /// # Errors
@@ -34,6 +35,7 @@ impl Framing {
 pub(crate) async fn replay_response(
     framing: Framing,
     first: u64,
+    turn_id: RunId,
     log: impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static,
     limits: &StreamLimits,
 ) -> HandlerResult {
@@ -44,7 +46,7 @@ pub(crate) async fn replay_response(
     let encoder = match framing {
         Framing::Ndjson => Encoder::ndjson(writer),
         Framing::Sse => Encoder::sse_from(first, writer),
-        Framing::UiMessage => Encoder::ui_message(),
+        Framing::UiMessage => Encoder::ui_message(Some(turn_id)),
         Framing::N8n | Framing::Json => Encoder::N8n,
     };
     let replay = Replay { encoder, next: framing.first_read(first), first, is_over: false };

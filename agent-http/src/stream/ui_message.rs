@@ -1,12 +1,12 @@
 //! Encoder of AG-UI events as chunks of the AI SDK's UI message stream, version 1 (its `uiMessageChunkSchema`).
 //!
-//! A run is one UI message, whose id is the run id. Its texts, reasoning, tool calls and steps are the message's
+//! A turn is one UI message, whose id is that of the turn's first run. Its texts, reasoning, tool calls and steps are the message's
 //! parts; our extensions are transient `data-…` parts, which reach a client's `onData` and are not sent back with its
 //! history.
 
 use std::borrow::Cow;
 
-use agent_core::event::{Event, Id, RunOutcome, RunResult};
+use agent_core::event::{Event, Id, Interrupt, RunOutcome, RunResult};
 use agent_core::ids::{RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
 use serde::Serialize;
@@ -26,6 +26,8 @@ pub(super) struct UiMessageEncoder {
     calls: Vec<PendingToolCall>,
     /// Value of the event `agent.sources`, to which citations refer.
     sources: Option<Value>,
+    /// Id of the run's turn, if it is known.
+    turn_id: Option<RunId>,
 }
 
 /// Parts of one kind that are open at the client.
@@ -111,6 +113,10 @@ enum UiMessageChunk<'a> {
         input: &'a str,
         error_text: &'a str,
     },
+    ToolApprovalRequest {
+        approval_id: &'a str,
+        tool_call_id: &'a str,
+    },
     ToolOutputAvailable {
         tool_call_id: &'a str,
         output: Output<'a>,
@@ -187,12 +193,18 @@ enum Output<'a> {
 }
 
 impl UiMessageEncoder {
+    /// Creates an encoder for a run of a turn, which is one message of the AI SDK. Without a turn, the run is one.
+    pub(super) fn new(turn_id: Option<RunId>) -> Self {
+        Self { turn_id, ..Self::default() }
+    }
+
     /// Appends the chunks of an event.
     pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
         match event {
             Event::RunStarted { thread_id, run_id } => {
                 let message_metadata = RunMetadata { thread_id, run_id };
-                write_frame(out, &UiMessageChunk::Start { message_id: run_id, message_metadata });
+                let message_id = self.turn_id.as_ref().unwrap_or(run_id);
+                write_frame(out, &UiMessageChunk::Start { message_id, message_metadata });
             }
             Event::StepStarted { .. } => write_frame(out, &UiMessageChunk::StartStep),
             Event::StepFinished { .. } => self.finish_step(out),
@@ -233,7 +245,9 @@ impl UiMessageEncoder {
                 write_frame(out, &chunk);
             }
             Event::Custom { name, value } => self.write_extension(name, value, out),
-            Event::RunFinished { result, outcome, usage, .. } => finish(*result, *outcome, usage, out),
+            Event::RunFinished { result, outcome, usage, .. } => {
+                finish(*result, outcome.as_ref(), usage, out)
+            }
             Event::RunError { message, usage, .. } => {
                 write_usage(usage, out);
                 write_frame(out, &UiMessageChunk::Error { error_text: message });
@@ -375,8 +389,14 @@ fn one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }
 
-fn finish(result: Option<RunResult>, outcome: Option<RunOutcome>, usage: &[Usage], out: &mut Vec<u8>) {
+fn finish(result: Option<RunResult>, outcome: Option<&RunOutcome>, usage: &[Usage], out: &mut Vec<u8>) {
     write_usage(usage, out);
+    if let Some(RunOutcome::Interrupt { interrupts, .. }) = outcome {
+        for Interrupt { id, tool_call_id, .. } in interrupts {
+            let Some(tool_call_id) = tool_call_id else { continue };
+            write_frame(out, &UiMessageChunk::ToolApprovalRequest { approval_id: id, tool_call_id });
+        }
+    }
     let chunk = match (outcome, result.map(|result| result.finish_reason)) {
         (Some(RunOutcome::Cancelled), _) => UiMessageChunk::Abort,
         (_, None | Some(FinishReason::Stop)) => UiMessageChunk::Finish { finish_reason: "stop" },

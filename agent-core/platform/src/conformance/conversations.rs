@@ -12,6 +12,7 @@ use crate::conversation::{
     RunEnding, RunLease, RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
 };
 
+mod approvals;
 mod deletion;
 mod limits;
 mod lists;
@@ -49,6 +50,11 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     logs::threads_are_deleted_while_their_runs_are_logged(make().await).await;
     logs::signals_reach_the_run_s_process(&*make().await).await;
     logs::logs_are_deleted_with_their_time_thread_and_messages(&*make().await).await;
+    approvals::a_run_waits_until_all_calls_are_decided(&*make().await).await;
+    approvals::an_approved_call_begins_once_in_its_process(&*make().await).await;
+    approvals::a_result_completes_its_call(&*make().await).await;
+    approvals::questions_expire_and_are_withdrawn(&*make().await).await;
+    approvals::erased_messages_leave_no_arguments(&*make().await).await;
     lists::threads_are_listed_by_activity(&*make().await).await;
     lists::pages_are_stable_while_others_write(&*make().await).await;
     lists::runs_are_listed_newest_first(&*make().await).await;
@@ -114,6 +120,8 @@ fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64
         agent_id: "gardener".into(),
         run_id: run.into(),
         continues: None,
+        decisions: Vec::new(),
+        context: Default::default(),
         trigger: RunTrigger::default(),
         parent_id: Some(node.id.clone()),
         nodes: vec![node],

@@ -8,13 +8,20 @@ use std::collections::{HashMap, HashSet};
 use agent_core::ids::{AgentId, RunId};
 use jiff::Timestamp;
 
+mod decisions;
+mod erasure;
+
+pub use decisions::{ChangeCommit, ChangeRows, change_run};
+use decisions::{approvals, complete_calls, continue_run};
+pub use erasure::{erase_node, erase_run};
+
 use super::thread::{check_metadata, check_title, max_threads};
 use super::time::whole_millis;
 use super::{
-    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
-    NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents, RunState, RunStep,
-    Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom,
-    check_conversation_id, title,
+    Approval, BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN,
+    MAX_THREAD_NODES, NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents,
+    RunState, RunStep, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus,
+    TitleFrom, check_conversation_id, title,
 };
 
 /// Place of a stored node, as far as a new node needs it.
@@ -98,7 +105,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         return Err(ConversationError::VersionConflict { found });
     }
     let mut thread = thread_to_continue(begin, rows.thread, rows.thread_count, now)?;
-    let continued = rows.continued.map(|run| Run { continued_by: Some(begin.run_id.clone()), ..run });
+    let continued = rows.continued.map(|run| continue_run(run, begin, now)).transpose()?;
     let turn_id = continued.as_ref().map_or_else(|| begin.run_id.clone(), |run| run.turn_id.clone());
     let mut placement = Placement::new(&thread, rows.known, now);
     placement.run = Some((turn_id.clone(), begin.run_id.clone()));
@@ -106,6 +113,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
     let parent_id = begin.parent_id.as_ref().map(|id| placement.resolve(id)).transpose()?;
     apply_nodes(&mut thread, &nodes, now);
     thread.active_run_id = Some(begin.run_id.clone());
+    thread.open_run_id = None;
     thread.status = ThreadStatus::Running;
     let run = Run {
         id: begin.run_id.clone(),
@@ -121,12 +129,14 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         continued_by: None,
         on_disconnect: begin.on_disconnect,
         grace_ms: begin.grace_ms,
+        context: begin.context.clone(),
         attached: 0,
         events: RunEvents::default(),
         backend: begin.backend.clone(),
         request_sha256: begin.request_sha256.clone(),
         finish_reason: None,
         outcome: None,
+        approvals: Vec::new(),
         usage: Vec::new(),
         error: None,
         created_at: now,
@@ -160,6 +170,8 @@ fn thread_to_continue(
 pub struct EndRows {
     /// The run.
     pub run: StoredRun,
+    /// The run that it continues.
+    pub continued: Option<Run>,
     /// Its thread.
     pub thread: Thread,
     /// Nodes of [`referenced_ids`].
@@ -175,6 +187,8 @@ pub struct EndCommit {
     pub nodes: Vec<StoredNode>,
     /// The run.
     pub run: Run,
+    /// The run that it continues.
+    pub continued: Option<Run>,
 }
 
 /// Ends a run. The answer is stored even if it exceeds the thread's limits.
@@ -182,7 +196,7 @@ pub struct EndCommit {
 /// # Errors
 /// See [`Conversations::end_run`](super::Conversations::end_run).
 pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationError> {
-    let EndRows { run: StoredRun { run, process }, mut thread, known } = rows;
+    let EndRows { run: StoredRun { run, process }, mut continued, mut thread, known } = rows;
     let now = whole_millis(end.now);
     if process != end.process {
         return Err(ConversationError::RunEnded { run: Box::new(run) });
@@ -193,7 +207,12 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     };
     let mut placement = Placement::new(&thread, known, now);
     placement.run = Some((run.turn_id.clone(), run.id.clone()));
-    let nodes = placement.add_all(end.nodes.clone(), false)?;
+    let mut nodes = end.nodes.clone();
+    if let Some(continued) = &mut continued {
+        complete_calls(continued, &run, &mut nodes);
+    }
+    run.approvals = approvals(&run, &nodes, now);
+    let nodes = placement.add_all(nodes, false)?;
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
@@ -204,15 +223,22 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     };
     thread.version += 1;
     apply_nodes(&mut thread, &nodes, now);
-    free(&mut thread, &run.id);
-    Ok(EndCommit { thread, nodes, run })
+    free(&mut thread, &run);
+    Ok(EndCommit { thread, nodes, run, continued })
 }
 
-fn free(thread: &mut Thread, run: &RunId) {
-    if thread.active_run_id.as_ref() == Some(run) {
-        thread.active_run_id = None;
-        thread.status = ThreadStatus::Idle;
+/// Frees the thread of a run that has ended.
+fn free(thread: &mut Thread, run: &Run) {
+    if thread.active_run_id.as_ref() != Some(&run.id) {
+        return;
     }
+    thread.active_run_id = None;
+    thread.status = match (run.state, run.pending_calls().is_empty()) {
+        (RunState::Waiting, _) => ThreadStatus::Waiting,
+        (RunState::Completed, false) => ThreadStatus::AwaitingTools,
+        _ => ThreadStatus::Idle,
+    };
+    thread.open_run_id = (thread.status != ThreadStatus::Idle).then(|| run.id.clone());
 }
 
 /// Adds nodes without a run. `rows` has the nodes of [`referenced_ids`].
@@ -314,27 +340,6 @@ pub fn patch(
     Ok(thread)
 }
 
-/// Erases a node's content. `others` are the thread's other user messages in the order in which they were stored, from
-/// which a title is made anew. Returns the thread and the node, or `None` if it is erased already.
-pub fn erase_node<'m>(
-    mut thread: Thread,
-    mut node: StoredNode,
-    others: impl IntoIterator<Item = &'m NodeMessage>,
-) -> Option<(Thread, StoredNode)> {
-    if node.link.status == NodeStatus::Deleted {
-        return None;
-    }
-    node.message = node.message.erased();
-    node.link.status = NodeStatus::Deleted;
-    // The hash would tell a short text to whoever tries all of them.
-    node.link.hash = super::ContentHash::default();
-    if thread.title_from == TitleFrom::Message {
-        thread.title = title(others);
-    }
-    thread.version += 1;
-    Some((thread, node))
-}
-
 fn check_thread_count(key: &ThreadKey, count: u64) -> Result<(), ConversationError> {
     match count >= max_threads(&key.thread_owner()) {
         true => Err(ConversationError::ThreadFull(ThreadLimit::Threads)),
@@ -359,6 +364,7 @@ fn new_thread(
         title_from,
         status: ThreadStatus::Idle,
         active_run_id: None,
+        open_run_id: None,
         head: None,
         archived: false,
         origin: *origin,

@@ -3,7 +3,7 @@
 use agent_core::ids::{AgentId, RunId};
 use agent_core::store_error::StoreError;
 
-use super::{Run, ThreadLimit};
+use super::{ApprovalState, Run, ThreadLimit};
 
 /// Error of an operation on conversations. Nothing was written.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,27 @@ pub enum ConversationError {
         /// The run.
         run: Box<Run>,
     },
+    /// Tool calls of the run wait for decisions.
+    #[error("the thread waits for decisions about tool calls")]
+    InterruptsOpen {
+        /// The run.
+        run: Box<Run>,
+    },
+    /// The run has no such approval.
+    #[error("the approval does not exist")]
+    ApprovalNotFound,
+    /// The approval was decided otherwise.
+    #[error("the approval is {} already", .state.as_str())]
+    ApprovalDecided {
+        /// State of the approval.
+        state: ApprovalState,
+    },
+    /// The time for the decision is over.
+    #[error("the time for the decision is over")]
+    ApprovalExpired,
+    /// An approved call must not be made: it was begun before, or its run is not this process's any more.
+    #[error("the call must not be made")]
+    CallRefused,
     /// A limit on the number of nodes or threads.
     #[error("{0}")]
     ThreadFull(ThreadLimit),

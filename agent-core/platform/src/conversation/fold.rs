@@ -93,7 +93,8 @@ impl RunFold {
             Event::RunFinished { result, outcome, usage, .. } => {
                 let kind = match outcome {
                     Some(RunOutcome::Cancelled) => RunEndKind::Cancelled(CancelReason::Requested),
-                    _ => RunEndKind::Completed,
+                    Some(outcome) => RunEndKind::Suspended(outcome.clone()),
+                    None => RunEndKind::Completed,
                 };
                 let finish_reason = result.map(|result| result.finish_reason);
                 self.ending = Some(RunEnding { kind, finish_reason, usage: usage.clone() });
@@ -116,7 +117,7 @@ impl RunFold {
             *reason = *known;
         }
         let cut_status = match ending.kind {
-            RunEndKind::Completed => NodeStatus::Complete,
+            RunEndKind::Completed | RunEndKind::Suspended(_) => NodeStatus::Complete,
             RunEndKind::Cancelled(_) => NodeStatus::Cancelled,
             RunEndKind::Failed(_) | RunEndKind::Interrupted => NodeStatus::Incomplete,
         };

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::commit::StoredRun;
 use super::{
     ChunkWriter, EndRun, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
-    RunState, ThreadOwner,
+    ThreadOwner,
 };
 
 /// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
@@ -21,8 +21,7 @@ pub fn interrupt_run(
     clock: RunClock,
 ) -> Option<EndRun> {
     let StoredRun { run, process } = stored;
-    let is_lost = matches!(run.state, RunState::Queued | RunState::Running)
-        && lease.is_none_or(|until| until <= clock.now);
+    let is_lost = run.state.is_live() && lease.is_none_or(|until| until <= clock.now);
     is_lost.then(|| {
         let CutRun { folded, log } = cut_log(run, chunks, clock);
         EndRun {
@@ -85,7 +84,7 @@ mod tests {
     use agent_core::event::AssistantRole;
     use serde_json::json;
 
-    use super::super::NodeStatus;
+    use super::super::{NodeStatus, RunState};
     use super::*;
 
     fn events() -> Vec<Event> {

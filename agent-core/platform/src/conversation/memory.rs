@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{RunId, ThreadId};
+use agent_core::ids::{CompanyId, RunId, ThreadId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -11,11 +11,12 @@ use super::commit::{self, BeginRows, StoredRun};
 use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
-    AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES,
-    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run,
-    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
+    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
+    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
+    MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage,
+    NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState,
+    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
+    parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -163,7 +164,7 @@ impl Conversations for MemoryConversations {
             let run = node.run_id.clone();
             found.nodes[at] = node;
             if let Some(run) = run {
-                state.remove_log(&key.thread_owner(), &run);
+                state.erase_run(&key.thread_owner(), &run);
             }
         }
         state.find(key).map(|found| found.thread.clone()).ok_or(ConversationError::ThreadNotFound)
@@ -228,6 +229,22 @@ impl Conversations for MemoryConversations {
         runs.sort_by_key(|(number, _)| std::cmp::Reverse(*number));
         runs.truncate(limit + 1);
         Ok(RunPage::from_overfetch(runs, limit))
+    }
+
+    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+        self.lock().change_run(&change)
+    }
+
+    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
+        let state = self.lock();
+        let owners = state.owners.iter().filter(|(owner, _)| owner.company == *company);
+        let runs = owners.flat_map(|(owner, found)| found.runs.values().map(move |run| (owner, run)));
+        let waiting = runs.filter(|(_, run)| run.stored.run.state == RunState::Waiting);
+        let mut runs: Vec<(ThreadOwner, Run)> =
+            waiting.map(|(owner, run)| (owner.clone(), run.run())).collect();
+        runs.sort_by_key(|(_, run)| std::cmp::Reverse(run.created_at));
+        runs.truncate(MAX_PAGE_THREADS);
+        Ok(runs)
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

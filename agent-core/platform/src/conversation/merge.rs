@@ -15,6 +15,7 @@
 
 use agent_core::message::{Message, Role};
 
+use super::tree::Tree;
 use super::{ConversationError, NewNode, Node, NodeId, NodeLink, NodeOrigin, NodeStatus, RunTriggerKind};
 
 mod choice;
@@ -131,6 +132,30 @@ pub fn merge(input: MergeInput<'_>) -> Result<Merged, ConversationError> {
     let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
     Ok(Merged { instructions, path, nodes, parent_id, trigger })
+}
+
+/// Continues the path to a node with new messages of the owner, for a run whose tool calls have waited for decisions.
+///
+/// # Errors
+/// [`ConversationError::NodeNotFound`] if there is no such node.
+pub fn continue_head(
+    links: &[NodeLink],
+    head: &NodeId,
+    messages: Vec<Message>,
+) -> Result<Merged, ConversationError> {
+    let tree = Tree::new(links);
+    let at = tree.find(head).ok_or_else(|| ConversationError::NodeNotFound(head.to_string()))?;
+    let path: Vec<NodeId> = tree.path(Some(at)).into_iter().map(|at| links[at].id.clone()).collect();
+    let is_known = |message: &Message| {
+        message.id.as_deref().is_some_and(|id| {
+            links.iter().any(|link| link.id.as_str() == id || link.client_id.as_deref() == Some(id))
+        })
+    };
+    let new: Vec<Message> = messages.into_iter().filter(|message| !is_known(message)).collect();
+    let Choice { messages, origins, .. } = Choice::new(Some(at), new, RunTriggerKind::Resume);
+    let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
+    let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
+    Ok(Merged { instructions: Vec::new(), path, nodes, parent_id, trigger: RunTriggerKind::Resume })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

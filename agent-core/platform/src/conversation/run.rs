@@ -1,13 +1,13 @@
 //! Runs: executions of an agent in a thread, with their states and the steps between them.
 
-use agent_core::event::RunOutcome;
+use agent_core::event::{Id, RunOutcome};
 use agent_core::ids::{AgentId, JobId, RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::NodeId;
 use super::time;
+use super::{Approval, NodeId};
 
 /// Time after a process's last renewal at which its runs count as interrupted.
 pub const RUN_LEASE_MS: i64 = 10_000;
@@ -51,6 +51,9 @@ pub struct Run {
     pub attached: u32,
     /// State of the run's log of events.
     pub events: RunEvents,
+    /// Context of the run's tools.
+    #[serde(default, skip_serializing_if = "RunContext::is_empty")]
+    pub context: RunContext,
     /// Backend that runs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
@@ -60,9 +63,12 @@ pub struct Run {
     /// Reason for which the model stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
-    /// Outcome other than success, as AG-UI's.
+    /// Outcome other than success without pending calls, as AG-UI's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<serde_json::Value>,
+    pub outcome: Option<RunOutcome>,
+    /// Tool calls that wait or have waited for decisions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<Approval>,
     /// Token usage, one entry per model.
     pub usage: Vec<Usage>,
     /// Error of a failed or interrupted run.
@@ -77,6 +83,24 @@ pub struct Run {
     /// Time at which it ended.
     #[serde(default, with = "time::option", skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+}
+
+/// Context of a run's tools as its request gave it, with which another run continues it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunContext {
+    /// The task list for tasks and plans.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub todo_list_id: Option<String>,
+    /// The user's IANA time zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timezone: Option<String>,
+}
+
+impl RunContext {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// State of a run.
@@ -113,6 +137,11 @@ impl RunState {
     /// Returns true if no step leaves the state.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Cancelled | Self::Failed | Self::Interrupted)
+    }
+
+    /// Returns true if a process has the run, or will have it: its log goes on.
+    pub fn is_live(self) -> bool {
+        matches!(self, Self::Queued | Self::Running)
     }
 
     /// Returns the name used on the wire and in stores.
@@ -296,6 +325,8 @@ pub enum RunStep {
     Start,
     /// Ends a running run.
     End(RunEnding),
+    /// Completes a run that waits, since another one continues it.
+    Continue,
     /// Records that the process of the run has ended.
     Interrupt,
     /// Ends a run that was stopped.
@@ -319,6 +350,8 @@ pub enum RunEndKind {
     /// The answer is complete.
     #[default]
     Completed,
+    /// The answer has tool calls without results, which a run that continues this one brings.
+    Suspended(RunOutcome),
     /// The run was stopped.
     Cancelled(CancelReason),
     /// The run failed.
@@ -341,7 +374,8 @@ impl Run {
         let allowed = match step {
             RunStep::Start => self.state == RunState::Queued,
             RunStep::End(_) => self.state == RunState::Running,
-            RunStep::Interrupt => matches!(self.state, RunState::Queued | RunState::Running),
+            RunStep::Continue => self.state == RunState::Waiting,
+            RunStep::Interrupt => self.state.is_live(),
             RunStep::Cancel(_) => !self.state.is_final(),
         };
         if !allowed {
@@ -354,10 +388,11 @@ impl Run {
                 return Ok(self);
             }
             RunStep::End(ending) => self.end(ending),
+            RunStep::Continue => self.state = RunState::Completed,
             RunStep::Interrupt => self.interrupt(),
             RunStep::Cancel(reason) => self.cancel(reason),
         }
-        self.ended_at = Some(time::whole_millis(now));
+        self.ended_at = self.state.is_final().then(|| time::whole_millis(now));
         Ok(self)
     }
 
@@ -366,6 +401,13 @@ impl Run {
         self.usage = ending.usage;
         match ending.kind {
             RunEndKind::Completed => self.state = RunState::Completed,
+            RunEndKind::Suspended(outcome) => {
+                self.state = match outcome {
+                    RunOutcome::Interrupt { .. } => RunState::Waiting,
+                    _ => RunState::Completed,
+                };
+                self.outcome = Some(outcome);
+            }
             RunEndKind::Cancelled(reason) => self.cancel(reason),
             RunEndKind::Interrupted => self.interrupt(),
             RunEndKind::Failed(failure) => {
@@ -378,7 +420,18 @@ impl Run {
     fn cancel(&mut self, reason: CancelReason) {
         self.state = RunState::Cancelled;
         self.reason = Some(reason);
-        self.outcome = serde_json::to_value(RunOutcome::Cancelled).ok();
+        self.outcome = Some(RunOutcome::Cancelled);
+    }
+
+    /// Returns the calls that the client has to execute.
+    pub fn pending_calls(&self) -> &[Id] {
+        match &self.outcome {
+            Some(
+                RunOutcome::Success { pending_tool_call_ids }
+                | RunOutcome::Interrupt { pending_tool_call_ids, .. },
+            ) => pending_tool_call_ids,
+            _ => &[],
+        }
     }
 
     fn interrupt(&mut self) {

@@ -1,14 +1,14 @@
 //! The [`Conversations`] trait and the types of its interface.
 
-use agent_core::ids::{AgentId, RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::{
-    ConversationError, LogEnd, LogPage, NewNode, NewThread, Node, NodeId, NodeLink, OnDisconnect, Run,
-    RunChunk, RunClock, RunEnding, RunKey, RunSignal, RunState, RunTrigger, RunTriggerKind, Thread,
-    ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+    ChangeRun, ConversationError, Decision, LogEnd, LogPage, NewNode, NewThread, Node, NodeId, NodeLink,
+    OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunKey, RunSignal, RunState, RunTrigger,
+    RunTriggerKind, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
 };
 
 /// Default number of nodes on a page.
@@ -112,7 +112,8 @@ pub trait Conversations: Send + Sync {
     /// # Errors
     /// [`ConversationError::RunIdUsed`], [`ConversationError::ThreadBusy`], [`ConversationError::AgentMismatch`],
     /// [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for a parent,
-    /// [`ConversationError::ThreadFull`], in this order.
+    /// [`ConversationError::ThreadFull`], in this order. Those of the decisions, [`ConversationError::InterruptsOpen`] if
+    /// the continued run waits for others, and [`ConversationError::RunEnded`] if it was continued before.
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError>;
 
     /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
@@ -137,6 +138,16 @@ pub trait Conversations: Send + Sync {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<RunPage, ConversationError>;
+
+    /// Changes a run that waits or has waited for decisions. Returns it as it is then.
+    ///
+    /// # Errors
+    /// [`ConversationError::RunNotFound`]; those of [`RunChange`].
+    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError>;
+
+    /// Returns the runs of a company that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
+    /// newest first.
+    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError>;
 
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
@@ -341,6 +352,8 @@ pub struct BeginRun {
     pub run_id: RunId,
     /// Run that this one continues, and whose turn it belongs to.
     pub continues: Option<RunId>,
+    /// Decisions about tool calls of the continued run, which has no others open.
+    pub decisions: Vec<Decision>,
     /// Cause.
     pub trigger: RunTrigger,
     /// Nodes to add, parents first.
@@ -355,6 +368,8 @@ pub struct BeginRun {
     pub on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     pub grace_ms: Option<u32>,
+    /// Context of the run's tools.
+    pub context: RunContext,
     /// Backend that runs it.
     pub backend: Option<String>,
     /// Hash of the request to the backend.

@@ -64,6 +64,9 @@ pub struct Thread {
     /// The run that has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run_id: Option<RunId>,
+    /// The run whose tool calls wait for results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_run_id: Option<RunId>,
     /// Leaf of the path that is shown and continued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<NodeId>,

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use serde::de::IgnoredAny;
 
 use super::MAX_ID_BYTES;
-use agent_core::message::{Message, Role, ToolCall};
+use agent_core::message::{Content, Message, Role, ToolCall};
 
 /// Result inserted for a tool call that has none.
 pub(crate) const MISSING_TOOL_RESULT: &str = "no result: the tool call was interrupted";
@@ -52,6 +52,13 @@ pub fn repair(messages: Vec<Message>) -> Vec<Message> {
         }
     }
     repaired
+}
+
+/// Returns true if [`repair`] has added the message for a call without a result.
+pub fn is_missing_result(message: &Message) -> bool {
+    message.role == Role::Tool
+        && message.id.is_none()
+        && matches!(&message.content, Content::Text(text) if text == MISSING_TOOL_RESULT)
 }
 
 fn no_result(call: &ToolCall) -> Option<Message> {

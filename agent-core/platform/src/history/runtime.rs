@@ -94,7 +94,7 @@ fn read_max_output_tokens(body: ObjectFields<'_>) -> Result<Option<NonZeroU32>, 
     parameters.positive_integer("maxOutputTokens").map_err(|fault| fault.with_parent_path("parameters"))
 }
 
-fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {
+pub(super) fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {
     let mut names = std::collections::HashSet::new();
     body.read_list("tools", |value| {
         let tool = read_tool(value)?;
@@ -125,6 +125,7 @@ fn read_definition(tool: ObjectFields<'_>) -> Result<ToolSpec, FieldError> {
         input_schema: tool.json_object(schema)?.unwrap_or_else(empty_object_schema),
         output_schema: tool.json_object("outputSchema")?,
         annotations: annotations.map_err(|fault| fault.with_parent_path("annotations"))?,
+        is_client_side: false,
     })
 }
 

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 
+use agent_core::message::Message;
 use serde_json::{Map, Value};
 
 use super::json::{self, check_single_line};
+use super::resume::{self, ResumeEntry};
 use super::sources::FieldSources;
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
 use crate::conversation::{
@@ -32,6 +34,10 @@ pub struct ThreadFields {
     pub grace_ms: Option<u32>,
     /// Field `onBusy`.
     pub on_busy: Option<OnBusy>,
+    /// Results of tool calls that the request's messages do not have: a client may send them alone.
+    pub results: Vec<Message>,
+    /// Field `resume`, or the answers to approvals in the AI SDK's last message.
+    pub resume: Vec<ResumeEntry>,
     /// Field `background`: the request is answered at once, and the run goes on without a client.
     pub is_background: bool,
 }
@@ -64,7 +70,7 @@ impl ThreadFields {
     pub(super) fn allows_no_message(&self) -> bool {
         let is_regeneration =
             matches!(&self.envelope, Envelope::UiMessages { trigger: UiTrigger::Regenerate, .. });
-        is_regeneration || matches!(self.parent, ParentChoice::Node(_))
+        is_regeneration || matches!(self.parent, ParentChoice::Node(_)) || !self.resume.is_empty()
     }
 }
 
@@ -73,7 +79,6 @@ impl ThreadFields {
 /// # Errors
 /// The first invalid field, or one with a value that the server does not support.
 pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldError> {
-    check_supported(sources)?;
     Ok(ThreadFields {
         store: flag(sources, "store")?,
         history: match word(sources, "history")?.as_deref() {
@@ -101,6 +106,8 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
             }
             Some(_) => return Err(FieldError::new("onBusy", "must be reject or interrupt")),
         },
+        results: Vec::new(),
+        resume: resume::read(sources)?,
         is_background: flag(sources, "background")?.unwrap_or_default(),
     })
 }
@@ -115,15 +122,6 @@ fn grace_ms(sources: &FieldSources<'_>) -> Result<Option<u32>, FieldError> {
     let Some((path, number)) = parsed else { return Ok(None) };
     let number = number.and_then(|number| u32::try_from(number).ok()).filter(|grace| *grace <= MAX_GRACE_MS);
     number.map(Some).ok_or_else(|| wrong(path))
-}
-
-/// Refuses values that would change the course of the run, and that the server does not have.
-fn check_supported(sources: &FieldSources<'_>) -> Result<(), FieldError> {
-    match sources.get("resume") {
-        Some((_, json::Value::Array(entries))) if entries.is_empty() => Ok(()),
-        Some((path, _)) => Err(FieldError::new(path, "has a value that this server does not support")),
-        None => Ok(()),
-    }
 }
 
 /// Returns a word or an identifier from the body, `forwardedProps` or the query.
@@ -318,7 +316,6 @@ mod tests {
             ("graceMs", json!(600_001)),
             ("background", json!("yes")),
             ("onDisconnect", json!("stop")),
-            ("resume", json!([{}])),
         ] {
             let mut body = json!({"message": "Hello"});
             body[name] = value;

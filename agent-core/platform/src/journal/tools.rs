@@ -59,7 +59,7 @@ impl JournaledTools {
         let may_repeat = self.may_repeat(context, name).await?;
         match journal.read(&step.entry).await? {
             Some(JournalEntry::Returned { text, structured, is_error }) => {
-                return Ok(ToolOutput { text, structured, is_error, follow_up: None });
+                return Ok(ToolOutput { text, structured, is_error, ..ToolOutput::default() });
             }
             Some(JournalEntry::Committed) => return Ok(ToolOutput::text(COMMITTED_TEXT)),
             Some(JournalEntry::Begun) if !may_repeat => {

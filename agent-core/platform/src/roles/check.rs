@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
-use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, RoleContent};
+use agent_core::role::{AgentServer, ApprovalRule, Container, EmbeddedAi, RoleBlock, RoleContent};
 use agent_core::tool::Caller;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -158,6 +158,9 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
     unknown_tools(&mut found, "content.tools", tools);
     unknown_tools(&mut found, "content.widgetTools", widget_tools);
+    for (i, rule) in role.content.approvals.iter().enumerate() {
+        unknown_tools(&mut found, &format!("content.approvals[{i}].tools"), &rule.tools);
+    }
     check_server(&mut found, "content", agent_server);
     for (i, child) in role.children.iter().enumerate() {
         let at = format!("children[{i}].content");
@@ -234,6 +237,11 @@ fn tool_warnings(found: &mut Vec<RoleFinding>, role: &RoleBlock) {
     {
         let message = "has no effect: the list restricts the agent's tools and adds none";
         found.push(RoleFinding::new(format!("content.agentServerTools[{i}]"), message));
+    }
+    let is_empty = |rule: &ApprovalRule| rule.tools.is_empty() && rule.annotations.is_empty();
+    for (i, _) in content.approvals.iter().enumerate().filter(|(_, rule)| is_empty(rule)) {
+        let message = "has no effect without tools or annotations";
+        found.push(RoleFinding::new(format!("content.approvals[{i}]"), message));
     }
     if own.contains("sendMessengerMessage") && content.messenger_token.is_none() {
         let message = "is missing, so the tool sendMessengerMessage cannot send";

@@ -70,6 +70,7 @@ fn mcp(agent: &str) -> NewToken {
         tools: Some(vec!["readTodos".into()]),
         timezone: Some("Europe/Berlin".into()),
         run_id: None,
+        can_suspend: true,
     };
     NewToken::new("c", agent, Grant::Mcp(grant))
 }

@@ -139,6 +139,7 @@ where
         input_schema: schema::input_schema::<A>(),
         output_schema: Some(schema::output_schema::<O>()),
         annotations: Some(annotations),
+        is_client_side: false,
     };
     BuiltIn { spec: Arc::new(spec), stores: stores.clone(), work, types: PhantomData::<fn(A) -> O> }
 }

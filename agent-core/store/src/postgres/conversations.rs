@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
-use agent_core::ids::{RunId, ThreadId};
+use agent_core::ids::{CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
+    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
+    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
+    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk,
+    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor,
+    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -330,6 +330,15 @@ impl Conversations for PostgresRecords {
         let (limit, wanted) = page_limit(limit);
         let found = read!(self, &owner.company, |tables| tables.runs(owner, filter, before, wanted))?;
         Ok(RunPage::from_overfetch(found, limit))
+    }
+
+    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+        write!(self, &change.run.owner, |tables| runs::change_run(&tables, &change))
+    }
+
+    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
+        let limit = i64::try_from(MAX_PAGE_THREADS).unwrap_or(i64::MAX);
+        read!(self, company, |tables| tables.waiting_runs(company, limit))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

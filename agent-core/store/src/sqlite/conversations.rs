@@ -1,15 +1,15 @@
 //! Conversations: each operation is one read of a reader thread, or one operation of the writer thread.
 
-use agent_core::ids::{RunId, ThreadId};
+use agent_core::ids::{CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
-    AppendedNodes, BeginRun, BegunRun, ConversationError, Conversations, CreateThread, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS,
-    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
+    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
+    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
+    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk,
+    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor,
+    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -278,6 +278,15 @@ impl Conversations for SqliteStore {
         let (owner, filter) = (owner.clone(), filter.clone());
         let read = self.read_conversations(move |tables| tables.runs(&owner, &filter, before, limit + 1));
         Ok(RunPage::from_overfetch(read.await?, limit))
+    }
+
+    async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError> {
+        self.write_conversations(0, move |tables| runs::change_run(tables, &change)).await
+    }
+
+    async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
+        let company = company.clone();
+        self.read_conversations(move |tables| tables.waiting_runs(&company, MAX_PAGE_THREADS)).await
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

@@ -148,6 +148,7 @@ const MIGRATIONS: &[&str] = &["
     CREATE INDEX runs_thread ON runs (thread, seq);
     CREATE INDEX runs_owner ON runs (company, owner, seq);
     CREATE INDEX runs_log ON runs (log_until_ms) WHERE log_until_ms IS NOT NULL;
+    CREATE INDEX runs_waiting ON runs (company, n) WHERE state = 'waiting';
     -- Logs of runs: packed events by the numbers of the first and the last of them. Chunks are small, and those
     -- of a run are read in order.
     CREATE TABLE run_events (

@@ -28,6 +28,8 @@ pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun 
         agent_id: "gardener".into(),
         run_id: run.into(),
         continues: None,
+        decisions: Vec::new(),
+        context: Default::default(),
         trigger: RunTrigger::default(),
         parent_id: nodes.last().map(|node| node.id.clone()),
         nodes,

@@ -59,6 +59,7 @@ pub(in crate::models) fn tool(name: &str, description: &str, schema: &str) -> Ar
         input_schema: RawValue::from_string(schema.into()).expect("JSON").into(),
         output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
         annotations: None,
+        is_client_side: false,
     })
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use agent_platform::conversation::{ConversationError, Run};
+use agent_core::event::{Interrupt, RunOutcome};
+use agent_platform::conversation::{Approval, ApprovalState, ConversationError, Run};
 use serde_json::json;
 
 use super::super::runs::events_path;
@@ -22,6 +23,12 @@ impl From<ConversationError> for HttpError {
                     .with_member("activeRunId", json!(active_run))
                     .with_retry_after(BUSY_RETRY_AFTER)
             }
+            ConversationError::InterruptsOpen { run } => interrupts_open(&run),
+            ConversationError::ApprovalNotFound => Self::not_found(),
+            ConversationError::ApprovalExpired => Self::new(Code::InterruptExpired, error.to_string()),
+            ConversationError::ApprovalDecided { .. } | ConversationError::CallRefused => {
+                Self::conflict(error.to_string())
+            }
             ConversationError::RunIdUsed { run } => used_run_id(&run),
             ConversationError::AgentMismatch { ref agent } => {
                 let agent = json!(agent);
@@ -39,6 +46,23 @@ impl From<ConversationError> for HttpError {
             error => Self::internal(error),
         }
     }
+}
+
+/// Returns the error of a message to a thread that waits for decisions.
+fn interrupts_open(run: &Run) -> HttpError {
+    let interrupts: Vec<_> = match &run.outcome {
+        Some(RunOutcome::Interrupt { interrupts, .. }) => {
+            let is_open = |interrupt: &&Interrupt| {
+                let open = |approval: &Approval| approval.state == ApprovalState::Open;
+                run.approvals.iter().any(|approval| approval.id == interrupt.id && open(approval))
+            };
+            interrupts.iter().filter(is_open).collect()
+        }
+        _ => Vec::new(),
+    };
+    HttpError::new(Code::InterruptsOpen, "the thread waits for decisions about tool calls")
+        .with_member("runId", json!(run.id))
+        .with_member("interrupts", json!(interrupts))
 }
 
 /// Returns the error of a request with the id of this run.

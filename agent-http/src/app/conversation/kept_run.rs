@@ -38,6 +38,8 @@ type Begun = Result<BegunRun, ConversationError>;
 pub(super) struct KeptRun {
     store: Arc<dyn Conversations>,
     thread_id: ThreadId,
+    /// Known once the run has begun.
+    turn_id: Option<RunId>,
     /// Node below which the answer goes.
     parent: Option<NodeId>,
     on_disconnect: OnDisconnect,
@@ -65,6 +67,7 @@ impl KeptRun {
         let kept = Self {
             store: store.clone(),
             thread_id: begin.key.id.clone(),
+            turn_id: None,
             parent: begin.parent_id.clone(),
             on_disconnect: begin.on_disconnect,
             grace: Duration::from_millis(begin.grace_ms.unwrap_or_default().into()),
@@ -90,7 +93,8 @@ impl KeptRun {
         let begun = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
         self.begun = None;
         match &begun {
-            Ok(_) => {
+            Ok(begun) => {
+                self.turn_id = Some(begun.run.turn_id.clone());
                 if let Some((_, live)) = &self.open {
                     live.service.runs.insert(&live.run);
                 }
@@ -177,6 +181,10 @@ impl KeptRun {
 }
 
 impl RunRecorder for KeptRun {
+    fn turn_id(&self) -> Option<RunId> {
+        self.turn_id.clone()
+    }
+
     fn record(&mut self, event: &Event) {
         let Some((fold, live)) = &mut self.open else { return };
         fold.push(event);
@@ -374,6 +382,8 @@ mod tests {
             agent_id: "a".into(),
             run_id: run.into(),
             continues: None,
+            decisions: Vec::new(),
+            context: Default::default(),
             trigger: RunTrigger::default(),
             parent_id: Some(question.id.clone()),
             nodes: vec![question],

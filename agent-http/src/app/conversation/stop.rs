@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use agent_platform::conversation::{CancelReason, ConversationError, Conversations, Run, RunKey, RunSignal};
+use agent_platform::conversation::{
+    CancelReason, ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, RunSignal, RunState,
+};
 
 use super::live::RunStop;
 use super::{ConversationService, later};
@@ -27,6 +29,11 @@ impl ConversationService {
         let Some(run) = run.filter(|run| !run.state.is_final()) else {
             return store.run(&key.owner, &key.id).await;
         };
+        if run.state == RunState::Waiting {
+            let change = RunChange::CancelWaiting(reason);
+            let change = ChangeRun { run: key.clone(), change, now: self.now() };
+            return store.change_run(change).await.map(Some);
+        }
         match self.runs.get(key) {
             Some(live) => live.stop(RunStop::Cancelled(reason)),
             None => {

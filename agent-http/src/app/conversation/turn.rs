@@ -5,27 +5,27 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::{Event, EventObserver, EventStream};
+use agent_core::event::{EventStream, Id};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_core::turn::{TurnError, run_turn};
+use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
-    NodeMessage, NodeOrigin, NodeQuery, NodeRole, NodeSelection, OnDisconnect, RunKey, RunTrigger,
-    RunTriggerKind, ThreadKey, ThreadLinks, ThreadOrigin, merge,
+    CancelReason, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
+    NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunContext, RunKey, RunState, RunTriggerKind,
+    Thread, ThreadKey, ThreadLinks, ThreadOrigin, continue_head, merge,
 };
 use agent_platform::history::{
-    ChatInput, FieldError, HistorySource, OnBusy, ThreadFields, expects_answer, repair,
+    ChatInput, FieldError, HistorySource, OnBusy, ThreadFields, expects_answer, is_missing_result, repair,
 };
 use agent_platform::run_registry::RunIdClaim;
-use futures_util::{TryFutureExt, try_join};
-use serde_json::{Map, Value, json};
 
 use super::super::App;
 use super::ConversationService;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
+use super::plan::{RunCourse, RunPlan};
+use super::resume::new_messages;
 use crate::error::{Code, HttpError};
 use crate::stream::RunRecorder;
 
@@ -71,8 +71,10 @@ impl ThreadRequest {
 
 /// A turn whose run is kept.
 pub(in super::super) struct KeptTurn {
-    store: Arc<dyn Conversations>,
-    fields: ThreadFields,
+    pub(super) store: Arc<dyn Conversations>,
+    pub(super) fields: ThreadFields,
+    /// Kind of the run, if the request does not tell it.
+    pub(super) trigger: Option<RunTriggerKind>,
 }
 
 impl KeptTurn {
@@ -103,7 +105,7 @@ impl KeptTurn {
             missing_message?;
             return Ok(None);
         };
-        Ok(Some(Self { store, fields }))
+        Ok(Some(Self { store, fields, trigger: None }))
     }
 
     /// Returns true if the run goes on without the client, which is answered at once.
@@ -117,7 +119,7 @@ impl KeptTurn {
     /// 409 if the run's id was used, the thread has another run or is full; errors of the turn and of the store.
     pub(in super::super) async fn start(
         self,
-        app: &App,
+        app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
         is_new_id: bool,
@@ -155,7 +157,7 @@ impl KeptTurn {
 
     async fn begin(
         &self,
-        app: &App,
+        app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
     ) -> Result<(EventStream, KeptRun), HttpError> {
@@ -177,6 +179,15 @@ impl KeptTurn {
                     attempts += 1;
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: active_run };
                     app.conversations.displace(&*self.store, &key).await?;
+                }
+                Err(BeginError::Store(ConversationError::InterruptsOpen { run }))
+                    if attempts < MAX_BEGIN_ATTEMPTS
+                        && self.fields.on_busy == Some(OnBusy::Interrupt)
+                        && self.fields.resume.is_empty() =>
+                {
+                    attempts += 1;
+                    let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
+                    app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
                 begun => return begun.map_err(HttpError::from),
             }
@@ -202,31 +213,84 @@ impl KeptTurn {
             Some(found) => (Some(found.thread), found.links),
             None => (None, Vec::new()),
         };
-        let merged = merge(MergeInput {
-            links: &links,
-            head: thread.as_ref().and_then(|thread| thread.head.clone()),
-            messages: turn.messages.clone(),
-            envelope: self.fields.envelope.clone(),
-            parent: self.fields.parent.clone(),
-            pending_calls: Vec::new(),
-            is_visitor: false,
-        })?;
-        let messages = match self.fields.history {
-            HistorySource::Client if !turn.messages.is_empty() => turn.messages.clone(),
-            _ => {
-                let mut stored = match merged.path.last() {
-                    Some(end) => load_path(&*self.store, &key, end).await?,
-                    None => Vec::new(),
-                };
-                restore_client_ids(&mut stored, &links);
-                repair(merged.prompt(&stored))
-            }
+        let open_run = self.open_run(&key, thread.as_ref()).await?;
+        let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
+        let decisions = match waiting {
+            Some(run) => self.decisions(app, principal, &key, run).await?,
+            None => Vec::new(),
         };
-        if !expects_answer(&messages) {
+        let is_waiting = waiting.is_some();
+        let merged = self.place(turn, &links, thread.as_ref(), open_run.as_ref())?;
+        let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
+        let messages = self.prompt(turn, &key, &merged, &links).await?;
+        // The results of decided calls come before the repair.
+        let messages = if is_waiting { messages } else { repair(messages) };
+        // A run that waits gets the results of its calls before the model is asked.
+        if !is_waiting && !expects_answer(&messages) {
             let fault = HttpError::invalid("messages", "must end with a user message or a tool result");
             return Err(BeginError::Request(fault));
         }
-        let new_thread = NewThread {
+        let version = thread.map_or(0, |thread| thread.version);
+        let new_thread = self.new_thread(principal);
+        let course = RunCourse::of(&self.fields);
+        let before = continues.as_ref().map(|run| run.context.clone()).unwrap_or_default();
+        let context = RunContext {
+            todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
+            timezone: turn.timezone.clone().or(before.timezone),
+        };
+        Ok(RunPlan { key, merged, messages, new_thread, version, continues, decisions, context, course })
+    }
+
+    /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
+    fn place(
+        &self,
+        turn: &TurnRequest,
+        links: &[NodeLink],
+        thread: Option<&Thread>,
+        open_run: Option<&Run>,
+    ) -> Result<Merged, BeginError> {
+        let head = thread.and_then(|thread| thread.head.clone());
+        let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
+        let messages = self.messages_to_merge(turn, pending_calls);
+        let waiting = open_run.filter(|run| run.state == RunState::Waiting);
+        let mut merged = match waiting.zip(head.as_ref()) {
+            Some((run, head)) => continue_head(links, head, new_messages(run, &messages))?,
+            None => merge(MergeInput {
+                links,
+                head,
+                messages,
+                envelope: self.fields.envelope.clone(),
+                parent: self.fields.parent.clone(),
+                pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
+                is_visitor: false,
+            })?,
+        };
+        merged.trigger = self.trigger.unwrap_or(merged.trigger);
+        Ok(merged)
+    }
+
+    /// Returns the messages of the prompt, which are not repaired if they are stored ones.
+    async fn prompt(
+        &self,
+        turn: &TurnRequest,
+        key: &ThreadKey,
+        merged: &Merged,
+        links: &[NodeLink],
+    ) -> Result<Vec<Message>, BeginError> {
+        if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
+            return Ok(turn.messages.clone());
+        }
+        let mut stored = match merged.path.last() {
+            Some(end) => load_path(&*self.store, key, end).await?,
+            None => Vec::new(),
+        };
+        restore_client_ids(&mut stored, links);
+        Ok(merged.prompt(&stored))
+    }
+
+    /// Returns the attributes of a thread that the request creates.
+    fn new_thread(&self, principal: &Principal) -> NewThread {
+        NewThread {
             origin: match principal.caller {
                 Caller::Proactive => ThreadOrigin::Proactive,
                 _ => ThreadOrigin::Chat,
@@ -234,9 +298,27 @@ impl KeptTurn {
             title: self.fields.title.clone(),
             metadata: self.fields.metadata.clone(),
             expires_at: None,
+        }
+    }
+
+    /// Returns the request's messages with those results of pending calls that it has sent alone.
+    fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Message> {
+        let is_pending = |message: &&Message| {
+            message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
         };
-        let version = thread.map_or(0, |thread| thread.version);
-        Ok(RunPlan { key, merged, messages, new_thread, version, course: RunCourse::of(&self.fields) })
+        let results = self.fields.results.iter().filter(is_pending);
+        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
+        results.chain(sent).cloned().collect()
+    }
+
+    /// Returns the run whose calls wait for results at the thread's head.
+    async fn open_run(&self, key: &ThreadKey, thread: Option<&Thread>) -> Result<Option<Run>, BeginError> {
+        let Some((thread, id)) = thread.and_then(|thread| Some((thread, thread.open_run_id.as_ref()?)))
+        else {
+            return Ok(None);
+        };
+        let run = self.store.run(&key.thread_owner(), id).await?;
+        Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
     }
 
     /// Loads the thread, after its run was interrupted if its process has ended.
@@ -256,103 +338,8 @@ impl KeptTurn {
     }
 }
 
-/// Course of a run whose client leaves.
-struct RunCourse {
-    on_disconnect: OnDisconnect,
-    grace_ms: Option<u32>,
-}
-
-impl RunCourse {
-    fn of(fields: &ThreadFields) -> Self {
-        let default = match fields.is_background {
-            true => OnDisconnect::Continue,
-            false => OnDisconnect::Cancel,
-        };
-        Self { on_disconnect: fields.on_disconnect.unwrap_or(default), grace_ms: fields.grace_ms }
-    }
-}
-
-/// A run that is ready to begin.
-struct RunPlan {
-    key: ThreadKey,
-    merged: Merged,
-    /// Messages of the prompt.
-    messages: Vec<Message>,
-    new_thread: NewThread,
-    /// Version of the thread; 0 if it does not exist.
-    version: u64,
-    course: RunCourse,
-}
-
-impl RunPlan {
-    /// Commits the beginning of the run while the backend starts.
-    async fn begin(
-        self,
-        app: &App,
-        principal: &Principal,
-        turn: &TurnRequest,
-        store: Arc<dyn Conversations>,
-    ) -> Result<(EventStream, KeptRun), BeginError> {
-        let service = &app.conversations;
-        let event = self.thread_event(turn);
-        let trigger = match principal.caller {
-            Caller::Proactive => RunTrigger {
-                kind: RunTriggerKind::Proactive,
-                reason: turn.trigger.clone(),
-                ..RunTrigger::default()
-            },
-            _ => self.merged.trigger.into(),
-        };
-        let begin = BeginRun {
-            key: self.key,
-            agent_id: turn.agent_id.clone(),
-            run_id: turn.run_id.clone(),
-            continues: None,
-            trigger,
-            nodes: self.merged.nodes,
-            parent_id: self.merged.parent_id,
-            new_thread: self.new_thread,
-            expected_version: Some(self.version),
-            on_disconnect: self.course.on_disconnect,
-            grace_ms: self.course.grace_ms,
-            backend: None,
-            request_sha256: None,
-            lease: service.lease(),
-            now: service.now(),
-        };
-        let turn = TurnRequest { messages: self.messages, ..turn.clone() };
-        let mut kept = KeptRun::begin(service, store, begin);
-        let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
-        let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
-        match try_join!(begun, started) {
-            Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),
-            Err(BeginError::Turn(error)) => {
-                let error = HttpError::from(error);
-                kept.fail(error.code().as_str(), error.detail());
-                Err(BeginError::Request(error))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Returns the event that names the nodes of the request.
-    fn thread_event(&self, turn: &TurnRequest) -> Event {
-        let nodes = &self.merged.nodes;
-        let user = nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
-        let parent = match nodes.first() {
-            Some(first) => first.parent_id.as_ref(),
-            None => self.merged.parent_id.as_ref(),
-        };
-        let mut value = Map::new();
-        value.extend(user.map(|node| ("userMessageId".to_owned(), json!(node.id))));
-        value.extend(parent.map(|id| ("parentId".to_owned(), json!(id))));
-        value.insert("turnId".to_owned(), json!(turn.run_id));
-        Event::Custom { name: "agent.thread".to_owned(), value: Value::Object(value) }
-    }
-}
-
 /// Error that prevents a run from beginning.
-enum BeginError {
+pub(super) enum BeginError {
     Store(ConversationError),
     Turn(TurnError),
     Request(HttpError),
@@ -371,15 +358,6 @@ impl From<BeginError> for HttpError {
             BeginError::Turn(error) => error.into(),
             BeginError::Request(error) => error,
         }
-    }
-}
-
-/// Adds the event `agent.thread` after those of the run's start.
-struct ThreadObserver(Event);
-
-impl EventObserver for ThreadObserver {
-    fn observe(&mut self, event: &Event) -> Option<Event> {
-        matches!(event, Event::RunStarted { .. }).then(|| self.0.clone())
     }
 }
 

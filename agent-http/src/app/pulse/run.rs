@@ -28,7 +28,7 @@ const TRIGGER: &str = "a scheduled job";
 /// The effect of a run.
 pub(super) enum JobEffect {
     /// A tool was called.
-    ToolCalled(ToolOutput),
+    ToolCalled(Box<ToolOutput>),
     /// An agent's turn ended; these writes notify the user of its answer.
     NotificationWrites(Vec<Write>),
 }
@@ -43,7 +43,9 @@ pub(super) async fn run_job(app: &App, delivery: &Delivery) -> Result<JobEffect,
     check_assignment(app, payload).await?;
     let context = context(app, delivery, &role).await?;
     match payload.kind {
-        JobKind::Tool => call_tool(app, payload, &role, &context).await.map(JobEffect::ToolCalled),
+        JobKind::Tool => call_tool(app, payload, &role, &context)
+            .await
+            .map(|output| JobEffect::ToolCalled(Box::new(output))),
         JobKind::Agent => {
             run_agent_turn(app, payload, &role, &context).await.map(JobEffect::NotificationWrites)
         }

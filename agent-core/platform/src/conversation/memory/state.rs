@@ -6,10 +6,10 @@ use agent_core::ids::{RunId, ThreadId};
 use agent_core::store_error::StoreError;
 use jiff::Timestamp;
 
-use super::super::commit::{self, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
+use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
-    ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk, NewNode, NodeId, NodeLink, Run, RunClock,
-    RunEvents, RunKey, RunSignal, RunState, StoredNode, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk, NewNode, NodeId, NodeLink, Run,
+    RunClock, RunEvents, RunKey, RunSignal, StoredNode, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -49,7 +49,7 @@ pub(super) struct MemoryRun {
 
 impl MemoryRun {
     pub(super) fn is_live(&self) -> bool {
-        matches!(self.stored.run.state, RunState::Queued | RunState::Running)
+        self.stored.run.state.is_live()
     }
 
     pub(super) fn log_bytes(&self) -> usize {
@@ -140,17 +140,47 @@ impl ConversationState {
         self.log_bytes -= bytes;
     }
 
+    /// Deletes the log of a run, and what the run has kept of its messages.
+    pub(super) fn erase_run(&mut self, owner: &ThreadOwner, id: &RunId) {
+        self.remove_log(owner, id);
+        if let Some(found) = self.find_run_mut(owner, id) {
+            found.stored.run = commit::erase_run(found.stored.run.clone());
+        }
+    }
+
+    pub(super) fn change_run(&mut self, change: &ChangeRun) -> Result<Run, ConversationError> {
+        let owner = &change.run.owner;
+        let missing = || ConversationError::RunNotFound;
+        let run = self.find_run(owner, &change.run.id).ok_or_else(missing)?.stored.run.clone();
+        let continuing = run.continued_by.as_ref().and_then(|id| self.find_run(owner, id));
+        let continuing = continuing.map(|found| found.stored.clone());
+        let key = owner.thread(&run.thread_id);
+        let thread = self.find(&key).ok_or_else(missing)?.thread.clone();
+        let commit = commit::change_run(change, ChangeRows { run, continuing, thread })?;
+        self.find_mut(&key)?.thread = commit.thread;
+        let found = self.find_run_mut(owner, &change.run.id).ok_or_else(missing)?;
+        found.stored.run = commit.run;
+        Ok(found.run())
+    }
+
     pub(super) fn end_run(&mut self, end: EndRun) -> Result<EndedRun, ConversationError> {
         let owner = self.owners.get(&end.owner).ok_or(ConversationError::RunNotFound)?;
         let run = owner.runs.get(&end.run_id).ok_or(ConversationError::RunNotFound)?.stored.clone();
         let key = end.owner.thread(&run.run.thread_id);
         let found = owner.threads.get(&key.id).ok_or(ConversationError::RunNotFound)?;
-        let known = found.known(&end.nodes, None);
-        let rows = EndRows { run, thread: found.thread.clone(), known: known.clone() };
+        let known = found.known(&end.nodes, run.run.parent_id.as_ref());
+        let continued = run.run.continues.as_ref().and_then(|id| owner.runs.get(id));
+        let continued = continued.map(|found| found.stored.run.clone());
+        let rows = EndRows { run, continued, thread: found.thread.clone(), known: known.clone() };
         let commit = commit::end_run(&end, rows)?;
         self.write(&key, commit.thread.clone(), commit.nodes.clone());
         if let Some(found) = self.find_run_mut(&end.owner, &end.run_id) {
             found.stored.run = commit.run.clone();
+        }
+        if let Some(run) = commit.continued
+            && let Some(found) = self.find_run_mut(&end.owner, &run.id)
+        {
+            found.stored.run = run;
         }
         for chunk in end.log.chunks {
             self.add_chunk(&end.owner, &end.run_id, chunk);

@@ -21,12 +21,14 @@ fn run(state: RunState) -> Run {
         continued_by: None,
         on_disconnect: OnDisconnect::Cancel,
         grace_ms: None,
+        context: RunContext::default(),
         attached: 0,
         events: RunEvents::default(),
         backend: None,
         request_sha256: None,
         finish_reason: None,
         outcome: None,
+        approvals: Vec::new(),
         usage: Vec::new(),
         error: None,
         created_at: at(0),
@@ -40,12 +42,15 @@ fn each_step_leads_from_the_states_that_allow_it_alone() {
     use RunState::{Cancelled, Completed, Failed, Interrupted, Queued, Running, Waiting};
     let failure = RunFailure { code: "X".to_owned(), message: "no".to_owned() };
     let end = |kind| RunStep::End(RunEnding { kind, ..RunEnding::default() });
+    let asks = RunOutcome::Interrupt { interrupts: Vec::new(), pending_tool_call_ids: Vec::new() };
     let cases = [
         (RunStep::Start, vec![Queued], Running),
         (end(RunEndKind::Completed), vec![Running], Completed),
         (end(RunEndKind::Failed(failure)), vec![Running], Failed),
         (end(RunEndKind::Interrupted), vec![Running], Interrupted),
         (end(RunEndKind::Cancelled(CancelReason::Requested)), vec![Running], Cancelled),
+        (end(RunEndKind::Suspended(asks)), vec![Running], Waiting),
+        (RunStep::Continue, vec![Waiting], Completed),
         (RunStep::Interrupt, vec![Queued, Running], Interrupted),
         (RunStep::Cancel(CancelReason::Deleted), vec![Queued, Running, Waiting], Cancelled),
     ];

@@ -1,6 +1,6 @@
 //! Statements that read and write runs and leases.
 
-use agent_core::ids::{RunId, ThreadId};
+use agent_core::ids::{CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{Run, RunFilter, RunKey, RunLease, ThreadOwner};
 use agent_platform::records::StoreError;
@@ -140,6 +140,25 @@ impl ConversationTables {
         let run = |row: &Row| {
             let run = parse_run(row.get(1), row.get(2))?;
             Ok((row.get(0), with_stored_events(run, row.get(3))))
+        };
+        let runs: Result<_, StoreError> = rows.iter().map(run).collect();
+        Ok(runs?)
+    }
+
+    /// Returns the runs of a company that wait for decisions, at most `limit`, the newest first.
+    pub(super) async fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        limit: i64,
+    ) -> Result<Vec<(ThreadOwner, Run)>, TableError> {
+        if contains_nul(company) {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT owner, id, body FROM runs WHERE company = $1 AND state = 'waiting' ORDER BY n DESC LIMIT $2";
+        let rows = self.select(sql, &[&company.as_str(), &limit]).await?;
+        let run = |row: &Row| {
+            let owner: &str = row.get(0);
+            Ok((ThreadOwner::new(company.clone(), owner), parse_run(row.get(1), row.get(2))?))
         };
         let runs: Result<_, StoreError> = rows.iter().map(run).collect();
         Ok(runs?)

@@ -1,15 +1,15 @@
 //! Writes of runs and their logs, each within one transaction under the lock on the owner.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, StoredRun, referenced_ids};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunClock,
-    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    BeginRun, BegunRun, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run,
+    RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
 use super::tables::{ConversationTables, TableError};
-use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, is_live, log_until_ms};
+use crate::conversation_row::{BATCH_LOG_BYTES, DELETE_BATCH_NODES, log_until_ms};
 
 pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> Result<BegunRun, TableError> {
     let owner = begin.key.thread_owner();
@@ -49,17 +49,45 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     let (number, _, run) = tables.run(&end.owner, &end.run_id).await?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
     let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, None)).await?;
-    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
+    let known = tables.known(n, &referenced_ids(&end.nodes, run.run.parent_id.as_ref())).await?;
+    let continued = match &run.run.continues {
+        Some(id) => tables.run(&end.owner, id).await?,
+        None => None,
+    };
+    let continued_number = continued.as_ref().map(|found| found.0);
+    let continued = continued.map(|(_, _, stored)| stored.run);
+    let commit = commit::end_run(end, EndRows { run, continued, thread, known: known.clone() })?;
     tables.put_thread(Some(n), &key, &commit.thread).await?;
     tables.insert_nodes(n, &commit.nodes).await?;
     tables.update_run(number, &commit.run).await?;
+    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
+        tables.update_run(number, run).await?;
+    }
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk).await?;
     }
     tables.delete_signals(&end.process, number).await?;
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+}
+
+pub(super) async fn change_run(tables: &ConversationTables, change: &ChangeRun) -> Result<Run, TableError> {
+    let missing = || ConversationError::RunNotFound;
+    let owner = &change.run.owner;
+    let (number, _, stored) = tables.run(owner, &change.run.id).await?.ok_or_else(missing)?;
+    let key = owner.thread(&stored.run.thread_id);
+    let (n, thread) = tables.thread(&key).await?.ok_or_else(missing)?;
+    let continuing = match &stored.run.continued_by {
+        Some(id) => tables.run(owner, id).await?.map(|(_, _, stored)| stored),
+        None => None,
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone() };
+    let commit = commit::change_run(change, rows)?;
+    tables.update_run(number, &commit.run).await?;
+    if commit.thread != thread {
+        tables.put_thread(Some(n), &key, &commit.thread).await?;
+    }
+    Ok(commit.run)
 }
 
 /// Returns true if the run is live and its process's lease has expired.
@@ -102,7 +130,7 @@ pub(super) async fn signal(
     until: Timestamp,
 ) -> Result<Option<Run>, TableError> {
     let found = tables.run_for_client(&run.owner, &run.id).await?;
-    if found.as_ref().is_some_and(is_live) {
+    if found.as_ref().is_some_and(|run| run.state.is_live()) {
         tables.put_signal(run, signal, until).await?;
     }
     Ok(found)
@@ -150,7 +178,7 @@ pub(super) async fn erase_node(
             if let Some(run) = run
                 && let Some((number, _, stored)) = tables.run(&key.thread_owner(), &run).await?
             {
-                delete_log(tables, number, stored.run).await?;
+                delete_log(tables, number, commit::erase_run(stored.run)).await?;
             }
             Ok(thread)
         }

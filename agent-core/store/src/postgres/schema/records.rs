@@ -108,6 +108,7 @@ pub(super) const STEPS: &[&str] = &["
     CREATE INDEX runs_thread ON runs (thread, seq);
     CREATE INDEX runs_owner ON runs (company, owner, seq);
     CREATE INDEX runs_log ON runs (log_until_ms) WHERE log_until_ms IS NOT NULL;
+    CREATE INDEX runs_waiting ON runs (company, n) WHERE state = 'waiting';
     -- Logs of runs: packed events by the numbers of the first and the last of them.
     CREATE TABLE run_events (
         run int8 NOT NULL,

@@ -1,13 +1,13 @@
 //! Statements that read and write runs and leases.
 
-use agent_core::ids::RunId;
+use agent_core::ids::{CompanyId, RunId};
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{Run, RunFilter, RunKey, RunLease, ThreadOwner};
 use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
-use crate::conversation_row::{RunRow, from_millis, is_live, log_until_ms, parse_run, with_stored_events};
+use crate::conversation_row::{RunRow, from_millis, log_until_ms, parse_run, with_stored_events};
 
 impl ConversationTables<'_> {
     /// Returns a run with its number and its thread's.
@@ -68,8 +68,26 @@ impl ConversationTables<'_> {
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
             let run = parse_run(text(row, 1)?, text(row, 2)?)?;
-            let last = if is_live(&run) { self.last_event(row.get(3)?)? } else { None };
+            let last = if run.state.is_live() { self.last_event(row.get(3)?)? } else { None };
             runs.push((row.get(0)?, with_stored_events(run, last)));
+        }
+        Ok(runs)
+    }
+
+    /// Returns the runs of a company that wait for decisions, at most `limit`, the newest first.
+    pub(super) fn waiting_runs(
+        &self,
+        company: &CompanyId,
+        limit: usize,
+    ) -> Result<Vec<(ThreadOwner, Run)>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT owner, id, body FROM runs WHERE company = ?1 AND state = 'waiting' ORDER BY n DESC LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![&**company, limit])?;
+        let mut runs = Vec::new();
+        while let Some(row) = rows.next()? {
+            let owner = ThreadOwner::new(company.clone(), text(row, 0)?);
+            runs.push((owner, parse_run(text(row, 1)?, text(row, 2)?)?));
         }
         Ok(runs)
     }

@@ -1,16 +1,16 @@
 //! Writes of runs and their logs, each within one transaction.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, StoredRun, referenced_ids};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run, RunChunk, RunClock,
-    RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    BeginRun, BegunRun, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run,
+    RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
 use super::rows::{ConversationTables, TableError};
 use crate::conversation_row::{
-    BATCH_LOG_BYTES, DELETE_BATCH_NODES, RowError, is_live, log_until_ms, with_stored_events,
+    BATCH_LOG_BYTES, DELETE_BATCH_NODES, RowError, log_until_ms, with_stored_events,
 };
 
 pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Result<BegunRun, TableError> {
@@ -48,17 +48,45 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     let (number, _, run) = tables.run(&end.owner, &end.run_id)?.ok_or_else(missing)?;
     let key = end.owner.thread(&run.run.thread_id);
     let (n, thread) = tables.thread(&key)?.ok_or_else(missing)?;
-    let known = tables.known(n, &referenced_ids(&end.nodes, None))?;
-    let commit = commit::end_run(end, EndRows { run, thread, known: known.clone() })?;
+    let known = tables.known(n, &referenced_ids(&end.nodes, run.run.parent_id.as_ref()))?;
+    let continued = match &run.run.continues {
+        Some(id) => tables.run(&end.owner, id)?,
+        None => None,
+    };
+    let continued_number = continued.as_ref().map(|found| found.0);
+    let continued = continued.map(|(_, _, stored)| stored.run);
+    let commit = commit::end_run(end, EndRows { run, continued, thread, known: known.clone() })?;
     tables.put_thread(Some(n), &key, &commit.thread)?;
     tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
+    if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
+        tables.update_run(number, run)?;
+    }
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }
     tables.delete_signals(&end.process, number)?;
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })
+}
+
+pub(super) fn change_run(tables: &ConversationTables<'_>, change: &ChangeRun) -> Result<Run, TableError> {
+    let missing = || ConversationError::RunNotFound;
+    let owner = &change.run.owner;
+    let (number, _, stored) = tables.run(owner, &change.run.id)?.ok_or_else(missing)?;
+    let key = owner.thread(&stored.run.thread_id);
+    let (n, thread) = tables.thread(&key)?.ok_or_else(missing)?;
+    let continuing = match &stored.run.continued_by {
+        Some(id) => tables.run(owner, id)?.map(|(_, _, stored)| stored),
+        None => None,
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone() };
+    let commit = commit::change_run(change, rows)?;
+    tables.update_run(number, &commit.run)?;
+    if commit.thread != thread {
+        tables.put_thread(Some(n), &key, &commit.thread)?;
+    }
+    Ok(commit.run)
 }
 
 /// Returns true if the run is live and its process's lease has expired.
@@ -151,7 +179,7 @@ pub(super) fn signal(
     until: Timestamp,
 ) -> Result<Option<Run>, TableError> {
     let Some((n, _, stored)) = tables.run(&run.owner, &run.id)? else { return Ok(None) };
-    if is_live(&stored.run) {
+    if stored.run.state.is_live() {
         tables.put_signal(n, &stored.process, signal, until)?;
     }
     Ok(Some(with_stored_events(stored.run, tables.last_event(n)?)))
@@ -205,7 +233,7 @@ pub(super) fn erase_node(
             tables.update_node(n, &node)?;
             let run = run.map_or(Ok(None), |id| tables.run(&key.thread_owner(), &id))?;
             if let Some((number, _, stored)) = run {
-                delete_log(tables, number, stored.run)?;
+                delete_log(tables, number, commit::erase_run(stored.run))?;
             }
             Ok(thread)
         }

@@ -38,6 +38,7 @@ fn turn(settings: AgentServer) -> Arc<Turn> {
         input_schema: RawValue::from_string(r#"{"type":"object"}"#.into()).expect("JSON").into(),
         output_schema: Some(RawValue::from_string("{}".into()).expect("JSON").into()),
         annotations: None,
+        is_client_side: false,
     };
     let turn = backend_turn(BackendChoice::AgentServer(Box::new(settings)));
     let context = ExecutionContext {

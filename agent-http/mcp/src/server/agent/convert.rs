@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use agent_core::message::SharedJson;
-use agent_core::tool::{ToolOutput, ToolSpec};
-use rmcp::model::{CallToolResult, ContentBlock, ErrorData, JsonObject, Tool, ToolAnnotations};
+use agent_core::tool::{Suspension, ToolOutput, ToolSpec};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, JsonObject, MetaObject, Tool, ToolAnnotations};
 
 use super::failed;
+use crate::suspension::suspension_meta;
 
 pub(super) fn tool(spec: &ToolSpec) -> Result<Tool, ErrorData> {
     let mut tool = Tool::new(spec.name.clone(), spec.description.clone(), object(&spec.input_schema)?);
@@ -26,9 +27,20 @@ fn object(schema: &SharedJson) -> Result<Arc<JsonObject>, ErrorData> {
 }
 
 pub(super) fn output(output: ToolOutput) -> CallToolResult {
+    if let Some(suspension) = output.suspension {
+        return suspended(&suspension);
+    }
     let content = vec![ContentBlock::text(output.text)];
     let mut result =
         if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
     result.structured_content = output.structured;
+    result
+}
+
+/// Returns the result of a call that waits, which the platform's own runtime reads from its metadata.
+fn suspended(suspension: &Suspension) -> CallToolResult {
+    let text = "the call was not made yet: it waits for a person's approval";
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
+    result.meta = Some(MetaObject(suspension_meta(suspension)));
     result
 }

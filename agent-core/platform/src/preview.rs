@@ -7,15 +7,15 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
-use crate::payload::{Payload, REDACTED};
-use crate::prompt::{
+use agent_core::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
+use agent_core::payload::{Payload, REDACTED};
+use agent_core::prompt::{
     Fragment, LayerReport, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
 };
-use crate::request::{Principal, TurnRequest};
-use crate::select::SelectionReport;
-use crate::tool::{ExecutionContext, ToolSpec};
-use crate::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::select::SelectionReport;
+use agent_core::tool::{ExecutionContext, ToolSpec};
+use agent_core::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
 #[derive(Debug, Clone, Serialize)]
@@ -175,13 +175,51 @@ impl Preview {
 /// Nothing is sent, and nothing is remembered.
 ///
 /// # Errors
-/// As [`run_turn`](crate::turn::run_turn), short of what only the backend can say.
+/// As [`run_turn`](agent_core::turn::run_turn), short of what only the backend can say.
 pub async fn preview_turn(
     platform: &Platform,
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest_prompts.get(&(&prepared.request.turn.context).into());
+    let latest = platform.latest_prefix(&prepared.request.turn.context);
     Ok(Preview::new(&prepared, latest.as_deref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::backend::EmbeddedBackend;
+    use agent_core::context::RoleLayer;
+    use agent_core::message::Message;
+    use agent_core::role::{RoleBlock, StaticRoles};
+    use agent_core::testing::ScriptedModel;
+    use agent_core::tool::Caller;
+    use futures_util::FutureExt;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_preview_is_written_as_one_object_with_the_payload_as_it_is() {
+        let role = json!({"id": "a", "companyId": "c", "content": {"systemPrompt": "\"Grüße\"\n", "rules": ["Be brief."]},
+            "children": [{"name": "EmbeddedAI"}]});
+        let role: RoleBlock = serde_json::from_value(role).expect("a role");
+        let platform = Platform::new(Arc::new(StaticRoles::new().with_role(role)))
+            .with_layer(RoleLayer::new(Arc::default()))
+            .with_backend(EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("Hi."))));
+        let principal = Principal::new("ada", "c", Caller::Session);
+        let request = TurnRequest::new("a", vec![Message::user("Hello")]);
+        let preview = preview_turn(&platform, &principal, request).now_or_never().expect("no wait");
+        let preview = preview.expect("a preview");
+        let written = serde_json::to_string(&preview).expect("JSON");
+        let answer: Value = serde_json::from_str(&written).expect("JSON");
+        assert!(preview.final_system_prompt.starts_with("\"Grüße\""), "{}", preview.final_system_prompt);
+        assert_eq!(answer["finalSystemPrompt"], json!(preview.final_system_prompt));
+        assert_eq!(answer["systemPromptParts"][0]["stability"], "role");
+        let payload = String::from_utf8(preview.payload()).expect("UTF-8");
+        let expected = format!(r#","payload":{payload},"requestSha256":"{}","#, preview.request_sha256);
+        assert!(written.contains(&expected), "{written}");
+        assert_eq!(answer["tools"].as_array().map(Vec::len), Some(preview.tools.len()));
+        assert_eq!((&answer["trimmed"], &answer["executionContext"]["runId"]), (&json!([]), &json!("***")));
+    }
 }

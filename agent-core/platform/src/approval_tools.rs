@@ -1,0 +1,181 @@
+//! A registry of tools whose calls wait for approval, by the rules of the agent's role.
+
+use std::sync::Arc;
+
+use agent_core::clock::Clock;
+use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, UnattendedCalls};
+use agent_core::tool::{
+    Caller, ExecutionContext, Progress, Suspension, ToolError, ToolOutput, ToolRegistry, ToolSpec,
+};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::conversation::approval_interrupt;
+
+/// Tool registry in which a call that needs approval is suspended, or refused if nobody can be asked.
+pub struct ApprovalTools {
+    tools: Arc<dyn ToolRegistry>,
+    roles: Arc<dyn RoleSource>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Treatment of a call by the rule that matches it.
+#[derive(Debug, PartialEq, Eq)]
+enum Treatment {
+    Call,
+    Suspend,
+    Refuse,
+}
+
+impl ApprovalTools {
+    /// Creates a registry over `tools`, with the rules of the roles.
+    pub fn new(tools: Arc<dyn ToolRegistry>, roles: Arc<dyn RoleSource>, clock: Arc<dyn Clock>) -> Self {
+        Self { tools, roles, clock }
+    }
+
+    /// Returns the rule that matches a tool, with the tool's definition.
+    async fn rule(
+        &self,
+        context: &ExecutionContext,
+        name: &str,
+    ) -> Result<Option<(ApprovalRule, Arc<ToolSpec>)>, ToolError> {
+        let Some(role) = self.roles.role(&context.company_id, &context.agent_id).await? else {
+            return Ok(None);
+        };
+        let rules = &role.content.approvals;
+        if rules.is_empty() {
+            return Ok(None);
+        }
+        let specs = self.tools.list(context).await?;
+        // The registry reports an unknown tool.
+        let Some(spec) = specs.into_iter().find(|spec| spec.name == name) else { return Ok(None) };
+        let rule = rules.iter().find(|rule| rule.matches(&spec)).cloned();
+        Ok(rule.map(|rule| (rule, spec)))
+    }
+}
+
+fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
+    let is_attended = match context.caller {
+        Caller::Proactive => false,
+        // Visitors are nobody's colleagues.
+        Caller::Widget => rule.by == ApprovalBy::User,
+        _ => true,
+    };
+    match (context.can_suspend, is_attended, rule.unattended) {
+        (true, true, _) | (true, false, UnattendedCalls::Wait) => Treatment::Suspend,
+        (_, _, UnattendedCalls::Allow) => Treatment::Call,
+        (false, _, UnattendedCalls::Wait) | (_, _, UnattendedCalls::Deny) => Treatment::Refuse,
+    }
+}
+
+#[async_trait]
+impl ToolRegistry for ApprovalTools {
+    async fn list(&self, context: &ExecutionContext) -> Result<Vec<Arc<ToolSpec>>, ToolError> {
+        self.tools.list(context).await
+    }
+
+    async fn call(
+        &self,
+        context: &ExecutionContext,
+        name: &str,
+        arguments: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        if let Some((rule, spec)) = self.rule(context, name).await? {
+            match treatment(&rule, context) {
+                Treatment::Call => {}
+                Treatment::Suspend => {
+                    let now = Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::UNIX_EPOCH);
+                    let interrupt = approval_interrupt(&rule, &spec, context, now);
+                    return Ok(Suspension::Interrupt(interrupt.into()).into());
+                }
+                Treatment::Refuse => {
+                    let text =
+                        "the call was not made: it needs a person's approval, and nobody can be asked here";
+                    return Ok(ToolOutput::error(text));
+                }
+            }
+        }
+        self.tools.call(context, name, arguments, progress).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::ids::{AgentId, CompanyId};
+    use agent_core::role::{RoleBlock, RoleContent, StaticRoles, ToolHint};
+    use agent_core::testing::{FakeTools, ManualClock};
+    use agent_core::tool::NoProgress;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn rule(tools: &[&str]) -> ApprovalRule {
+        ApprovalRule {
+            tools: tools.iter().map(|name| (*name).to_owned()).collect(),
+            ..ApprovalRule::default()
+        }
+    }
+
+    fn context() -> ExecutionContext {
+        ExecutionContext {
+            company_id: CompanyId::from("c"),
+            agent_id: AgentId::from("a"),
+            user_id: "u".into(),
+            run_id: "r".into(),
+            can_suspend: true,
+            ..ExecutionContext::default()
+        }
+    }
+
+    fn call(rules: Vec<ApprovalRule>, context: &ExecutionContext) -> ToolOutput {
+        let content = RoleContent { approvals: rules, ..RoleContent::default() };
+        let role = RoleBlock { id: "a".into(), company_id: "c".into(), content, ..RoleBlock::default() };
+        let roles = Arc::new(StaticRoles::new().with_role(role));
+        let tools = Arc::new(FakeTools::new().answers("send", "sent"));
+        let tools = ApprovalTools::new(tools, roles, Arc::new(ManualClock::new()));
+        let called = tools.call(context, "send", Value::Null, &NoProgress).now_or_never();
+        called.expect("no wait").expect("a result")
+    }
+
+    #[test]
+    fn a_call_waits_by_the_first_rule_that_matches() {
+        for rules in [vec![], vec![rule(&["other"])]] {
+            assert_eq!(call(rules, &context()).text, "sent");
+        }
+        let first = ApprovalRule { message: Some("Really?".to_owned()), ..rule(&["send"]) };
+        let hint = ApprovalRule { annotations: vec![ToolHint::Destructive], ..rule(&[]) };
+        let output = call(vec![hint, first, rule(&["send"])], &context());
+        let Some(Suspension::Interrupt(interrupt)) = output.suspension else { panic!("it is not suspended") };
+        assert_eq!(interrupt.message.as_deref(), Some("Really?"));
+        let named = crate::conversation::parse_approval_id(&interrupt.id).expect("an id");
+        assert_eq!((&*named.0, &*named.1), ("u", "r"));
+    }
+
+    #[test]
+    fn nobody_is_asked_where_nobody_is() {
+        use UnattendedCalls::{Allow, Deny, Wait};
+        let by_owner = |unattended| ApprovalRule { unattended, by: ApprovalBy::Owner, ..rule(&["send"]) };
+        let kept = context();
+        let not_kept = ExecutionContext { can_suspend: false, ..context() };
+        let of = |caller, context: &ExecutionContext| ExecutionContext { caller, ..context.clone() };
+        for (unattended, context, expected) in [
+            (Deny, kept.clone(), Treatment::Suspend),
+            (Deny, not_kept.clone(), Treatment::Refuse),
+            (Wait, not_kept.clone(), Treatment::Refuse),
+            (Allow, not_kept.clone(), Treatment::Call),
+            (Deny, of(Caller::Proactive, &kept), Treatment::Refuse),
+            (Wait, of(Caller::Proactive, &kept), Treatment::Suspend),
+            (Allow, of(Caller::Proactive, &kept), Treatment::Call),
+            (Deny, of(Caller::Widget, &kept), Treatment::Refuse),
+            (Wait, of(Caller::Widget, &kept), Treatment::Suspend),
+        ] {
+            assert_eq!(treatment(&by_owner(unattended), &context), expected, "{unattended:?} {context:?}");
+        }
+        let output = call(vec![by_owner(Deny)], &not_kept);
+        assert!(output.is_error && output.text.contains("approval"), "{output:?}");
+        let own = ApprovalRule { by: ApprovalBy::User, ..by_owner(Deny) };
+        assert_eq!(treatment(&own, &of(Caller::Widget, &kept)), Treatment::Suspend);
+    }
+}

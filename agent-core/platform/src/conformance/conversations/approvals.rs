@@ -1,0 +1,167 @@
+//! Runs whose tool calls wait for decisions.
+
+use agent_core::event::{Interrupt, RunOutcome};
+use agent_core::message::ToolCall;
+use serde_json::json;
+
+use super::*;
+use crate::conversation::{
+    ApprovalState, CallExecution, CancelReason, ChangeRun, Decision, DecisionRoute, Run, RunChange,
+    RunEndKind, RunKey, RunState, ThreadStatus, Verdict,
+};
+
+const CALLS: [&str; 2] = ["call-1", "call-2"];
+
+/// Begins a run `id` in the thread `t`, and ends it with two calls that wait for approval until `at(1000)`.
+async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
+    let begun = done("a beginning", store.begin_run(begin(key("t"), id, None, "Send both", 0)).await);
+    let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
+    let parent = begun.nodes.last().map(|node| node.id.clone());
+    let answer =
+        NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent, Message::with_tool_calls("", calls)) };
+    let interrupts = CALLS.map(|call| Interrupt {
+        id: format!("approval of {call} in {id}"),
+        reason: "tool_call".to_owned(),
+        tool_call_id: Some(call.into()),
+        expires_at: Some(at(1000).to_string()),
+        metadata: Some(json!({"agentd": {"by": "company", "editable": true}})),
+        ..Interrupt::default()
+    });
+    let outcome =
+        RunOutcome::Interrupt { interrupts: interrupts.to_vec(), pending_tool_call_ids: Vec::new() };
+    let ending = RunEnding { kind: RunEndKind::Suspended(outcome), ..RunEnding::default() };
+    done("an end", store.end_run(EndRun { ending, ..end(ada(), id, vec![answer], 5) }).await).run
+}
+
+fn decision(run: &str, call: &str, verdict: Verdict) -> Decision {
+    let approval = format!("approval of {call} in {run}");
+    Decision { approval, verdict, by: "bob".into(), via: DecisionRoute::Approvals }
+}
+
+fn approve() -> Verdict {
+    Verdict::Approve { arguments: None }
+}
+
+fn change(run: &str, change: RunChange, ms: i64) -> ChangeRun {
+    ChangeRun { run: RunKey { owner: ada(), id: run.into() }, change, now: at(ms) }
+}
+
+fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64) -> BeginRun {
+    BeginRun {
+        continues: Some(run.id.clone()),
+        decisions,
+        parent_id: run.node_ids.last().cloned(),
+        nodes: Vec::new(),
+        ..begin(key("t"), id, None, "", ms)
+    }
+}
+
+fn begin_call(run: &str, call: &str, by: &str, process: &str) -> ChangeRun {
+    let approval = format!("approval of {call} in {run}");
+    change(run, RunChange::BeginCall { approval, by: by.into(), process: process.to_owned() }, 30)
+}
+
+pub(super) async fn a_run_waits_until_all_calls_are_decided(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    assert_eq!((run.state, run.ended_at, run.approvals.len()), (RunState::Waiting, None, 2));
+    assert_eq!(run.approvals[0].arguments, json!({"to": "bob"}));
+    let thread = thread(store, &key("t")).await;
+    assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Waiting, Some("r1".into())));
+    let listed = done("a list", store.waiting_runs(&"acme".into()).await);
+    assert_eq!(listed, [(ada(), run.clone())]);
+    assert!(done("a list", store.waiting_runs(&"other".into()).await).is_empty());
+
+    let refused = store.begin_run(continuing("r2", &run, Vec::new(), 10)).await;
+    assert!(
+        matches!(&refused, Err(ConversationError::InterruptsOpen { run }) if run.id == "r1"),
+        "{refused:?}"
+    );
+    let one = change("r1", RunChange::Decide(decision("r1", "call-1", approve())), 10);
+    let decided = done("a decision", store.change_run(one.clone()).await);
+    assert_eq!(decided.approvals[0].state, ApprovalState::Approved);
+    assert_eq!(decided.approvals[0].decided_by, Some("bob".into()));
+    assert_eq!(done("the same again", store.change_run(one).await), decided);
+    let other = RunChange::Decide(decision("r1", "call-1", Verdict::Cancel));
+    let other = store.change_run(change("r1", other, 10)).await;
+    assert!(matches!(other, Err(ConversationError::ApprovalDecided { .. })), "{other:?}");
+
+    let deny = decision("r1", "call-2", Verdict::Deny { reason: Some("no".to_owned()) });
+    let begun = done("a continuation", store.begin_run(continuing("r2", &run, vec![deny], 20)).await);
+    assert_eq!((begun.run.turn_id.as_str(), begun.thread.open_run_id), ("r1", None));
+    let first = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert_eq!((first.state, first.continued_by), (RunState::Completed, Some("r2".into())));
+    assert_eq!(first.approvals[1].state, ApprovalState::Denied);
+    let again = store.begin_run(continuing("r3", &run, Vec::new(), 20)).await;
+    assert!(again.is_err(), "a run is continued once");
+    assert!(done("a list", store.waiting_runs(&"acme".into()).await).is_empty());
+}
+
+pub(super) async fn an_approved_call_begins_once_in_its_process(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let early = store.change_run(begin_call("r1", "call-1", "r2", "p1")).await;
+    assert!(matches!(early, Err(ConversationError::CallRefused)), "{early:?}");
+    let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
+    done("a continuation", store.begin_run(continuing("r2", &run, decisions, 20)).await);
+    for (by, process) in [("r2", "another process"), ("r3", "p1")] {
+        let refused = store.change_run(begin_call("r1", "call-1", by, process)).await;
+        assert!(matches!(refused, Err(ConversationError::CallRefused)), "{refused:?}");
+    }
+    let begun = done("a call", store.change_run(begin_call("r1", "call-1", "r2", "p1")).await);
+    assert_eq!(begun.approvals[0].executed, CallExecution::Begun);
+    let again = store.change_run(begin_call("r1", "call-1", "r2", "p1")).await;
+    assert!(matches!(again, Err(ConversationError::CallRefused)), "{again:?}");
+    // The process ends after the call began, and before the other.
+    done("an end", store.end_run(end(ada(), "r2", Vec::new(), 40)).await);
+    let late = store.change_run(begin_call("r1", "call-2", "r2", "p1")).await;
+    assert!(matches!(late, Err(ConversationError::CallRefused)), "{late:?}");
+    let results = texts(&path(store, &key("t")).await[2..]);
+    assert_eq!(results.len(), 2, "{results:?}");
+    assert!(results[0].contains("not known"), "{results:?}");
+    assert!(results[1].contains("was not made"), "{results:?}");
+}
+
+pub(super) async fn a_result_completes_its_call(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let decisions = CALLS.map(|call| decision("r1", call, approve())).to_vec();
+    let begun = done("a continuation", store.begin_run(continuing("r2", &run, decisions, 20)).await);
+    done("a call", store.change_run(begin_call("r1", "call-1", "r2", "p1")).await);
+    let result = NewNode {
+        origin: NodeOrigin::Run,
+        ..NewNode::user(begun.run.parent_id, Message::tool_result("call-1", "sent"))
+    };
+    done("an end", store.end_run(end(ada(), "r2", vec![result], 40)).await);
+    let first = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert_eq!(first.approvals[0].executed, CallExecution::Done);
+    assert_eq!(first.approvals[1].executed, CallExecution::No);
+    assert_eq!(path(store, &key("t")).await.len(), 4, "each call has a result");
+}
+
+pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let late = change("r1", RunChange::Decide(decision("r1", "call-1", approve())), 1000);
+    let late = store.change_run(late).await;
+    assert!(matches!(late, Err(ConversationError::ApprovalExpired)), "{late:?}");
+    done("a continuation", store.begin_run(continuing("r2", &run, Vec::new(), 1000)).await);
+    let first = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert!(first.approvals.iter().all(|approval| approval.state == ApprovalState::Expired));
+    done("an end", store.end_run(end(ada(), "r2", Vec::new(), 40)).await);
+
+    waiting_run(store, "r3").await;
+    let cancel = change("r3", RunChange::CancelWaiting(CancelReason::Requested), 1100);
+    let cancelled = done("a cancellation", store.change_run(cancel.clone()).await);
+    assert_eq!((cancelled.state, cancelled.reason), (RunState::Cancelled, Some(CancelReason::Requested)));
+    assert!(cancelled.approvals.iter().all(|approval| approval.state == ApprovalState::Cancelled));
+    assert_eq!(done("again", store.change_run(cancel).await), cancelled);
+    let thread = thread(store, &key("t")).await;
+    assert_eq!((thread.status, thread.open_run_id), (ThreadStatus::Idle, None));
+    let missing = change("r9", RunChange::CancelWaiting(CancelReason::Requested), 1100);
+    assert!(matches!(store.change_run(missing).await, Err(ConversationError::RunNotFound)));
+}
+
+pub(super) async fn erased_messages_leave_no_arguments(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let answer = run.node_ids.last().expect("an answer");
+    done("an erasure", store.erase_node(&key("t"), answer).await);
+    let run = done("a read", store.run(&ada(), &"r1".into()).await).expect("the run");
+    assert!(!serde_json::to_string(&run).expect("JSON").contains("bob"), "{run:?}");
+}

@@ -1,0 +1,121 @@
+//! Decisions about tool calls in commits: the calls that a run asks about, their results, and changes of a run that waits.
+
+use agent_core::event::RunOutcome;
+use agent_core::message::{Message, ToolCall};
+use jiff::Timestamp;
+
+use super::super::time::whole_millis;
+use super::super::{
+    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeOrigin, Run,
+    RunChange, RunState, RunStep, Thread, ThreadStatus,
+};
+use super::StoredRun;
+
+/// Applies the decisions of a run that begins to the run that it continues.
+pub(super) fn continue_run(mut run: Run, begin: &BeginRun, now: Timestamp) -> Result<Run, ConversationError> {
+    if run.continued_by.is_some() {
+        return Err(ConversationError::RunEnded { run: Box::new(run) });
+    }
+    for decision in &begin.decisions {
+        approval_mut(&mut run, &decision.approval)?.decide(decision, now)?;
+    }
+    if run.state == RunState::Waiting {
+        run.approvals = run.approvals.into_iter().map(|approval| approval.at(now)).collect();
+        if run.approvals.iter().any(|approval| approval.state == ApprovalState::Open) {
+            return Err(ConversationError::InterruptsOpen { run: Box::new(run) });
+        }
+        run = run
+            .step(RunStep::Continue, now)
+            .map_err(|error| ConversationError::Invalid(error.to_string()))?;
+    }
+    run.continued_by = Some(begin.run_id.clone());
+    Ok(run)
+}
+
+fn approval_mut<'r>(run: &'r mut Run, id: &str) -> Result<&'r mut Approval, ConversationError> {
+    run.approvals.iter_mut().find(|approval| approval.id == id).ok_or(ConversationError::ApprovalNotFound)
+}
+
+/// Returns the approvals that a run asks for at its end.
+pub(super) fn approvals(run: &Run, nodes: &[NewNode], now: Timestamp) -> Vec<Approval> {
+    let Some(RunOutcome::Interrupt { interrupts, .. }) = &run.outcome else { return Vec::new() };
+    let calls: Vec<&ToolCall> = nodes
+        .iter()
+        .filter_map(|node| node.message.as_message())
+        .flat_map(|message| &message.tool_calls)
+        .collect();
+    interrupts.iter().filter_map(|interrupt| Approval::from_interrupt(interrupt, run, &calls, now)).collect()
+}
+
+/// Records which calls of the continued run have results, and adds results for those that have none.
+pub(super) fn complete_calls(continued: &mut Run, run: &Run, nodes: &mut Vec<NewNode>) {
+    for approval in &mut continued.approvals {
+        let is_result = |message: &Message| message.tool_call_id.as_deref() == Some(&*approval.tool_call_id);
+        if nodes.iter().filter_map(|node| node.message.as_message()).any(is_result) {
+            if approval.executed == CallExecution::Begun {
+                approval.executed = CallExecution::Done;
+            }
+            continue;
+        }
+        let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| run.parent_id.clone());
+        let result = Message::tool_result(&*approval.tool_call_id, approval.refusal());
+        nodes.push(NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent_id, result) });
+    }
+}
+
+/// Rows that a change of a run reads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeRows {
+    /// The run.
+    pub run: Run,
+    /// The run that continues it.
+    pub continuing: Option<StoredRun>,
+    /// Its thread.
+    pub thread: Thread,
+}
+
+/// Rows that a change of a run writes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeCommit {
+    /// The thread.
+    pub thread: Thread,
+    /// The run.
+    pub run: Run,
+}
+
+/// Changes a run that waits or has waited for decisions.
+///
+/// # Errors
+/// See [`Conversations::change_run`](super::super::Conversations::change_run).
+pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
+    let ChangeRows { mut run, continuing, mut thread } = rows;
+    let now = whole_millis(change.now);
+    match &change.change {
+        RunChange::Decide(decision) => approval_mut(&mut run, &decision.approval)?.decide(decision, now)?,
+        RunChange::BeginCall { approval, by, process } => {
+            let has_run = |found: &StoredRun| {
+                found.run.id == *by && found.run.state == RunState::Running && found.process == *process
+            };
+            let approval = approval_mut(&mut run, approval)?;
+            let is_due = approval.state == ApprovalState::Approved && approval.executed == CallExecution::No;
+            if !is_due || !continuing.as_ref().is_some_and(has_run) {
+                return Err(ConversationError::CallRefused);
+            }
+            approval.executed = CallExecution::Begun;
+        }
+        RunChange::CancelWaiting(_) if run.state != RunState::Waiting => {}
+        RunChange::CancelWaiting(reason) => {
+            for approval in run.approvals.iter_mut().filter(|approval| approval.state == ApprovalState::Open)
+            {
+                approval.state = ApprovalState::Cancelled;
+            }
+            let step = run.step(RunStep::Cancel(*reason), now);
+            run = step.map_err(|error| ConversationError::Invalid(error.to_string()))?;
+            if thread.open_run_id.as_ref() == Some(&run.id) {
+                (thread.open_run_id, thread.status) = (None, ThreadStatus::Idle);
+                thread.version += 1;
+            }
+        }
+    }
+    Ok(ChangeCommit { thread, run })
+}

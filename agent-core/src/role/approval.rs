@@ -1,0 +1,84 @@
+//! Rules by which tool calls wait for a person's approval.
+
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::tool::ToolSpec;
+
+/// Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApprovalRule {
+    /// Names of the tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// Hints of which a tool must have one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub annotations: Vec<ToolHint>,
+    /// The people who may decide.
+    pub by: ApprovalBy,
+    /// Treatment of a call while nobody can be asked.
+    pub unattended: UnattendedCalls,
+    /// Time for the decision, in milliseconds; a day if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// Lets the person change the arguments; absent means true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub editable: Option<bool>,
+    /// Question for the person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+impl ApprovalRule {
+    /// Returns true if calls of the tool wait for approval.
+    pub fn matches(&self, tool: &ToolSpec) -> bool {
+        let hints = tool.annotations.unwrap_or_default();
+        let has_hint = |hint: &ToolHint| match hint {
+            ToolHint::Destructive => hints.destructive_hint,
+            ToolHint::OpenWorld => hints.open_world_hint,
+        };
+        self.tools.contains(&tool.name) || self.annotations.iter().any(has_hint)
+    }
+}
+
+/// Hint of a tool's definition about the side effects of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum ToolHint {
+    /// The tool may delete or overwrite data.
+    Destructive,
+    /// The tool acts outside of the company's own data.
+    OpenWorld,
+}
+
+/// The people who may decide about a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ApprovalBy {
+    /// The user of the run.
+    #[default]
+    User,
+    /// The owner of the agent.
+    Owner,
+    /// Every user of the company.
+    Company,
+}
+
+/// Treatment of a call that needs approval while nobody can be asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum UnattendedCalls {
+    /// The call is refused.
+    #[default]
+    Deny,
+    /// The call waits, if the run is kept; else it is refused.
+    Wait,
+    /// The call is made.
+    Allow,
+}

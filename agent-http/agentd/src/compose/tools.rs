@@ -1,0 +1,86 @@
+//! Composition of the agents' tools: the built-in ones, their MCP server, and the approvals that their calls wait for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::SystemClock;
+use agent_core::tool::ToolRegistry;
+use agent_http::app::{ApprovedCalls, McpEndpoint};
+use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
+use agent_platform::approval_tools::ApprovalTools;
+use agent_platform::journal::{JournaledTools, Journals};
+use agent_platform::token::Tokens;
+use agent_platform::tools::{self, ToolServices};
+
+use crate::config::AppConfig;
+use crate::stores::Stores;
+
+/// Maximum time that an MCP stream stays open after its token has become invalid.
+const TOKEN_RECHECK_INTERVAL: Duration = Duration::from_secs(15);
+
+/// The agents' tools in their three forms.
+pub(super) struct AgentTools {
+    /// The MCP server.
+    pub(super) endpoint: McpEndpoint,
+    /// Tools whose calls wait for approval by the rules of roles.
+    pub(super) guarded: Arc<dyn ToolRegistry>,
+    /// Execution of calls that people have approved.
+    pub(super) approved: ApprovedCalls,
+}
+
+/// Builds the MCP server over `tools`, which will be reached at `bound`, and the tools of runs.
+pub(super) fn agent_tools(
+    config: &AppConfig,
+    bound: SocketAddr,
+    stores: &Stores,
+    tokens: Arc<Tokens>,
+    tools: Arc<dyn ToolRegistry>,
+) -> AgentTools {
+    let (server, mcp) = (&config.server, &config.mcp);
+    let timeout = server.tool_loop.tool_timeout;
+    let door = HostGuard::new(&config.public_url(bound), bound, server.origins.clone());
+    let legacy = mcp.legacy_query.then(|| LegacyQuery::new(stores.roles.clone(), stores.records.clone()));
+    let limits = McpServerLimits {
+        json_depth: server.json_depth,
+        timeout,
+        per_agent: AgentLimits { concurrency: mcp.concurrency, per_minute: mcp.per_minute, wait: timeout },
+        token_recheck_interval: TOKEN_RECHECK_INTERVAL,
+    };
+    let (roles, records) = (stores.roles.clone(), stores.records.clone());
+    let authority = McpAuthenticator::new(tokens, legacy);
+    let server = McpServer::for_agents(
+        door,
+        authority,
+        roles.clone(),
+        records,
+        with_approvals(stores, tools.clone()),
+        limits,
+    )
+    .with_sealed_sessions(roles.sealer().clone());
+    let observed = server.wrap_tools(tools);
+    AgentTools {
+        guarded: with_approvals(stores, observed.clone()),
+        approved: ApprovedCalls {
+            tools: observed,
+            clock: Arc::new(SystemClock),
+            limits: config.server.tool_loop,
+        },
+        endpoint: McpEndpoint { server, roles },
+    }
+}
+
+/// Creates the built-in tools, whose effects happen once in an occurrence of a job.
+pub(super) fn builtin_tools(
+    stores: &Stores,
+    services: ToolServices,
+    journals: &Arc<Journals>,
+) -> Arc<dyn ToolRegistry> {
+    let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
+    Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
+}
+
+/// Returns the tools with calls that wait for approval by the rules of roles.
+fn with_approvals(stores: &Stores, tools: Arc<dyn ToolRegistry>) -> Arc<dyn ToolRegistry> {
+    Arc::new(ApprovalTools::new(tools, stores.roles.clone(), Arc::new(SystemClock)))
+}

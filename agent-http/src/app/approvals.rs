@@ -1,0 +1,152 @@
+//! `/api/approvals`: tool calls that wait for a decision of the caller, or have waited for one.
+
+use agent_core::ids::AgentId;
+use agent_core::request::Principal;
+use agent_platform::conversation::{
+    Approval, ApprovalState, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run, RunChange, RunFilter,
+    RunKey, ThreadOwner, Verdict, parse_approval_id,
+};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::conversation::continue_run;
+use super::threads::{OwnConversations, private, word_param};
+use super::{App, answer};
+use crate::endpoint::RequestContext;
+use crate::error::HttpError;
+use crate::request::{Query, parse_json};
+use crate::service::HandlerResult;
+
+/// Number of the caller's latest runs among which decided approvals are looked for.
+const MAX_LISTED_RUNS: usize = 200;
+
+/// Handles `GET /api/approvals`.
+pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let query = Query::from_uri(&context.head.uri);
+    let agent = query.get("agentId")?.map(AgentId::from);
+    let state = word_param(&query, "state", ApprovalState::from_name)?;
+    let now = own.app.conversations.now();
+    let is_wanted = |approval: &Approval| {
+        agent.as_ref().is_none_or(|agent| *agent == approval.agent_id)
+            && state.is_none_or(|state| state == approval.state)
+    };
+    let mut approvals = Vec::new();
+    for (owner, run) in own.store.waiting_runs(&principal.company_id).await? {
+        for approval in run.approvals.into_iter().map(|approval| approval.at(now)) {
+            let is_visible = owner == own.owner || own.app.may_decide(&principal, &owner, &approval).await?;
+            if is_visible && is_wanted(&approval) {
+                approvals.push(approval);
+            }
+        }
+    }
+    if state != Some(ApprovalState::Open) {
+        let page = own.store.runs(&own.owner, &RunFilter::default(), None, MAX_LISTED_RUNS).await?;
+        let decided = page.runs.into_iter().filter(|run| run.state.is_final());
+        let decided = decided.flat_map(|run| run.approvals).map(|approval| approval.at(now));
+        approvals.extend(decided.filter(is_wanted));
+    }
+    approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
+    private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
+}
+
+/// Handles `GET /api/approvals/{id}`.
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let found = FoundApproval::load(&own, &principal, context.params.get("id")?).await?;
+    let approval = found.approval.at(own.app.conversations.now());
+    private(answer::json(StatusCode::OK, &approval))
+}
+
+/// Handles `POST /api/approvals/{id}`.
+pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state, params, body, head, .. } = context;
+    let own = OwnConversations::open(state, &principal)?;
+    let found = FoundApproval::load(&own, &principal, params.get("id")?).await?;
+    let body = body.read_json_bytes(&head.headers).await?;
+    let given: DecisionBody = parse_json(&body, own.app.base.json_depth)?;
+    if !found.may_decide {
+        return Err(HttpError::forbidden("another person decides about this call"));
+    }
+    let verdict = given.into_verdict()?;
+    own.app.check_verdict(&principal, &found.approval, &verdict).await?;
+    let decision = Decision {
+        approval: found.approval.id.clone(),
+        verdict,
+        by: principal.user_id.clone(),
+        via: DecisionRoute::Approvals,
+    };
+    let now = own.app.conversations.now();
+    let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
+    let run = own.store.change_run(ChangeRun { run, change: RunChange::Decide(decision), now }).await?;
+    let approval = run.approvals.iter().find(|approval| approval.id == found.approval.id).cloned();
+    if let Err(error) = continue_run(&own.app, &found.owner, &run).await {
+        // The decision is stored, and the thread's next message continues the run.
+        tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
+    }
+    private(answer::json(StatusCode::OK, &approval.ok_or_else(HttpError::not_found)?))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct DecisionBody {
+    decision: DecisionWord,
+    #[serde(default)]
+    arguments: Option<Map<String, Value>>,
+    #[serde(default)]
+    reason: Option<String>,
+}
+
+#[derive(Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum DecisionWord {
+    Approve,
+    Deny,
+    Cancel,
+}
+
+impl DecisionBody {
+    fn into_verdict(self) -> Result<Verdict, HttpError> {
+        let Self { decision, arguments, reason } = self;
+        if arguments.is_some() && decision != DecisionWord::Approve {
+            return Err(HttpError::invalid("arguments", "are those of an approved call"));
+        }
+        if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON_CHARS) {
+            return Err(HttpError::invalid("reason", "has more than 2000 characters"));
+        }
+        Ok(match decision {
+            DecisionWord::Approve => Verdict::Approve { arguments },
+            DecisionWord::Deny => Verdict::Deny { reason },
+            DecisionWord::Cancel => Verdict::Cancel,
+        })
+    }
+}
+
+/// An approval that the caller may see.
+struct FoundApproval {
+    owner: ThreadOwner,
+    run: Run,
+    approval: Approval,
+    may_decide: bool,
+}
+
+impl FoundApproval {
+    /// Finds an approval.
+    ///
+    /// # Errors
+    /// 404 for one that does not exist, or is neither in a thread of the caller nor the caller's to decide.
+    async fn load(own: &OwnConversations, principal: &Principal, id: &str) -> Result<Self, HttpError> {
+        let (owner, run) = parse_approval_id(id).ok_or_else(HttpError::not_found)?;
+        let owner = ThreadOwner::new(principal.company_id.clone(), owner);
+        owner.thread(&*run).check().map_err(|_| HttpError::not_found())?;
+        let run = own.store.run(&owner, &run).await?.ok_or_else(HttpError::not_found)?;
+        let approval = run.approvals.iter().find(|approval| approval.id == id).cloned();
+        let approval = approval.ok_or_else(HttpError::not_found)?;
+        let may_decide = own.app.may_decide(principal, &owner, &approval).await?;
+        match may_decide || owner == own.owner {
+            true => Ok(Self { owner, run, approval, may_decide }),
+            false => Err(HttpError::not_found()),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Permissions of approvals, and the arguments that people put in place of a model's.
+
+use agent_core::clock::Clock;
+use agent_core::request::Principal;
+use agent_core::role::ApprovalBy;
+use agent_core::tool::{Caller, ExecutionContext, ToolRegistry};
+use agent_core::tool_loop::LoopLimits;
+use agent_platform::conversation::{Approval, ThreadOwner, Verdict};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+use super::super::App;
+use crate::error::HttpError;
+
+/// Execution of approved calls.
+pub struct ApprovedCalls {
+    /// The agents' tools, whose calls need no further approval.
+    pub tools: Arc<dyn ToolRegistry>,
+    /// Clock for the timeouts of calls.
+    pub clock: Arc<dyn Clock>,
+    /// Limits of a call and its result.
+    pub limits: LoopLimits,
+}
+
+impl App {
+    /// Returns true if the caller may decide about a call in a run of `owner`.
+    pub(in super::super) async fn may_decide(
+        &self,
+        principal: &Principal,
+        owner: &ThreadOwner,
+        approval: &Approval,
+    ) -> Result<bool, HttpError> {
+        if principal.company_id != owner.company {
+            return Ok(false);
+        }
+        match approval.by {
+            ApprovalBy::User => Ok(principal.user_id == owner.owner),
+            _ if principal.caller == Caller::Widget => Ok(false),
+            ApprovalBy::Company => Ok(true),
+            ApprovalBy::Owner => {
+                let role = self.roles.role(&owner.company, &approval.agent_id).await?;
+                Ok(role.is_some_and(|role| role.owner_id == principal.user_id))
+            }
+        }
+    }
+
+    /// Checks the arguments of a verdict against the schema of the tool.
+    ///
+    /// # Errors
+    /// 400 for arguments that do not conform.
+    pub(in super::super) async fn check_verdict(
+        &self,
+        principal: &Principal,
+        approval: &Approval,
+        verdict: &Verdict,
+    ) -> Result<(), HttpError> {
+        let Verdict::Approve { arguments: Some(arguments) } = verdict else { return Ok(()) };
+        let context = ExecutionContext {
+            company_id: principal.company_id.clone(),
+            user_id: principal.user_id.clone(),
+            agent_id: approval.agent_id.clone(),
+            caller: principal.caller,
+            ..ExecutionContext::default()
+        };
+        let specs = self.approved_calls.tools.list(&context).await.map_err(HttpError::internal)?;
+        let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
+        let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;
+        check_arguments(&schema, arguments)
+    }
+}
+
+fn check_arguments(schema: &Value, arguments: &Map<String, Value>) -> Result<(), HttpError> {
+    let validator =
+        jsonschema::validator_for(schema).map_err(|error| HttpError::internal(error.to_string()))?;
+    let arguments = Value::Object(arguments.clone());
+    let first = validator.iter_errors(&arguments).next();
+    first.map_or(Ok(()), |fault| {
+        let path = format!("arguments{}", fault.instance_path().as_str().replace('/', "."));
+        Err(HttpError::invalid(&path, "does not conform to the schema of the tool"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked_by_the_schema_and_named_by_their_path() {
+        let schema = json!({"type": "object", "required": ["to"], "additionalProperties": false,
+            "properties": {"to": {"type": "object", "properties": {"name": {"type": "string"}}}}});
+        let check = |arguments: Value| check_arguments(&schema, arguments.as_object().expect("an object"));
+        assert!(check(json!({"to": {"name": "eve"}})).is_ok());
+        for (arguments, path) in [
+            (json!({"to": {"name": 5}}), "arguments.to.name"),
+            (json!({}), "arguments"),
+            (json!({"to": {}, "__proto__": {}}), "arguments"),
+        ] {
+            let error = check(arguments).expect_err("it does not conform");
+            assert!(error.detail().starts_with(path), "{}", error.detail());
+            assert!(!error.detail().contains('5'), "a value is not repeated");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! A run that continues one whose tool calls have waited for decisions: makes the approved calls, and then asks the
+//! agent's backend with the results of all calls.
+
+use std::sync::Arc;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Audience, Event, EventStream, ResultMetadata, RunIds, SourceEvent, ToolRole};
+use agent_core::message::Message;
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput};
+use agent_core::tool_loop::call_tool;
+use agent_core::turn::{TurnError, run_turn};
+use agent_platform::conversation::{
+    Approval, ApprovalState, ChangeRun, Conversations, Run, RunChange, RunKey, ThreadOwner,
+};
+use agent_platform::history::repair;
+use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
+use futures_util::future::{join_all, ready};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{FutureExt, StreamExt};
+
+use super::super::App;
+
+type SourceItem = Result<SourceEvent, AgentError>;
+
+/// A turn that continues a run.
+pub(super) struct ContinuedTurn {
+    pub(super) app: Arc<App>,
+    pub(super) principal: Principal,
+    /// The turn; its messages lack the results of the decided calls.
+    pub(super) turn: TurnRequest,
+    pub(super) store: Arc<dyn Conversations>,
+    pub(super) owner: ThreadOwner,
+    /// The run that is continued, with its decisions.
+    pub(super) run: Run,
+}
+
+/// Result of a call that was decided.
+struct DecidedCall {
+    id: agent_core::event::Id,
+    content: String,
+    is_error: bool,
+}
+
+impl DecidedCall {
+    fn event(&self) -> SourceItem {
+        Ok(SourceEvent::Event(Event::ToolCallResult {
+            message_id: agent_core::new_id().into(),
+            tool_call_id: self.id.clone(),
+            content: self.content.clone(),
+            role: ToolRole::Tool,
+            metadata: self.is_error.then_some(ResultMetadata { is_error: true }),
+        }))
+    }
+}
+
+impl ContinuedTurn {
+    /// Returns the events of the run: the results of the calls, then those of the agent's answer.
+    pub(super) fn into_events(self) -> EventStream {
+        let ids = RunIds { thread_id: self.turn.thread_id.clone(), run_id: self.turn.run_id.clone() };
+        let audience = match self.principal.caller {
+            Caller::Widget => Audience::Visitor,
+            _ => Audience::Trusted,
+        };
+        let calls: Vec<_> = self.run.approvals.iter().map(|approval| approval.tool_call_id.clone()).collect();
+        let source = stream::once(self.make_calls().boxed()).flat_map(|(this, calls)| {
+            let results: Vec<SourceItem> = calls.iter().map(DecidedCall::event).collect();
+            stream::iter(results).chain(stream::once(this.answer(calls).boxed()).flatten())
+        });
+        EventStream::new(ids, source.boxed()).with_awaited_results(calls).for_audience(audience)
+    }
+
+    /// Makes the approved calls, side by side.
+    async fn make_calls(self) -> (Self, Vec<DecidedCall>) {
+        let calls = join_all(self.run.approvals.iter().map(|approval| self.make_call(approval))).await;
+        (self, calls)
+    }
+
+    async fn make_call(&self, approval: &Approval) -> DecidedCall {
+        let refused =
+            |content: String| DecidedCall { id: approval.tool_call_id.clone(), content, is_error: true };
+        if approval.state != ApprovalState::Approved {
+            return refused(approval.refusal());
+        }
+        // The call is made at most once: that it begins is stored before.
+        let service = &self.app.conversations;
+        let change = RunChange::BeginCall {
+            approval: approval.id.clone(),
+            by: self.turn.run_id.clone(),
+            process: service.process.clone(),
+        };
+        let key = RunKey { owner: self.owner.clone(), id: self.run.id.clone() };
+        if let Err(error) = self.store.change_run(ChangeRun { run: key, change, now: service.now() }).await {
+            tracing::warn!(run_id = %self.turn.run_id, %error, "an approved call was not begun");
+            return refused("the call was not made: its begin could not be stored".to_owned());
+        }
+        let output = self.call(approval).await;
+        DecidedCall { id: approval.tool_call_id.clone(), content: output.text, is_error: output.is_error }
+    }
+
+    async fn call(&self, approval: &Approval) -> ToolOutput {
+        let (company, agent) = (&self.principal.company_id, &approval.agent_id);
+        let role = match self.app.roles.role(company, agent).await {
+            Ok(Some(role)) => role,
+            Ok(None) | Err(_) => return ToolOutput::error("the call was not made: the agent cannot be read"),
+        };
+        let calls = &self.app.approved_calls;
+        let tools =
+            AllowedTools::new(calls.tools.clone(), allowed_tools_in_run(&role, self.principal.caller));
+        let context = ExecutionContext {
+            user_id: self.principal.user_id.clone(),
+            company_id: company.clone(),
+            agent_id: agent.clone(),
+            agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
+            todo_list_id: self.turn.todo_list_id.clone(),
+            timezone: self.turn.timezone.clone(),
+            thread_id: self.turn.thread_id.clone(),
+            run_id: self.turn.run_id.clone(),
+            caller: self.principal.caller,
+            idempotency_key: Some(format!("{}/approval/{}", self.run.id, approval.tool_call_id)),
+            ..ExecutionContext::default()
+        };
+        let timeout = calls.clock.sleep(calls.limits.tool_timeout);
+        let arguments = Ok(approval.final_arguments());
+        let output =
+            call_tool(&tools, &context, &approval.tool, arguments, &NoProgress, timeout, calls.limits).await;
+        match &approval.edited_arguments {
+            Some(_) => {
+                let arguments = approval.final_arguments();
+                let text = format!("a person has changed the arguments to {arguments}. {}", output.text);
+                ToolOutput { text, ..output }
+            }
+            None => output,
+        }
+    }
+
+    /// Returns the events of the agent's answer.
+    async fn answer(self, calls: Vec<DecidedCall>) -> BoxStream<'static, SourceItem> {
+        let mut turn = self.turn;
+        let results = calls.into_iter().map(|call| Message::tool_result(&*call.id, call.content));
+        turn.messages.extend(results);
+        turn.messages = repair(turn.messages);
+        match run_turn(&self.app.platform, &self.principal, turn).await {
+            // The stream around this one begins the run.
+            Ok(events) => events
+                .filter(|event| ready(!matches!(event, Event::RunStarted { .. })))
+                .map(|event| Ok(SourceEvent::from(event)))
+                .boxed(),
+            Err(error) => stream::once(ready(Err(start_error(error)))).boxed(),
+        }
+    }
+}
+
+/// Returns the error of a run whose backend could not be asked.
+fn start_error(error: TurnError) -> AgentError {
+    let kind = match error {
+        TurnError::Backend(error) => return error,
+        TurnError::Store(_) => AgentErrorKind::StoreUnavailable,
+        TurnError::NoConnector(_) | TurnError::NoBackend(_) => AgentErrorKind::NotConfigured,
+        TurnError::AgentNotFound | TurnError::WrongAgent | TurnError::InvalidField { .. } => {
+            AgentErrorKind::InvalidRequest
+        }
+        _ => AgentErrorKind::Internal,
+    };
+    let message = match kind {
+        AgentErrorKind::Internal | AgentErrorKind::StoreUnavailable => {
+            "the answer could not be prepared".to_owned()
+        }
+        _ => error.to_string(),
+    };
+    AgentError::new(kind, message).with_source(error)
+}

@@ -1,0 +1,431 @@
+//! Tool calls that wait for people: by AG-UI's interrupts, the AI SDK's parts and the routes of approvals.
+
+use serde_json::{Value, json};
+
+use super::{ConversationApp, Turn, call_as, everyone};
+use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, tool_calls};
+use crate::support::{expect_problem, parse_events, parse_run, poll_until};
+
+const TITLES: &str = "/api/agents/a1";
+
+fn call(id: &str, title: &str) -> Vec<Step> {
+    tool_calls(&[(id, "createTodo", &json!({"title": title}).to_string())])
+}
+
+/// Starts an application whose agent `a1` needs approval for `createTodo`, with further members of the rule.
+async fn start(rule: Value) -> ConversationApp {
+    let vendor = Vendor::start().await;
+    let mut all = everyone(&vendor.base_url());
+    let mut approvals = json!({"tools": ["createTodo"]});
+    approvals.as_object_mut().expect("an object").extend(rule.as_object().expect("an object").clone());
+    all["agents"][0]["content"]["approvals"] = json!([approvals]);
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    ConversationApp { vendor, app, stores }
+}
+
+impl ConversationApp {
+    /// Asks for a todo; the run waits for approval. Returns the interrupt.
+    async fn ask(&self, thread: &str) -> Value {
+        let body = json!({"threadId": thread, "message": "Buy milk", "todoListId": "l1"});
+        let turn = self.chat(body).await;
+        let outcome = &turn.last()["outcome"];
+        assert_eq!(outcome["type"], "interrupt", "{:?}", turn.events);
+        outcome["interrupts"][0].clone()
+    }
+
+    /// Sends a request that continues a run, whose results have no calls in this one.
+    async fn continue_turn(&self, body: Value) -> Turn {
+        let mut body = body;
+        (body["agentId"], body["todoListId"]) = (json!("a1"), json!("l1"));
+        let response = self.app.chat(&body).await;
+        let status = response.status();
+        let text = response.text().await.expect("a whole body");
+        assert_eq!(status, 200, "{text}");
+        Turn { events: parse_events(&text) }
+    }
+
+    async fn resume(&self, thread: &str, interrupt: &Value, payload: Value) -> Turn {
+        let resume = json!([{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]);
+        self.continue_turn(json!({"threadId": thread, "messages": [], "resume": resume})).await
+    }
+
+    async fn titles(&self) -> Vec<String> {
+        titles(&self.app).await
+    }
+
+    async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
+        let path = format!("/api/approvals/{}", approval["id"].as_str().expect("an id"));
+        call_as(&self.app, &session_token(user, "c1"), "POST", &path, Some(body)).await
+    }
+}
+
+/// Returns the titles of the user's todos, as the agent's tool reads them.
+async fn titles(app: &Server) -> Vec<String> {
+    let token = call_as(
+        app,
+        &session_token("u1", "c1"),
+        "POST",
+        &format!("{TITLES}/tokens"),
+        Some(json!({"kind": "mcp", "todoListId": "l1"})),
+    )
+    .await
+    .1;
+    let request =
+        app.request("POST", "/api/agent/mcp").bearer_auth(token["token"].as_str().expect("a token"));
+    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos", "arguments": {},
+        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {}}}});
+    let request = request
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "readTodos");
+    let text = request.json(&call).send().await.expect("an answer").text().await.expect("a body");
+    let json = text
+        .lines()
+        .find_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap_or(line)).ok());
+    let json = json.unwrap_or_else(|| panic!("{text}"));
+    let todos = json["result"]["structuredContent"]["todos"].as_array().unwrap_or_else(|| panic!("{json}"));
+    todos.iter().map(|todo| todo["title"].as_str().expect("a title").to_owned()).collect()
+}
+
+fn results(turn: &Turn) -> Vec<String> {
+    let results = turn.events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT");
+    results.map(|event| event["content"].as_str().expect("text").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn an_approved_call_is_made_and_the_turn_goes_on() {
+    let test = start(json!({"message": "Add it?"})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
+    let interrupt = test.ask("t").await;
+    assert_eq!((&interrupt["reason"], &interrupt["toolCallId"]), (&json!("tool_call"), &json!("c1")));
+    assert_eq!(interrupt["message"], "Add it?");
+    assert_eq!(interrupt["metadata"]["agentd"]["tool"], "createTodo");
+    assert!(interrupt["responseSchema"]["properties"]["editedArgs"]["properties"]["title"].is_object());
+    assert_eq!(test.titles().await, ["Water the basil"], "nothing was done");
+    let thread = test.get("/api/threads/t?messages=none").await;
+    assert_eq!(thread["status"], "waiting");
+    let waiting = test.get(&format!("/api/runs/{}", thread["openRunId"].as_str().expect("an id"))).await;
+    assert_eq!(
+        (&waiting["state"], &waiting["approvals"][0]["arguments"]),
+        (&json!("waiting"), &json!({"title": "Milk"}))
+    );
+
+    let turn = test.resume("t", &interrupt, json!({"approved": true})).await;
+    let kinds: Vec<&str> = turn.events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(kinds[0], "RUN_STARTED");
+    let place = |kind| {
+        kinds.iter().position(|found| *found == kind).unwrap_or_else(|| panic!("no {kind}: {kinds:?}"))
+    };
+    assert!(place("TOOL_CALL_RESULT") < place("TEXT_MESSAGE_START"));
+    assert!(!kinds.contains(&"TOOL_CALL_START"), "the call is not started again");
+    assert_eq!(turn.last()["outcome"], Value::Null);
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    let last = sent["messages"].as_array().expect("messages").last().expect("a message").clone();
+    assert_eq!((&last["role"], &last["tool_call_id"]), (&json!("tool"), &json!("c1")));
+    let run = test.get(&format!("/api/runs/{}", turn.run_id())).await;
+    assert_eq!((&run["trigger"]["kind"], &run["continues"]), (&json!("resume"), &waiting["id"]));
+    let before = test.get(&format!("/api/runs/{}", waiting["id"].as_str().expect("an id"))).await;
+    let approval = &before["approvals"][0];
+    assert_eq!((&before["state"], &approval["state"]), (&json!("completed"), &json!("approved")));
+    assert_eq!((&approval["executed"], &approval["via"]), (&json!("done"), &json!("chat")));
+    assert_eq!(approval["decidedBy"], "u1");
+    let log = test
+        .app
+        .request("GET", &format!("/api/runs/{}/events", turn.run_id()))
+        .bearer_auth(session_token("u1", "c1"))
+        .send()
+        .await
+        .expect("an answer")
+        .text()
+        .await
+        .expect("a body");
+    assert_eq!(parse_events(&log), turn.events, "the log has the same events");
+    let thread = test.get("/api/threads/t").await;
+    let roles: Vec<&Value> =
+        thread["nodes"].as_array().expect("nodes").iter().map(|node| &node["message"]["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "assistant"]);
+    assert_eq!(thread["status"], "idle");
+}
+
+#[tokio::test]
+async fn what_a_person_denies_edits_or_withdraws_reaches_the_model() {
+    for (payload, expected, made) in [
+        (json!({"approved": false, "reason": "too much milk"}), "too much milk", None),
+        (json!(false), "denied", None),
+        (json!({"approved": true, "editedArgs": {"title": "Oat milk"}}), "Oat milk", Some("Oat milk")),
+    ] {
+        let test = start(json!({})).await;
+        test.vendor.on("m", [call("c1", "Milk"), answer(&["I see."])]);
+        let interrupt = test.ask("t").await;
+        let turn = test.resume("t", &interrupt, payload).await;
+        let results = results(&turn);
+        assert!(results[0].contains(expected), "{results:?}");
+        let sent = test.vendor.received_bodies("m").pop().expect("a request").to_string();
+        assert!(sent.contains(expected), "{sent}");
+        assert_eq!(test.titles().await.get(1).map(String::as_str), made);
+    }
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["I see."])]);
+    let interrupt = test.ask("t").await;
+    let resume = json!([{"interruptId": interrupt["id"], "status": "cancelled"}]);
+    let body = json!({"threadId": "t", "message": "Forget it", "resume": resume});
+    let turn = test.continue_turn(body).await;
+    assert!(results(&turn)[0].contains("withdrawn"));
+    let path: Vec<String> = test.path("t").await.into_iter().map(|(role, _)| role).collect();
+    assert_eq!(path, ["user", "assistant", "user", "tool", "assistant"]);
+}
+
+#[tokio::test]
+async fn a_thread_that_waits_takes_no_message_without_a_decision() {
+    let test = start(json!({"editable": false})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Hello."])]);
+    let interrupt = test.ask("t").await;
+    let body = |extra: Value| {
+        let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello?"});
+        body.as_object_mut().expect("an object").extend(extra.as_object().expect("an object").clone());
+        body
+    };
+    let problem = expect_problem(test.app.chat(&body(json!({}))).await, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(problem["interrupts"], json!([interrupt]));
+    let entry =
+        |id: &Value, payload: Value| json!([{"interruptId": id, "status": "resolved", "payload": payload}]);
+    for resume in [entry(&json!("made-up"), json!(true)), json!([])] {
+        expect_problem(test.app.chat(&body(json!({"resume": resume}))).await, 409, "INTERRUPTS_OPEN").await;
+    }
+    let edited = entry(&interrupt["id"], json!({"approved": true, "editedArgs": {"title": "Oat"}}));
+    expect_problem(test.app.chat(&body(json!({"resume": edited}))).await, 400, "INVALID_REQUEST").await;
+    let wrong = entry(&interrupt["id"], json!({"approved": true, "editedArgs": {"title": 5}}));
+    let problem =
+        expect_problem(test.app.chat(&body(json!({"resume": wrong}))).await, 400, "INVALID_REQUEST").await;
+    assert!(problem["detail"].as_str().expect("text").contains("title"), "{problem}");
+    assert_eq!(test.vendor.received_bodies("m").len(), 1, "nothing was sent");
+    // Another course withdraws the question.
+    let turn = test.chat(json!({"threadId": "t", "message": "Hello?", "onBusy": "interrupt"})).await;
+    assert_eq!(turn.last()["type"], "RUN_FINISHED");
+    let runs = test.get("/api/runs?threadId=t").await;
+    assert_eq!(runs["runs"][1]["state"], "cancelled");
+    assert_eq!(runs["runs"][1]["approvals"][0]["state"], "cancelled");
+    assert_eq!(test.titles().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_decision_by_the_route_continues_the_run_in_the_background() {
+    let test = start(json!({"by": "company"})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
+    let interrupt = test.ask("t").await;
+    let (status, _) = test.decide("u9", &interrupt, json!({"decision": "approve"})).await;
+    assert_eq!(status, 200, "everybody of the company decides");
+    let thread =
+        poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(thread["nodes"].as_array().expect("nodes").len(), 4, "{thread}");
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    let runs = test.get("/api/runs?threadId=t").await;
+    assert_eq!(runs["runs"][0]["trigger"]["kind"], "approval");
+    // The same again changes nothing, another is a conflict.
+    assert_eq!(test.decide("u9", &interrupt, json!({"decision": "approve"})).await.0, 200);
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "deny"})).await.0, 409);
+    assert_eq!(test.titles().await.len(), 2);
+    let approvals = test.get("/api/approvals?state=approved").await;
+    assert_eq!(approvals["approvals"][0]["id"], interrupt["id"]);
+}
+
+#[tokio::test]
+async fn approvals_are_seen_and_decided_by_those_who_may() {
+    for (by, may) in [("user", ["u1"].as_slice()), ("owner", &["u1"]), ("company", &["u1", "u2"])] {
+        let test = start(json!({"by": by})).await;
+        test.vendor.on("m", [call("c1", "Milk")]);
+        let interrupt = test.ask("t").await;
+        for user in ["u1", "u2"] {
+            let session = session_token(user, "c1");
+            let listed = call_as(&test.app, &session, "GET", "/api/approvals?state=open", None).await.1;
+            let is_seen = !listed["approvals"].as_array().expect("a list").is_empty();
+            assert_eq!(is_seen, may.contains(&user), "{by} {user}");
+            let path = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+            let (status, _) = call_as(&test.app, &session, "GET", &path, None).await;
+            assert_eq!(status, if may.contains(&user) { 200 } else { 404 }, "{by} {user}");
+            if !may.contains(&user) {
+                assert_eq!(test.decide(user, &interrupt, json!({"decision": "approve"})).await.0, 404);
+            }
+        }
+        let foreign = session_token("u3", "c2");
+        let path = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+        for id in [path.as_str(), "/api/approvals/x", "/api/approvals/abc.%21", "/api/approvals/a.dTEKcg"] {
+            assert_eq!(call_as(&test.app, &foreign, "GET", id, None).await.0, 404, "{id}");
+        }
+        let bad = [
+            json!({}),
+            json!({"decision": "maybe"}),
+            json!({"decision": "deny", "arguments": {}}),
+            json!({"decision": "approve", "arguments": {"title": 5}}),
+            json!({"decision": "deny", "x": 1}),
+        ];
+        for body in bad {
+            assert_eq!(test.decide("u1", &interrupt, body.clone()).await.0, 400, "{body}");
+        }
+        assert_eq!(test.titles().await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn of_two_decisions_at_once_one_counts_and_the_call_is_made_once() {
+    let test = start(json!({"by": "company"})).await;
+    let other = test.another_process().await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
+    let interrupt = test.ask("t").await;
+    let path = format!("/api/approvals/{}", interrupt["id"].as_str().expect("an id"));
+    let approvals = (0..20).map(|number| {
+        let app = if number % 2 == 0 { &test.app } else { &other };
+        let (path, session) = (path.clone(), session_token("u1", "c1"));
+        async move { call_as(app, &session, "POST", &path, Some(json!({"decision": "approve"}))).await.0 }
+    });
+    let statuses = futures_util::future::join_all(approvals).await;
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    assert_eq!(test.get("/api/runs?threadId=t").await["runs"].as_array().expect("runs").len(), 2);
+}
+
+#[tokio::test]
+async fn questions_expire() {
+    let test = start(json!({"ttlMs": 1})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Too late."])]);
+    let interrupt = test.ask("t").await;
+    let late = test.decide("u1", &interrupt, json!({"decision": "approve"})).await;
+    assert_eq!((late.0, &late.1["code"]), (410, &json!("INTERRUPT_EXPIRED")));
+    assert_eq!(test.get("/api/approvals").await["approvals"][0]["state"], "expired");
+    let turn = test.continue_turn(json!({"threadId": "t", "message": "And?"})).await;
+    assert!(results(&turn)[0].contains("in time"), "{:?}", turn.events);
+    assert_eq!(test.titles().await.len(), 1);
+}
+
+#[tokio::test]
+async fn runs_that_nobody_attends_follow_the_policy() {
+    for (unattended, made, waits) in [("deny", false, false), ("allow", true, false), ("wait", false, true)] {
+        let test = start(json!({"unattended": unattended})).await;
+        test.vendor.on("m", [call("c1", "Milk"), answer(&["So be it."])]);
+        let body = json!({"agentId": "a1", "threadId": "t", "message": "Buy milk", "todoListId": "l1",
+            "userId": "u1", "companyId": "c1"});
+        let request = test.app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
+        let request = request.header("x-proactive-trigger", "rain").json(&body);
+        let events = parse_run(&request.send().await.expect("an answer").text().await.expect("a body"));
+        let last = events.last().expect("an event");
+        assert_eq!(last["outcome"]["type"] == "interrupt", waits, "{unattended}: {last}");
+        assert_eq!(test.titles().await.len(), 1 + usize::from(made), "{unattended}");
+    }
+    // What is not kept cannot wait.
+    let test = start(json!({"unattended": "wait"})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["So be it."])]);
+    let turn = test.chat(json!({"message": "Buy milk", "todoListId": "l1"})).await;
+    assert!(results(&turn)[0].contains("approval"), "{:?}", turn.events);
+    assert_eq!(turn.last()["outcome"], Value::Null);
+}
+
+#[tokio::test]
+async fn several_calls_wait_together_and_others_are_made() {
+    let test = start(json!({})).await;
+    let calls = tool_calls(&[
+        ("c1", "createTodo", r#"{"title":"Milk"}"#),
+        ("c2", "readTodos", "{}"),
+        ("c3", "createTodo", r#"{"title":"Bread"}"#),
+    ]);
+    test.vendor.on("m", [calls, answer(&["Both are there."])]);
+    let body = json!({"threadId": "t", "message": "Milk and bread", "todoListId": "l1"});
+    let first = test.chat(body).await;
+    assert_eq!(results(&first).len(), 1, "readTodos needs no approval");
+    let interrupts = first.last()["outcome"]["interrupts"].as_array().expect("interrupts").clone();
+    assert_eq!(interrupts.len(), 2);
+    let entry = |at: usize, approved: bool| json!({"interruptId": interrupts[at]["id"], "status": "resolved", "payload": {"approved": approved}});
+    let one = json!({"agentId": "a1", "threadId": "t", "messages": [], "resume": [entry(0, true)]});
+    let problem = expect_problem(test.app.chat(&one).await, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(problem["interrupts"].as_array().expect("a list").len(), 1, "{problem}");
+    // One by the route, the other with the chat.
+    assert_eq!(test.decide("u1", &interrupts[0], json!({"decision": "approve"})).await.0, 200);
+    let resume = json!([entry(1, false)]);
+    let turn = test.continue_turn(json!({"threadId": "t", "messages": [], "resume": resume})).await;
+    assert_eq!(results(&turn).len(), 2);
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+}
+
+#[tokio::test]
+async fn the_ai_sdk_is_asked_and_answers_by_parts() {
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."])]);
+    let session = session_token("u1", "c1");
+    let body = json!({"agentId": "a1", "id": "t", "todoListId": "l1", "trigger": "submit-message",
+        "messages": [{"id": "u-1", "role": "user", "parts": [{"type": "text", "text": "Buy milk"}]}]});
+    let chunks = test.app.chat_as(&session, "?format=ui-message", &body).await.text().await.expect("a body");
+    let request = chunks
+        .lines()
+        .find(|line| line.contains("tool-approval-request"))
+        .unwrap_or_else(|| panic!("{chunks}"));
+    let request: Value = serde_json::from_str(request.trim_start_matches("data: ")).expect("JSON");
+    assert_eq!(request["toolCallId"], "c1");
+    let thread = test.get("/api/threads/t?format=ui-message").await;
+    let message = thread["nodes"][1]["message"].clone();
+    let part = message["parts"].as_array().expect("parts").last().expect("a part").clone();
+    assert_eq!(
+        (&part["state"], &part["approval"]["id"]),
+        (&json!("approval-requested"), &request["approvalId"])
+    );
+    let mut answered = part;
+    answered["state"] = json!("approval-responded");
+    answered["approval"] = json!({"id": request["approvalId"], "approved": true});
+    let body = json!({"agentId": "a1", "id": "t", "todoListId": "l1", "trigger": "submit-message",
+        "messages": [{"id": "u-1", "role": "user", "parts": [{"type": "text", "text": "Buy milk"}]},
+            {"id": message["id"], "role": "assistant", "parts": [answered]}]});
+    let chunks = test.app.chat_as(&session, "?format=ui-message", &body).await.text().await.expect("a body");
+    assert!(
+        chunks.contains(&format!(r#""messageId":{}"#, message["id"])),
+        "the same message goes on: {chunks}"
+    );
+    assert!(chunks.contains("tool-output-available"), "{chunks}");
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+}
+
+#[tokio::test]
+async fn calls_of_our_own_runtime_wait_too() {
+    let vendor = Vendor::start().await;
+    let runtime = server::runtime(&[]).await;
+    let mut all = everyone(&vendor.base_url());
+    all["agents"][0]["content"] = json!({"systemPrompt": "Be brief.", "mcpPreset": ["readTodos", "createTodo"],
+        "agentServerUrl": runtime.url(""), "agentServerProvider": "openai", "agentServerModel": "m",
+        "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": "k",
+        "approvals": [{"tools": ["createTodo"]}]});
+    let stores = server::stores(&all).await;
+    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let test = ConversationApp { vendor, app, stores };
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["It is on the list."])]);
+    let interrupt = test.ask("t").await;
+    assert_eq!(test.titles().await.len(), 1);
+    let turn = test.resume("t", &interrupt, json!(true)).await;
+    assert_eq!(turn.last()["type"], "RUN_FINISHED", "{:?}", turn.events);
+    assert_eq!(test.titles().await, ["Water the basil", "Milk"]);
+    assert_eq!(test.vendor.received_bodies("m").len(), 2);
+    // Without a thread, nothing can wait.
+    test.vendor.on("m", [call("c2", "Bread"), answer(&["I cannot."])]);
+    let turn = test.chat(json!({"message": "Bread", "todoListId": "l1"})).await;
+    assert!(results(&turn)[0].contains("approval"), "{:?}", turn.events);
+    assert_eq!(test.titles().await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_waiting_run_can_be_cancelled_and_deleted() {
+    let test = start(json!({})).await;
+    test.vendor.on("m", [call("c1", "Milk"), call("c2", "Bread")]);
+    let interrupt = test.ask("t").await;
+    let run = test.get("/api/threads/t?messages=none").await["openRunId"].as_str().expect("an id").to_owned();
+    let (status, cancelled) = test.call("POST", &format!("/api/runs/{run}/cancel"), None).await;
+    assert_eq!((status, &cancelled["state"]), (200, &json!("cancelled")));
+    assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 409);
+    let interrupt = test.ask("t2").await;
+    assert_eq!(test.call("DELETE", "/api/threads/t2", None).await.0, 204);
+    assert_eq!(test.decide("u1", &interrupt, json!({"decision": "approve"})).await.0, 404);
+    assert_eq!(test.titles().await.len(), 1);
+}

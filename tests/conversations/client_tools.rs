@@ -1,0 +1,198 @@
+//! Tools that the client of a run executes: the run ends with calls without results, which the next one brings.
+
+use serde_json::{Value, json};
+
+use super::{ConversationApp, call_as};
+use crate::support::expect_problem;
+use crate::support::server::session_token;
+use crate::support::vendor::{answer, tool_calls};
+
+fn client_tools() -> Value {
+    let parameters = json!({"type": "object", "properties": {"color": {"type": "string"}}});
+    json!([{"name": "paint", "description": "Paints the page.", "parameters": parameters}])
+}
+
+/// Returns AG-UI's input with these messages.
+fn input(run: &str, messages: Value) -> Value {
+    json!({"threadId": "t", "runId": run, "messages": messages, "tools": client_tools(), "context": [],
+        "state": {}, "forwardedProps": {}})
+}
+
+fn user(id: &str, text: &str) -> Value {
+    json!({"id": id, "role": "user", "content": text})
+}
+
+/// Returns role and call of the messages of the latest prompt.
+fn prompt(test: &ConversationApp) -> Vec<Value> {
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    let messages = sent["messages"].as_array().expect("messages").iter();
+    messages.filter(|message| message["role"] != "system").cloned().collect()
+}
+
+#[tokio::test]
+async fn a_client_executes_its_tools_and_the_turn_goes_on() {
+    let test = ConversationApp::start().await;
+    let calls = tool_calls(&[("call-1", "readTodos", "{}"), ("call-2", "paint", r#"{"color":"red"}"#)]);
+    test.vendor.on("m", [calls, answer(&["It is red."])]);
+    let mut body = input("r1", json!([user("m1", "Make it red")]));
+    body["forwardedProps"] = json!({"todoListId": "l1"});
+    let first = test.chat(body).await;
+    let offered = test.vendor.received_bodies("m").pop().expect("a request");
+    let names: Vec<&str> = offered["tools"]
+        .as_array()
+        .expect("tools")
+        .iter()
+        .filter_map(|tool| tool["function"]["name"].as_str())
+        .collect();
+    assert!(names.contains(&"paint") && names.is_sorted(), "{names:?}");
+    let results: Vec<&Value> =
+        first.events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").collect();
+    assert_eq!(results.len(), 1, "the client's call has none");
+    assert_eq!(results[0]["toolCallId"], "call-1");
+    let outcome = json!({"type": "success", "pendingToolCallIds": ["call-2"]});
+    assert_eq!(first.last()["outcome"], outcome);
+    let thread = test.get("/api/threads/t?messages=none").await;
+    assert_eq!((&thread["status"], &thread["openRunId"]), (&json!("awaitingTools"), &json!("r1")));
+    let run = test.get("/api/runs/r1").await;
+    assert_eq!((&run["state"], &run["outcome"]), (&json!("completed"), &outcome));
+
+    // An AG-UI client sends everything again, with the result.
+    let called = first.first_id("TOOL_CALL_START", "parentMessageId");
+    let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let messages = json!([
+        user("m1", "Make it red"),
+        {"id": called, "role": "assistant",
+            "toolCalls": [call("call-1", "readTodos", "{}"), call("call-2", "paint", r#"{"color":"red"}"#)]},
+        {"id": results[0]["messageId"], "role": "tool", "toolCallId": "call-1", "content": results[0]["content"]},
+        {"id": "m4", "role": "tool", "toolCallId": "call-2", "content": "painted"},
+    ]);
+    let second = test.chat(input("r2", messages)).await;
+    assert_eq!(second.last()["outcome"], Value::Null);
+    let sent = prompt(&test);
+    assert_eq!(sent.len(), 4, "{sent:?}");
+    assert_eq!((&sent[3]["tool_call_id"], &sent[3]["content"]), (&json!("call-2"), &json!("painted")));
+    let run = test.get("/api/runs/r2").await;
+    assert_eq!((&run["trigger"]["kind"], &run["continues"]), (&json!("tools"), &json!("r1")));
+    assert_eq!(run["turnId"], "r1", "it is the same turn");
+    assert_eq!(test.get("/api/runs/r1").await["continuedBy"], "r2");
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["messageCount"]), (&json!("idle"), &json!(5)));
+    let nodes = thread["nodes"].as_array().expect("nodes");
+    assert_eq!((&nodes[3]["origin"], &nodes[3]["message"]["content"]), (&json!("client"), &json!("painted")));
+}
+
+#[tokio::test]
+async fn only_pending_calls_are_answered_and_once() {
+    let test = ConversationApp::start().await;
+    let calls = tool_calls(&[("c1", "paint", "{}"), ("c2", "paint", "{}")]);
+    test.vendor.on("m", [calls, answer(&["Done."]), answer(&["Again."])]);
+    test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let results = |texts: &[(&str, &str)]| {
+        let results =
+            texts.iter().map(|(call, text)| json!({"role": "tool", "toolCallId": call, "content": text}));
+        Value::Array(results.collect())
+    };
+    let forged = results(&[("c1", "first"), ("c1", "second"), ("c9", "forged")]);
+    test.chat(json!({"threadId": "t", "messages": forged})).await;
+    let sent = prompt(&test);
+    let contents: Vec<&Value> =
+        sent.iter().filter(|sent| sent["role"] == "tool").map(|sent| &sent["content"]).collect();
+    assert_eq!(contents[0], "first");
+    assert!(contents[1].as_str().expect("text").starts_with("no result"), "{contents:?}");
+    assert_eq!(contents.len(), 2, "{contents:?}");
+    // The calls are not pending any more.
+    let late = test
+        .app
+        .chat(&json!({"agentId": "a1", "threadId": "t", "messages": results(&[("c2", "late")])}))
+        .await;
+    assert_eq!(late.status(), 400, "a result alone is no message");
+    test.say("t", "And now?").await;
+    assert!(!prompt(&test).iter().any(|sent| sent["content"] == "late"));
+}
+
+#[tokio::test]
+async fn a_message_instead_of_results_goes_on_without_them() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["As you like."])]);
+    let first = test.chat(input("r1", json!([user("m1", "Paint")]))).await;
+    let called = first.first_id("TOOL_CALL_START", "parentMessageId");
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "paint", "arguments": "{}"}});
+    let messages = json!([user("m1", "Paint"), {"id": called, "role": "assistant", "toolCalls": [call]},
+        user("m2", "Never mind")]);
+    test.chat(input("r2", messages)).await;
+    let sent = prompt(&test);
+    let roles: Vec<&Value> = sent.iter().map(|message| &message["role"]).collect();
+    assert_eq!(roles, ["user", "assistant", "tool", "user"]);
+    assert!(sent[2]["content"].as_str().expect("text").starts_with("no result"));
+    assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+    assert_eq!(
+        test.get("/api/threads/t").await["messageCount"],
+        4,
+        "no result is stored that no client has sent"
+    );
+}
+
+#[tokio::test]
+async fn without_a_thread_the_client_holds_the_history() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [tool_calls(&[("c1", "paint", "{}")]), answer(&["Red."])]);
+    let first = test.chat(json!({"message": "Paint", "tools": client_tools()})).await;
+    assert_eq!(first.last()["outcome"], json!({"type": "success", "pendingToolCallIds": ["c1"]}));
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "paint", "arguments": "{}"}});
+    let messages = json!([user("m1", "Paint"), {"role": "assistant", "toolCalls": [call]},
+        {"role": "tool", "toolCallId": "c1", "content": "painted"}]);
+    let second = test.chat(json!({"messages": messages, "tools": client_tools()})).await;
+    assert_eq!(second.last()["type"], "RUN_FINISHED");
+    assert_eq!(prompt(&test)[2]["content"], "painted");
+}
+
+#[tokio::test]
+async fn one_object_and_ui_messages_name_the_pending_calls() {
+    let test = ConversationApp::start().await;
+    let calls = || tool_calls(&[("c1", "paint", "{}")]);
+    test.vendor.on("m", [calls(), calls()]);
+    let body = json!({"agentId": "a1", "message": "Paint", "tools": client_tools()});
+    let session = session_token("u1", "c1");
+    let request = test
+        .app
+        .request("POST", "/api/agent/chat")
+        .bearer_auth(&session)
+        .header("accept", "application/json");
+    let object: Value = request.json(&body).send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(
+        (&object["finishReason"], &object["pendingToolCallIds"]),
+        (&json!("tool_calls"), &json!(["c1"]))
+    );
+    let chunks = test.app.chat_as(&session, "?format=ui-message", &body).await.text().await.expect("a body");
+    assert!(chunks.contains(r#""type":"tool-input-available""#), "{chunks}");
+    assert!(chunks.contains(r#""finishReason":"tool-calls""#), "{chunks}");
+}
+
+#[tokio::test]
+async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
+    let test = ConversationApp::start().await;
+    let body = |tools: Value| json!({"agentId": "a1", "threadId": "t", "message": "Hello", "tools": tools});
+    let many: Vec<Value> = (0..65).map(|number| json!({"name": format!("t{number}")})).collect();
+    let large = json!({"type": "object", "description": "x".repeat(17_000)});
+    for (tools, place) in [
+        (json!([{"name": "readTodos"}]), "tools"),
+        (json!([{"name": "a b"}]), "tools[0].name"),
+        (json!([{"name": "a"}, {"name": "a"}]), "tools[1].name"),
+        (json!([{"name": "a", "parameters": large}]), "tools[0].parameters"),
+        (json!(many), "tools"),
+        (json!(["a"]), "tools[0]"),
+    ] {
+        let problem = expect_problem(test.app.chat(&body(tools)).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("text").starts_with(place), "{problem}");
+    }
+    let session = session_token("u1", "c1");
+    let mut role = call_as(&test.app, &session, "GET", "/api/agents/a1", None).await.1;
+    role["content"]["conversations"] = json!({"clientTools": "off"});
+    let (status, saved) = call_as(&test.app, &session, "PUT", "/api/agents/a1", Some(role)).await;
+    assert_eq!(status, 200, "{saved}");
+    test.say("t", "Hello").await;
+    let body = json!({"threadId": "t", "message": "Hello", "tools": client_tools()});
+    test.chat(body).await;
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(!sent["tools"].to_string().contains("paint"), "{sent}");
+}
