@@ -132,6 +132,8 @@ fn security_schemes() -> Value {
             "description": "A user's session token in a cookie. Requests other than GET and HEAD must have the application's own `Origin`."},
         "widgetToken": {"type": "apiKey", "in": "header", "name": "X-Widget-Token",
             "description": "A widget token. It may also be sent as `widgetToken` in the query or body."},
+        "visitorKey": {"type": "apiKey", "in": "header", "name": "X-Visitor-Key",
+            "description": "A visitor's key: 22 to 128 characters of base64url that the page makes at random and keeps."},
         "internal": {"type": "http", "scheme": "bearer",
             "description": "INTERNAL_SECRET; for a proactive call together with the header `X-Proactive-Trigger`."},
         "cronSecret": {"type": "http", "scheme": "bearer", "description": "CRON_SECRET of the application."},

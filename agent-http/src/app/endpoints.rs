@@ -7,7 +7,7 @@ use agent_platform::coding::SIGN_IN_PATH;
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::credential::{
-    ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
+    ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, SessionOrVisitor, UserSession,
 };
 use super::document_contents as contents;
 use super::document_indexes;
@@ -202,26 +202,41 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
 }
 
 fn thread_endpoints() -> Vec<Endpoint<App>> {
+    let mut all = visitor_endpoints();
+    all.extend(own_thread_endpoints());
+    all
+}
+
+/// Returns the endpoints that a widget's visitors have too, from the pages of any origin.
+fn visitor_endpoints() -> Vec<Endpoint<App>> {
+    const VISITOR: SessionOrVisitor = SessionOrVisitor;
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
+    let all = vec![
+        Endpoint::get(threads_path, VISITOR, threads::list, thread_docs::list),
+        Endpoint::delete(threads_path, VISITOR, threads::delete_many, thread_docs::delete_many),
+        Endpoint::get(thread_path, VISITOR, threads::get, thread_docs::get),
+        Endpoint::patch(thread_path, VISITOR, threads::patch, thread_docs::patch),
+        Endpoint::delete(thread_path, VISITOR, threads::delete, thread_docs::delete),
+        Endpoint::get("/api/runs/{id}/events", VISITOR, run_events::get, thread_docs::run_events)
+            .without_head(),
+        Endpoint::post("/api/runs/{id}/cancel", VISITOR, runs::cancel, thread_docs::cancel_run),
+        Endpoint::get("/api/agent/chat/{threadId}/stream", VISITOR, run_events::resume, thread_docs::resume)
+            .without_head(),
+    ];
+    all.into_iter().map(Endpoint::open_to_any_origin).collect()
+}
+
+fn own_thread_endpoints() -> Vec<Endpoint<App>> {
     let messages_path = "/api/threads/{id}/messages";
     let message_path = "/api/threads/{id}/messages/{node}";
     vec![
-        Endpoint::get(threads_path, USER, threads::list, thread_docs::list),
-        Endpoint::post(threads_path, USER, threads::post, thread_docs::post),
-        Endpoint::delete(threads_path, USER, threads::delete_many, thread_docs::delete_many),
-        Endpoint::get(thread_path, USER, threads::get, thread_docs::get),
-        Endpoint::patch(thread_path, USER, threads::patch, thread_docs::patch),
-        Endpoint::delete(thread_path, USER, threads::delete, thread_docs::delete),
+        Endpoint::post("/api/threads", USER, threads::post, thread_docs::post),
         Endpoint::post("/api/threads/{id}/fork", USER, threads::fork, thread_docs::fork),
         Endpoint::post(messages_path, USER, thread_messages::post, thread_docs::post_messages),
         Endpoint::delete(message_path, USER, thread_messages::delete, thread_docs::delete_message),
         Endpoint::get("/api/runs", USER, runs::list, thread_docs::list_runs),
         Endpoint::post("/api/threads/{id}/cancel", USER, threads::cancel, thread_docs::cancel_thread),
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
-        Endpoint::get("/api/runs/{id}/events", USER, run_events::get, thread_docs::run_events).without_head(),
-        Endpoint::post("/api/runs/{id}/cancel", USER, runs::cancel, thread_docs::cancel_run),
-        Endpoint::get("/api/agent/chat/{threadId}/stream", USER, run_events::resume, thread_docs::resume)
-            .without_head(),
     ]
 }
 

@@ -209,7 +209,7 @@ impl KeptTurn {
             envelope: self.fields.envelope.clone(),
             parent: self.fields.parent.clone(),
             pending_calls: Vec::new(),
-            is_visitor: false,
+            is_visitor: key.thread_owner().is_visitor(),
         })?;
         let messages = match self.fields.history {
             HistorySource::Client if !turn.messages.is_empty() => turn.messages.clone(),
@@ -325,9 +325,11 @@ impl RunPlan {
         let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
         let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
         match try_join!(begun, started) {
+            // Visitors receive no extension events.
+            Ok(((), events)) if principal.caller == Caller::Widget => Ok((events, kept)),
             Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),
             Err(BeginError::Turn(error)) => {
-                let error = HttpError::from(error);
+                let error = HttpError::from_turn(error, principal.caller);
                 kept.fail(error.code().as_str(), error.detail());
                 Err(BeginError::Request(error))
             }
