@@ -87,6 +87,7 @@ pub fn document() -> Value {
             {"name": "jobs", "description": "Scheduled jobs and assignments, in the application."},
             {"name": "scheduler", "description": "The scheduler's jobs."},
             {"name": "console", "description": "The console: its page, and the sign-in to it."},
+            {"name": "widget", "description": "The chat widget's files."},
             {"name": "health", "description": "Liveness, readiness, status and metrics."},
         ],
         "paths": paths(operations),

@@ -18,7 +18,7 @@ use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events, runs,
-    thread_docs, thread_messages, threads,
+    thread_docs, thread_messages, threads, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -34,17 +34,28 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
-    enabled(true, true)
+    enabled(OptionalParts { conversations: true, console: true, widget: true })
 }
 
-/// Returns the endpoints of an application that may keep no conversations, or have no console.
-pub(super) fn enabled(conversations: bool, console: bool) -> Vec<Endpoint<App>> {
+/// Parts of the application that a setting switches off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OptionalParts {
+    pub(super) conversations: bool,
+    pub(super) console: bool,
+    pub(super) widget: bool,
+}
+
+/// Returns the endpoints of an application with these parts.
+pub(super) fn enabled(parts: OptionalParts) -> Vec<Endpoint<App>> {
     let mut all = permanent_endpoints();
-    if conversations {
+    if parts.conversations {
         all.extend(thread_endpoints());
     }
-    if console {
+    if parts.console {
         all.extend(console_endpoints());
+    }
+    if parts.widget {
+        all.extend(widget_endpoints());
     }
     all
 }
@@ -248,6 +259,13 @@ fn coding_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::delete(SIGN_IN_PATH, USER, coding::sign_out, coding::describe_sign_out),
         Endpoint::get(one_path, USER, coding::status, coding::describe_status),
         Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
+    ]
+}
+
+fn widget_endpoints() -> Vec<Endpoint<App>> {
+    vec![
+        Endpoint::get(agent_console::widget::LOADER_PATH, Public, widget::file, widget::describe_loader),
+        Endpoint::get("/widget/{*path}", Public, widget::file, widget::describe_module),
     ]
 }
 
