@@ -150,6 +150,30 @@ test('an answer goes on after its connection is lost, at any time', async () => 
   proxy.close();
 });
 
+test('two pages of a visitor show one conversation', async () => {
+  const { context, page, faults } = await open('slow');
+  await showPanel(page);
+  await say(page, 'Go on for ever');
+  await page.getByText(/tick tick/).waitFor();
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await other.getByRole('button', { name: 'Open chat' }).click();
+  await other.getByText(/tick tick/).waitFor();
+  await other.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(page);
+  assert.equal(await page.locator('.end').innerText(), 'Stopped');
+  // A message beside an answer of the other page waits in its field, and the answer is shown.
+  await say(page, 'Again');
+  await page.getByText(/tick tick/).nth(1).waitFor();
+  await say(other, 'Me too');
+  await other.getByText(/tick tick/).nth(1).waitFor();
+  assert.equal(await input(other).inputValue(), 'Me too');
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(other);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test('an answer is stopped, and is kept as far as it was said', async () => {
   const { context, page, faults } = await open('slow');
   await showPanel(page);
@@ -166,19 +190,21 @@ test('an answer is stopped, and is kept as far as it was said', async () => {
   await context.close();
 });
 
-test('a failed answer is made anew in its place', async () => {
-  const { context, page } = await open('broken');
-  await showPanel(page);
-  await say(page, 'Try');
-  await page.getByText('The answer could not be finished.').first().waitFor();
-  await page.getByRole('button', { name: 'Try again' }).click();
-  await page.waitForFunction(() => told.filter(([name]) => name === 'run').length === 4);
-  await page.getByText('The answer could not be finished.').first().waitFor();
-  assert.equal(await page.locator('.message.user').count(), 1);
-  assert.equal(await answers(page).count(), 1);
-  assert.deepEqual((await page.evaluate(() => told)).filter(([name]) => name === 'error').map(([, { code }]) => code), ['STREAM_TRUNCATED', 'STREAM_TRUNCATED']);
-  await context.close();
-});
+for (const store of ['local', 'off']) {
+  test(`a failed answer is made anew in its place: ${store}`, async () => {
+    const { context, page } = await open('broken', { data: { 'data-store': store } });
+    await showPanel(page);
+    await say(page, 'Try');
+    await page.getByText('The answer could not be finished.').first().waitFor();
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.waitForFunction(() => told.filter(([name]) => name === 'run').length === 4);
+    await page.getByText('The answer could not be finished.').first().waitFor();
+    assert.equal(await page.locator('.message.user').count(), 1);
+    assert.equal(await answers(page).count(), 1);
+    assert.deepEqual((await page.evaluate(() => told)).filter(([name]) => name === 'error').map(([, { code }]) => code), ['STREAM_TRUNCATED', 'STREAM_TRUNCATED']);
+    await context.close();
+  });
+}
 
 test('the browser keeps what the page allows', async () => {
   for (const [store, places] of [['local', [1, 1]], ['session', [0, 2]], ['off', [0, 0]]]) {

@@ -9,7 +9,7 @@ const TEXT = {
   title: 'Chat', open: 'Open chat', close: 'Close chat', reset: 'New conversation', log: 'Conversation', message: 'Message',
   placeholder: 'Write a message', send: 'Send', stop: 'Stop', you: 'You: ', agent: 'Answer: ', retry: 'Try again',
   answering: 'Answering', complete: 'Answer complete', stopped: 'Stopped', failed: 'The answer could not be finished.',
-  lost: 'Connection lost. Reconnecting…', offline: 'No connection.', busy: 'An answer is still being written.',
+  lost: 'Connection lost. Reconnecting…', offline: 'No connection.',
   wait: (seconds) => `You can write again in ${seconds} s.`,
 };
 const ICON = {
@@ -406,7 +406,7 @@ class AgentChat extends HTMLElement {
     }
     if (!isCurrent()) return;
     answer.finish();
-    if (answer.text) this.#history.push({ role: 'assistant', content: answer.text });
+    if (answer.text && !answer.error) this.#history.push({ role: 'assistant', content: answer.text });
     this.#end(run, answer.status);
     if (answer.error) this.#refuse(answer.error, true);
     else this.#emit('message', { role: 'assistant', length: answer.text.length });
@@ -421,12 +421,12 @@ class AgentChat extends HTMLElement {
   async #stop() {
     const run = this.#run;
     run.isStopped = true;
-    if (run.isBegun && this.#service.hasThreads) {
+    if (this.#service.hasThreads) {
       try {
         await this.#service.send(`POST api/runs/${encodeURIComponent(run.id)}/cancel`);
         return;
       } catch {
-        // Leaving is all that is left.
+        // It has not begun, or cannot be reached.
       }
     }
     run.abort.abort();
@@ -436,7 +436,14 @@ class AgentChat extends HTMLElement {
   async #retry() {
     if (this.#run || !this.#service) return;
     this.#notice();
-    if (!this.#service.hasThreads) return void this.#ask({});
+    // What was said before the answer failed is replaced.
+    const removeAnswer = () => {
+      while (this.#ui.log.lastChild?.matches('.agent:not(.greeting)')) this.#ui.log.lastChild.remove();
+    };
+    if (!this.#service.hasThreads) {
+      removeAnswer();
+      return void this.#ask({});
+    }
     try {
       const thread = await this.#service.loadThread();
       this.#loaded = Promise.resolve();
@@ -444,8 +451,7 @@ class AgentChat extends HTMLElement {
       const last = thread?.nodes?.findLast(({ message }) => message.role === 'user');
       if (!last || this.#run) return;
       this.#notice();
-      // What was said before the answer failed is replaced.
-      while (this.#ui.log.lastChild?.matches('.agent')) this.#ui.log.lastChild.remove();
+      removeAnswer();
       await this.#ask({ parentId: last.id });
     } catch (error) {
       this.#refuse(error);
@@ -461,7 +467,11 @@ class AgentChat extends HTMLElement {
       this.#ui.root.hidden = true;
       console.error(`agent-chat: ${message} (${status} ${code})`);
     } else if (status === 429) this.#countDown(retryAfter ?? 10);
-    else if (code === 'THREAD_BUSY') this.#notice(TEXT.busy);
+    else if (code === 'THREAD_BUSY') {
+      // Another page of the visitor has asked: its answer is shown here too.
+      this.#loaded = undefined;
+      this.#load();
+    }
     else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
   }
 
