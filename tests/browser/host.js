@@ -1,4 +1,4 @@
-// The page of somebody else that embeds the widget, on a server and origin of its own, and a connection that can be lost.
+// The page of another product that embeds the widget, on a server and origin of its own, and a connection that can be lost.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -24,7 +24,7 @@ const SHARED: [&str; 5] =
 /// Time for which a browser need not ask for the loader again, which names the other files.
 const LOADER_CACHE: &str = "public, max-age=300";
 
-/// Headers that let any page import the files, which are the same for everybody.
+/// Headers that let any page import the files, which are the same for all clients.
 const HEADERS: [(HeaderName, &str); 3] = [
     (ACCESS_CONTROL_ALLOW_ORIGIN, "*"),
     (HeaderName::from_static("cross-origin-resource-policy"), "cross-origin"),

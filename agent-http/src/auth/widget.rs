@@ -1,7 +1,7 @@
 //! Widget tokens: verifies a token and the origin of its page, and returns the visitor.
 //!
 //! A page that keeps its visitors apart sends a random key with each visitor's requests. Its hash is part of the
-//! visitor's user id, so that the visitor has threads which nobody without the key finds.
+//! visitor's user id, so that the visitor has threads which no request without the key finds.
 
 use std::fmt;
 use std::ops::RangeInclusive;

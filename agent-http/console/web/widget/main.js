@@ -22,6 +22,8 @@ const SVG = 'http://www.w3.org/2000/svg';
 const MAX_ATTEMPTS = 44;
 /** Suggestions that are shown. */
 const MAX_SUGGESTIONS = 4;
+/** Length of a message in UTF-16 code units. */
+const MAX_MESSAGE_LENGTH = 16_000;
 /** Distance from the end of the conversation within which it follows the answer, in pixels. */
 const FOLLOW_PX = 48;
 
@@ -83,13 +85,16 @@ class AgentChat extends HTMLElement {
     const reset = button('tool', TEXT.reset, [icon('reset')], () => this.reset());
     const close = button('tool', TEXT.close, [icon('close')], () => this.close());
     ui.log = attributes(element('div', 'log'), { role: 'log', 'aria-live': 'off', 'aria-label': TEXT.log, tabindex: 0 });
-    ui.log.addEventListener('scroll', () => (this.#follows = ui.log.scrollHeight - ui.log.scrollTop - ui.log.clientHeight < FOLLOW_PX));
+    ui.log.addEventListener('scroll', () => {
+      this.#follows = ui.log.scrollHeight - ui.log.scrollTop - ui.log.clientHeight < FOLLOW_PX;
+    });
     ui.status = attributes(element('div', 'only-read'), { role: 'status' });
     ui.noticeText = element('span');
     ui.noticeButton = button('', '', [TEXT.retry], () => this.#retry());
     ui.notice = element('div', 'notice', [ui.noticeText, ui.noticeButton]);
     ui.notice.hidden = true;
-    ui.input = attributes(element('textarea'), { 'aria-label': TEXT.message, placeholder: TEXT.placeholder, part: 'input', rows: 1, maxlength: 16_000 });
+    ui.input = attributes(element('textarea'), { 'aria-label': TEXT.message, part: 'input', rows: 1 });
+    attributes(ui.input, { placeholder: TEXT.placeholder, maxlength: MAX_MESSAGE_LENGTH });
     ui.send = button('send', TEXT.send, [icon('send')], () => (this.#run ? this.#stop() : this.send(ui.input.value)));
     ui.composer = element('div', 'composer', [ui.input, ui.send]);
     const head = element('div', 'head', [ui.title, reset, close]);
@@ -125,7 +130,7 @@ class AgentChat extends HTMLElement {
 
   disconnectedCallback() {
     this.#dark.removeEventListener('change', this.#restyle);
-    clearInterval(this.#timer);
+    this.#endCountdown();
     const run = this.#run;
     if (this.#service?.hasThreads) {
       // The run goes on, and the conversation is loaded again when the element is put back.
@@ -284,10 +289,10 @@ class AgentChat extends HTMLElement {
   }
 
   #clear() {
+    this.#endCountdown();
     this.#run = undefined;
     this.#history = [];
     this.#ui.log.replaceChildren();
-    this.#notice();
     this.#drawState();
     this.#drawWelcome();
   }
@@ -471,8 +476,7 @@ class AgentChat extends HTMLElement {
       // Another page of the visitor has asked: its answer is shown here too.
       this.#loaded = undefined;
       this.#load();
-    }
-    else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
+    } else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
   }
 
   #countDown(seconds) {
@@ -482,14 +486,18 @@ class AgentChat extends HTMLElement {
       const left = Math.ceil((end - Date.now()) / 1000);
       // A countdown is read out once.
       if (left > 0) return this.#notice(TEXT.wait(left), false, false);
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-      this.#notice();
+      this.#endCountdown();
       return this.#drawState();
     };
     this.#timer = setInterval(tick, 1000);
     tick();
     this.#drawState();
+  }
+
+  #endCountdown() {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    this.#notice();
   }
 
   #notice(text = '', canRetry = false, isSaid = text !== '') {

@@ -27,7 +27,7 @@ class Memory {
       const { key, thread } = JSON.parse(this.#store.getItem(name)) ?? {};
       if (/^[\w-]{22,128}$/.test(key)) Object.assign(this, { key, thread });
     } catch {
-      // The browser keeps nothing for this page, or somebody else has written here: the visitor is a new one.
+      // The browser keeps nothing for this page, or another script has written here: the visitor is a new one.
     }
     this.key ??= randomText();
   }
@@ -87,6 +87,9 @@ export class Service {
     const path = thread ? `api/threads/${encodeURIComponent(thread)}?limit=500` : 'api/threads?limit=1';
     try {
       const found = await (await this.send(`GET ${path}`)).json();
+      for (let page = found; thread && page.nextCursor; found.nodes.push(...page.nodes)) {
+        page = await (await this.send(`GET ${path}&cursor=${encodeURIComponent(page.nextCursor)}`)).json();
+      }
       return thread && found;
     } catch (error) {
       if (error.status !== 404) throw error;

@@ -104,7 +104,7 @@ hr { border: 0; border-block-start: 1px solid var(--line); }
 @media (forced-colors: active) { .launcher, .send, .message.user, .chip { border: 1px solid; } }
 `;
 
-/** Returns the style sheet. A page may have no constructor of style sheets; the widget is then unstyled. */
+/** Returns the style sheet. */
 export function styleSheet() {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(CSS);
