@@ -18,8 +18,8 @@ const BROWSERS: [&str; 4] = [
     "/usr/bin/google-chrome-stable",
 ];
 
-/// Last number in the answer of the model `count`, which therefore takes three seconds.
-const COUNTED: usize = 150;
+/// Last number in the answer of the model `count`, which therefore takes two seconds.
+const COUNTED: usize = 100;
 /// Interval between the deltas of the models `slow` and `count`.
 const TICK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
 

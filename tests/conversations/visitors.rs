@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::{ConversationApp, dialogue, everyone, role_and_text};
 use crate::support::server::{self, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{expect_problem, parse_run, poll_until, text_of};
+use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
 
 const PAGE: &str = "https://shop.example";
 /// Keys of two visitors.
@@ -26,6 +26,7 @@ const FIRST_KEY_SHA256: &str = "536d075d6cced74d4dded2bdbe0379b69f752cbdd27cd40e
 /// Credentials of a request.
 #[derive(Clone)]
 struct Visitor {
+    client: reqwest::Client,
     token: String,
     token_id: String,
     key: Option<&'static str>,
@@ -49,11 +50,12 @@ impl ConversationApp {
         let grant = WidgetGrant { origins: vec![PAGE.to_owned()], caps };
         let minted = tokens.mint(NewToken::new("c1", agent, Grant::Widget(grant))).await.expect("minted");
         let (token, token_id) = (minted.text.expose().to_owned(), minted.token.id);
-        Visitor { token, token_id, key: Some(KEYS[0]) }
+        Visitor { client: client(), token, token_id, key: Some(KEYS[0]) }
     }
 
     async fn send(&self, who: &Visitor, method: &str, path: &str, body: Option<Value>) -> reqwest::Response {
-        let request = self.app.request(method, path).header("origin", PAGE);
+        let method = method.parse().expect("a method");
+        let request = who.client.request(method, self.app.url(path)).header("origin", PAGE);
         let request = request.header("x-widget-token", &who.token);
         let request = who.key.iter().fold(request, |request, key| request.header("x-visitor-key", *key));
         let request = body.iter().fold(request, |request, body| request.json(body));
