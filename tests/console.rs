@@ -1,7 +1,8 @@
-//! The console: its files, the sign-in by a one-time code, and the rules for requests with its cookie.
+//! The console: its files, the sign-in by a one-time code, and the rules for requests with its cookie; the widget's files.
 
 mod browser;
 mod sites;
+mod widget;
 
 use http::header::{COOKIE, ORIGIN, SET_COOKIE};
 use reqwest::{RequestBuilder, Response};

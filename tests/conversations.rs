@@ -11,6 +11,7 @@ mod refusals;
 mod runs;
 mod stores;
 mod switched_off;
+mod visitors;
 
 use agentd::stores::Stores;
 use serde_json::{Value, json};

@@ -34,6 +34,7 @@ mod thread_messages;
 mod thread_view;
 mod threads;
 mod tokens;
+mod widget;
 
 use std::sync::Arc;
 
@@ -76,6 +77,8 @@ pub struct App {
     pub auth: Authenticator,
     /// The console, unless it is switched off.
     pub console: Option<ConsoleService>,
+    /// Serves the chat widget.
+    pub has_widget: bool,
     /// Conversations that are kept, and the runs in them.
     pub conversations: Arc<ConversationService>,
     /// Execution of tool calls that people have approved.
@@ -112,7 +115,12 @@ impl ServiceState for App {
 
 /// Creates the application's HTTP service.
 pub fn service(app: Arc<App>) -> impl HttpService {
-    let table = endpoints::enabled(app.conversations.is_on(), app.console.is_some());
+    let parts = endpoints::OptionalParts {
+        conversations: app.conversations.is_on(),
+        console: app.console.is_some(),
+        widget: app.has_widget,
+    };
+    let table = endpoints::enabled(parts);
     endpoint::service(app, table, crate::mcp::CORS_HEADERS)
 }
 

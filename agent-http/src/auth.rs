@@ -44,6 +44,9 @@ pub const SESSION_COOKIE: &str = "agent_session";
 /// Header with the widget token.
 pub(crate) const WIDGET_TOKEN_HEADER: HeaderName = HeaderName::from_static("x-widget-token");
 
+/// Header with a visitor's key, which a page makes at random and keeps. It counts with a widget token alone.
+pub(crate) const VISITOR_KEY_HEADER: HeaderName = HeaderName::from_static("x-visitor-key");
+
 /// Query parameter with the widget token.
 pub(crate) const WIDGET_PARAMETER: &str = "widgetToken";
 
@@ -98,6 +101,9 @@ pub enum AuthError {
     /// Widget token that is bound to origins, on a page of another origin or without an `Origin` header.
     #[error("this widget token is not valid for pages of this origin")]
     WrongOrigin,
+    /// Key of a visitor that is repeated, too short, too long, or not base64url.
+    #[error("x-visitor-key must be one key of 22 to 128 characters of base64url")]
+    InvalidVisitorKey,
     /// The setting that verifies this kind of credential is missing.
     #[error("{0} is not configured")]
     NotConfigured(&'static str),
@@ -114,7 +120,9 @@ impl From<AuthError> for HttpError {
             AuthError::CrossOrigin => Self::forbidden(error.to_string()),
             AuthError::WrongOrigin => Self::forbidden(error.to_string()).deny_cross_origin(),
             AuthError::UnknownHost => Self::new(Code::MisdirectedRequest, error.to_string()),
-            AuthError::InvalidReason => Self::new(Code::InvalidRequest, error.to_string()),
+            AuthError::InvalidReason | AuthError::InvalidVisitorKey => {
+                Self::new(Code::InvalidRequest, error.to_string())
+            }
             AuthError::NotConfigured(setting) => Self::not_configured(setting),
             AuthError::Store(error) => Self::internal(error),
         }

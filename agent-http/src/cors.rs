@@ -144,17 +144,16 @@ pub struct ProtocolHeaders {
 pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) -> Response<ResponseBody>>>;
 
 /// Creates the CORS layer. `origins` may send requests with credentials; any origin may send requests without
-/// credentials to the exact paths `open_paths`. The layer answers every `OPTIONS` itself.
+/// credentials to the paths for which `is_open` returns true. The layer answers every `OPTIONS` itself.
 pub fn layer(
     origins: Origins,
-    open_paths: impl Into<Arc<[&'static str]>>,
+    is_open: impl Fn(&str) -> bool + Clone + Send + Sync + 'static,
     headers: ProtocolHeaders,
 ) -> Layer {
-    let (origins, open_paths) = (Arc::new(origins), open_paths.into());
+    let origins = Arc::new(origins);
     let listed = origins.clone();
-    let may_ask = move |origin: &HeaderValue, request: &Parts| {
-        origins.contains(origin) || open_paths.contains(&request.uri.path())
-    };
+    let may_ask =
+        move |origin: &HeaderValue, request: &Parts| origins.contains(origin) || is_open(request.uri.path());
     let may_send_credentials = move |origin: &HeaderValue, _: &Parts| listed.contains(origin);
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::predicate(may_ask))
@@ -171,7 +170,7 @@ pub fn layer(
 /// Returns the request headers that clients in browsers send: the console, the widget, AG-UI and AI SDK clients, and
 /// those of the service's protocols.
 fn request_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
-    let ours = ["x-widget-token", "last-event-id"];
+    let ours = ["x-widget-token", "x-visitor-key", "last-event-id"];
     let standard = [
         ACCEPT,
         ACCEPT_LANGUAGE,
@@ -238,10 +237,14 @@ mod tests {
     const HEADERS: ProtocolHeaders =
         ProtocolHeaders { request: &["mcp-protocol-version"], response: &["mcp-session-id"] };
 
+    fn is_chat(path: &str) -> bool {
+        path == "/chat"
+    }
+
     async fn ask(method: Method, path: &str, origin: &str) -> (StatusCode, HeaderMap) {
         let refuse = service_fn(|_| async { Err(HttpError::not_found()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), ["/chat"], HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), is_chat, HEADERS).layer(refuse);
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
@@ -278,9 +281,15 @@ mod tests {
     async fn our_headers_pass_both_ways() {
         let (_, headers) = ask(Method::OPTIONS, "/chat", "https://a.example").await;
         let allowed = headers[ACCESS_CONTROL_ALLOW_HEADERS].to_str().expect("text");
-        for name in
-            ["authorization", "content-type", "x-widget-token", "x-request-id", "accept", "last-event-id"]
-        {
+        for name in [
+            "authorization",
+            "content-type",
+            "x-widget-token",
+            "x-visitor-key",
+            "x-request-id",
+            "accept",
+            "last-event-id",
+        ] {
             assert!(allowed.split(',').any(|header| header == name), "{name} in {allowed}");
         }
         assert_eq!(headers[ACCESS_CONTROL_ALLOW_METHODS], "GET,POST,PUT,PATCH,DELETE");
@@ -295,7 +304,7 @@ mod tests {
     async fn what_is_withheld_is_read_by_no_other_origin() {
         let refuse = service_fn(|_| async { Err(HttpError::forbidden("not you").deny_cross_origin()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), ["/chat"], HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), is_chat, HEADERS).layer(refuse);
         for origin in ["https://a.example", "https://b.example"] {
             let request =
                 Request::post("/chat").header(ORIGIN, origin).body(Body::empty()).expect("a request");
@@ -321,7 +330,7 @@ mod tests {
                 }
                 Ok(response)
             });
-            let service = layer(Origins::default(), [], HEADERS).layer(service);
+            let service = layer(Origins::default(), |_| false, HEADERS).layer(service);
             let response = service.oneshot(Request::new(Body::empty())).await.expect("infallible");
             let lines: Vec<_> = response.headers().get_all(VARY).iter().collect();
             assert_eq!(lines, [expected]);

@@ -28,7 +28,7 @@ use crate::state::ServiceState;
 pub(crate) use context::{LimitedBody, RequestContext};
 pub(crate) use credential::{Authenticate, CredentialClass, Public};
 pub(crate) use operation::{Operation, string_schema};
-pub(crate) use route::{Params, Route, RouteTable};
+pub(crate) use route::{Params, PathSet, Route, RouteTable};
 pub(crate) use schemas::{Schemas, problem_response};
 
 /// Function that describes an endpoint as an OpenAPI operation.
@@ -222,8 +222,9 @@ pub(crate) fn service<S: ServiceState>(
     headers: ProtocolHeaders,
 ) -> impl HttpService {
     let open = endpoints.iter().filter(|endpoint| endpoint.is_open_to_any_origin);
-    let open: Vec<_> = open.map(|endpoint| endpoint.path).collect();
-    let cors = cors::layer(state.base().origins.clone(), open, headers);
+    let open = Arc::new(PathSet::new(open.map(|endpoint| endpoint.path)));
+    let is_open = move |path: &str| open.contains(path);
+    let cors = cors::layer(state.base().origins.clone(), is_open, headers);
     let metrics = state.base().health.metrics().clone();
     let table = Arc::new(RouteTable::new(endpoints.into_iter().map(Endpoint::into_route)));
     let service = service_fn(move |request| handle(state.clone(), table.clone(), request));

@@ -18,7 +18,7 @@ use std::time::Duration;
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::context::LayerError;
 use agent_core::error::{AgentError, ContextSize};
-use agent_core::tool::ToolError;
+use agent_core::tool::{Caller, ToolError};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
 use agent_platform::records::StoreError;
@@ -328,6 +328,18 @@ impl From<AgentError> for HttpError {
         let members = failure.members().iter().cloned();
         let error = members.fold(error, |error, (name, value)| error.with_member(name, value));
         if failure.source().is_some() { error.with_source(failure) } else { error }
+    }
+}
+
+impl HttpError {
+    /// Converts the error of a caller's turn, without details of the agent's configuration for visitors.
+    pub(crate) fn from_turn(error: TurnError, caller: Caller) -> Self {
+        match error {
+            TurnError::NoConnector(_) if caller == Caller::Widget => {
+                Self::new(Code::NoConnector, error.to_string())
+            }
+            error => error.into(),
+        }
     }
 }
 

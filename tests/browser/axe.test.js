@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
-import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
+import { axeViolations } from './axe.js';
 import { ask, base, launch, link, openPage, picture, visit } from './support.js';
 
-const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const WIDTHS = [1280, 900, 360];
-const TAGS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22a', 'wcag22aa', 'best-practice'];
 
 let browser;
 before(async () => (browser = await launch()));
@@ -15,11 +12,7 @@ after(() => browser.close());
 
 /** Fails unless axe finds nothing wrong with what is shown. */
 async function check(page, name) {
-  await page.evaluate(axe);
-  const violations = await page.evaluate(async (values) => {
-    const found = await globalThis.axe.run(document, { runOnly: { type: 'tag', values }, resultTypes: ['violations'] });
-    return found.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
-  }, TAGS);
+  const violations = await axeViolations(page);
   await picture(page, name);
   assert.deepEqual(violations, [], name);
 }

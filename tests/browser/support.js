@@ -3,13 +3,14 @@
 //   BASE_URL          the application's address, with the console switched on
 //   INTERNAL_SECRET   its secret, by which the tests make links
 //   CHROMIUM          the browser's program
+//   SESSION_TOKEN     a session of the user u1, who owns the agents
 //   PICTURES          a folder for pictures of each view
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import { chromium } from 'playwright-core';
 
-function required(name) {
+export function required(name) {
   const value = process.env[name];
   assert.ok(value, `the environment must set ${name}`);
   return value;
@@ -96,3 +97,24 @@ export async function ask(page, text) {
 
 /** Saves a picture of the page. */
 export const picture = (page, name) => page.screenshot({ path: `${pictures}/${name}.png` });
+
+/** Returns what is in a page and must not be: elements, attributes and addresses. It runs in the page. */
+export function forbidden(root = document.body) {
+  const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
+    DT EM FORM H1 H2 H3 HEADER HR I INPUT KBD LABEL LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
+    TABLE TBODY TD TEXTAREA TH THEAD TIME TR UL`.split(/\s+/));
+  const found = [];
+  for (const node of root.querySelectorAll('*')) {
+    const isMark = node.closest('.mark, button svg');
+    if (!allowed.has(node.tagName) && !isMark) found.push(`element ${node.outerHTML.slice(0, 120)}`);
+    for (const { name, value } of node.attributes) {
+      if (/^on|^srcdoc$|^formaction$|^action$|^xlink:/i.test(name)) found.push(`attribute ${name}=${value}`);
+      if (name === 'src') found.push(`address ${value}`);
+      if (name === 'href' && !/^(#|https?:\/\/|mailto:)/.test(value)) found.push(`link ${value}`);
+      if (name === 'href' && /^https?:\/\/[^/]*@/.test(value)) found.push(`user information ${value}`);
+      if (name === 'style' && /url|expression|@import/i.test(value)) found.push(`style ${value}`);
+    }
+  }
+  if ({}.polluted) found.push('a polluted prototype');
+  return found;
+}

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { ask, base, launch, signedIn, visit } from './support.js';
+import { ask, base, forbidden, launch, signedIn, visit } from './support.js';
 
 let browser, opened;
 before(async () => {
@@ -10,27 +10,6 @@ before(async () => {
   opened = await signedIn(browser);
 });
 after(() => browser.close());
-
-/** Returns what is in the page and must not be: elements, attributes and addresses. */
-function forbidden(root = document.body) {
-  const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
-    DT EM FORM H1 H2 H3 HEADER HR I INPUT KBD LABEL LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
-    TABLE TBODY TD TEXTAREA TH THEAD TIME TR UL`.split(/\s+/));
-  const found = [];
-  for (const node of root.querySelectorAll('*')) {
-    const isMark = node.closest('.mark');
-    if (!allowed.has(node.tagName) && !isMark) found.push(`element ${node.outerHTML.slice(0, 120)}`);
-    for (const { name, value } of node.attributes) {
-      if (/^on|^srcdoc$|^formaction$|^action$|^xlink:/i.test(name)) found.push(`attribute ${name}=${value}`);
-      if (name === 'src') found.push(`address ${value}`);
-      if (name === 'href' && !/^(#|https?:\/\/|mailto:)/.test(value)) found.push(`link ${value}`);
-      if (name === 'href' && /^https?:\/\/[^/]*@/.test(value)) found.push(`user information ${value}`);
-      if (name === 'style' && /url|expression|@import/i.test(value)) found.push(`style ${value}`);
-    }
-  }
-  if ({}.polluted) found.push('a polluted prototype');
-  return found;
-}
 
 const assertClean = async (page, name) => {
   assert.deepEqual(await page.evaluate(forbidden), [], name);

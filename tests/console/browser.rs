@@ -1,4 +1,4 @@
-//! The console in a real browser: the suite in `tests/browser`, against an application with a fake model.
+//! The console and the widget in a real browser: the suite in `tests/browser`, against an application with a fake model.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use tokio::process::Command;
 
 use super::ON;
 use crate::support::packages::{node_path, npm_folder, run_program};
-use crate::support::server::{self, INTERNAL_SECRET, Server};
+use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 
 /// Programs that are looked for, in this order, unless `CHROMIUM` names one.
@@ -18,7 +18,9 @@ const BROWSERS: [&str; 4] = [
     "/usr/bin/google-chrome-stable",
 ];
 
-/// Interval between the deltas of the model `slow`.
+/// Last number in the answer of the model `count`, which therefore takes two seconds.
+const COUNTED: usize = 100;
+/// Interval between the deltas of the models `slow` and `count`.
 const TICK_INTERVAL: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// An answer with all that the page draws of Markdown.
@@ -65,10 +67,21 @@ fn respond(body: &Value) -> Vec<Step> {
         Some("tools") => tool_calls(&[("call_1", "readTodos", "{}")]),
         Some("echo-tools") if has_result(body) => answer(&[&text]),
         Some("echo-tools") => tool_calls(&[("call_1", &text, &json!({ "text": text }).to_string())]),
+        Some("count") => count(),
         Some("slow") => vec![stream_head(), Step::Drip(chunk_of("tick "), TICK_INTERVAL)],
         Some("broken") => vec![stream_head(), delta(json!({"content": "Half an"})), Step::Close],
         _ => answer(&["Hello", " from ", "the model."]),
     }
+}
+
+/// Returns an answer of numbers, one each tick, in which a gap or a repetition can be seen.
+fn count() -> Vec<Step> {
+    let ticks = (1..=COUNTED)
+        .flat_map(|number| [delta(json!({ "content": format!("{number} ") })), Step::Pause(TICK_INTERVAL)]);
+    let mut steps = vec![stream_head()];
+    steps.extend(ticks);
+    steps.extend(finish("stop"));
+    steps
 }
 
 /// Returns the bytes of one delta.
@@ -88,6 +101,7 @@ fn workspace(base_url: &str) -> Value {
         ("broken", "Broken", "broken"),
         ("echo", "Echo", "echo"),
         ("echo-tools", "Echo tools", "echo-tools"),
+        ("count", "Count", "count"),
         ("text", "Text", "text"),
     ];
     let agents = agents.map(|(id, name, model)| {
@@ -130,6 +144,7 @@ async fn the_console_works_in_a_browser() {
         .current_dir(npm_folder("browser"))
         .env("BASE_URL", app.url("/"))
         .env("INTERNAL_SECRET", INTERNAL_SECRET)
+        .env("SESSION_TOKEN", session_token("u1", "c1"))
         .env("CHROMIUM", browser())
         .env("PICTURES", pictures);
     let report = run_program(&mut tests).await;
@@ -137,7 +152,7 @@ async fn the_console_works_in_a_browser() {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
     };
-    assert!(count("# pass ") >= 20, "tests are missing: {report}");
+    assert!(count("# pass ") >= 30, "tests are missing: {report}");
     assert_eq!((count("# fail "), count("# skipped ")), (0, 0), "{report}");
 }
 

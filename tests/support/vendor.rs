@@ -29,6 +29,8 @@ pub enum Step {
     Send(Vec<u8>),
     /// Sends the same bytes repeatedly, with a pause after each, until the client disconnects.
     Drip(Vec<u8>, Duration),
+    /// Waits before the next step.
+    Pause(Duration),
     /// Sends nothing until the client disconnects.
     Stall,
     /// Sends nothing until the gate opens.
@@ -285,6 +287,13 @@ pub async fn perform_step(step: Step, stream: &mut TcpStream) -> ConnectionState
                 if tokio::time::timeout(pause, stream.read(&mut byte)).await.is_ok() {
                     return ConnectionState::ClosedByClient;
                 }
+            }
+        }
+        Step::Pause(pause) => {
+            let mut byte = [0];
+            match tokio::time::timeout(pause, stream.read(&mut byte)).await {
+                Ok(_) => ConnectionState::ClosedByClient,
+                Err(_) => ConnectionState::Open,
             }
         }
         Step::Reset => {

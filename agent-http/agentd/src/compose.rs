@@ -104,8 +104,8 @@ pub fn application(
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
-    let conversations = conversations(config, &stores, shutdown);
     Ok(App {
+        conversations: conversations(config, &stores, shutdown),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
@@ -125,7 +125,7 @@ pub fn application(
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
-        conversations,
+        has_widget: config.widget,
         approved_calls: approved,
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),

@@ -330,6 +330,8 @@ pub struct AppConfig {
     pub run_times: RunTimes,
     /// Serves the console.
     pub console: bool,
+    /// Serves the chat widget.
+    pub widget: bool,
     /// Host names under which the console is served besides loopback and the public one.
     pub allowed_hosts: Vec<String>,
 }

@@ -1,14 +1,17 @@
-//! The console: a web page for people who build agents, embedded in the program.
+//! The console, a web page for people who build agents, and the widget, a chat for any page; both are embedded in the
+//! program.
 //!
 //! The page is plain ES modules below `web/`, without a build step, and imports the JavaScript client from
-//! `clients/js`. [`respond`] is a pure function of path and request headers. All files but the page itself have the
-//! hash of the whole tree in their paths, so that browsers keep them for ever and relative imports need no rewriting.
+//! `clients/js`; the widget shares its modules. [`respond`] and [`widget::respond`] are pure functions of path and request
+//! headers. All files but the page and the widget's loader have the hash of the whole tree in their paths, so that
+//! browsers keep them for ever and relative imports need no rewriting.
 
 #[cfg(debug_assertions)]
 mod disk;
 mod negotiate;
 #[cfg(test)]
 mod tests;
+pub mod widget;
 
 use bytes::Bytes;
 use http::header::{
@@ -86,14 +89,11 @@ pub fn respond(path: &str, request: &HeaderMap) -> Option<Response<Bytes>> {
     };
     let file = FILES.iter().find(|file| file.path == name)?;
     #[cfg(debug_assertions)]
-    if let Some(bytes) = disk::read(name, HASH) {
-        return Some(response(
-            StatusCode::OK,
-            &[(CONTENT_TYPE, file.mime), (CACHE_CONTROL, "no-store")],
-            bytes,
-        ));
+    if let Some(response) = serve_from_disk(file, &SECURITY_HEADERS) {
+        return Some(response);
     }
-    Some(serve(file, request))
+    let cache = if name == "index.html" { REVALIDATE } else { IMMUTABLE };
+    Some(serve(file, request, &SECURITY_HEADERS, cache))
 }
 
 /// Returns the paths of all assets below the server, for tests of the whole set.
@@ -102,28 +102,43 @@ pub fn asset_paths() -> impl Iterator<Item = String> {
     assets.map(|file| format!("{ASSETS_PATH}{HASH}/{}", file.path))
 }
 
-fn serve(file: &File, request: &HeaderMap) -> Response<Bytes> {
+/// Headers that all responses of a kind have.
+type FixedHeaders = [(HeaderName, &'static str)];
+
+/// Returns the file as it is in the folder for work on the page, if one is set.
+#[cfg(debug_assertions)]
+fn serve_from_disk(file: &File, fixed: &FixedHeaders) -> Option<Response<Bytes>> {
+    let bytes = disk::read(file.path, HASH)?;
+    let headers = [(CONTENT_TYPE, file.mime), (CACHE_CONTROL, "no-store")];
+    Some(response(StatusCode::OK, fixed, &headers, bytes))
+}
+
+fn serve(file: &File, request: &HeaderMap, fixed: &FixedHeaders, cache: &str) -> Response<Bytes> {
     let is_compressed = file.brotli.len() < file.bytes.len() && accepts_brotli(request);
     // Each encoding is a representation of its own (RFC 9110, section 8.8.3.3).
     let suffix = if is_compressed { "-br" } else { "" };
     let etag = format!("\"{}{suffix}\"", &file.sha256[..32]);
-    let cache = if file.path == "index.html" { REVALIDATE } else { IMMUTABLE };
     let mut headers = vec![(CACHE_CONTROL, cache), (ETAG, &*etag), (VARY, "accept-encoding")];
     if matches_etag(request, &etag) {
-        return response(StatusCode::NOT_MODIFIED, &headers, Bytes::new());
+        return response(StatusCode::NOT_MODIFIED, fixed, &headers, Bytes::new());
     }
     headers.push((CONTENT_TYPE, file.mime));
     if is_compressed {
         headers.push((CONTENT_ENCODING, "br"));
     }
     let bytes = if is_compressed { file.brotli } else { file.bytes };
-    response(StatusCode::OK, &headers, Bytes::from_static(bytes))
+    response(StatusCode::OK, fixed, &headers, Bytes::from_static(bytes))
 }
 
-fn response(status: StatusCode, headers: &[(HeaderName, &str)], body: Bytes) -> Response<Bytes> {
+fn response(
+    status: StatusCode,
+    fixed: &FixedHeaders,
+    headers: &[(HeaderName, &str)],
+    body: Bytes,
+) -> Response<Bytes> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
-    for (name, value) in SECURITY_HEADERS.iter().chain(headers) {
+    for (name, value) in fixed.iter().chain(headers) {
         let value = HeaderValue::from_str(value).expect("the values are printable ASCII");
         response.headers_mut().insert(name, value);
     }

@@ -7,9 +7,27 @@ import { build } from 'esbuild';
 const out = new URL('../web/vendor/', import.meta.url);
 const packages = ['preact', '@preact/signals', '@preact/signals-core', 'htm', 'marked'];
 
+/**
+ * Marked's module up to the end of its lexer. What follows makes HTML, which the page never does, and has side effects
+ * for which a bundler would keep it.
+ */
+const lexerAlone = {
+  name: 'lexer-alone',
+  setup({ onLoad }) {
+    onLoad({ filter: /marked\.esm\.js$/ }, ({ path }) => {
+      const source = readFileSync(path, 'utf8');
+      const end = source.search(/(?<=;)var \w+=class\{options;parser;/);
+      const name = /(\w+) as Lexer\b/.exec(source)?.[1];
+      if (end < 0 || !name) throw new Error('marked has another form; see lexerAlone in build.js');
+      return { contents: `${source.slice(0, end)}export{${name} as Lexer};` };
+    });
+  },
+};
+
 const { outputFiles } = await build({
   absWorkingDir: new URL('.', import.meta.url).pathname,
   entryPoints: ['ui.js', 'markdown.js'],
+  plugins: [lexerAlone],
   bundle: true,
   format: 'esm',
   target: 'es2022',

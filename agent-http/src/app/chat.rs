@@ -43,7 +43,8 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let read_turn = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read(body, query.pairs());
     let (credential, input) = read(&app, &head, &query, presented, body, read_turn).await?;
     let thread = match &credential {
-        Credential::Widget(_) => None,
+        // A visitor without a key has no threads.
+        Credential::Widget(visitor) if visitor.key_hash.is_none() => None,
         _ => ThreadRequest::read(&app.conversations, &input)?,
     };
     if thread.is_none() {
@@ -188,7 +189,7 @@ async fn start_unkept(
     turn: TurnRequest,
     is_new_id: bool,
 ) -> Result<EventStream, HttpError> {
-    let refused = |error| turn_error_response(error, principal.caller);
+    let refused = |error| HttpError::from_turn(error, principal.caller);
     if is_new_id {
         return run_turn(&app.platform, principal, turn).await.map_err(refused);
     }
@@ -213,20 +214,12 @@ pub(super) fn assign_ids(turn: &mut TurnRequest) {
     }
 }
 
-/// Maps a turn error, without details of the agent's configuration for widget visitors.
-fn turn_error_response(error: TurnError, caller: Caller) -> HttpError {
-    match error {
-        TurnError::NoConnector(_) if caller == Caller::Widget => {
-            HttpError::new(Code::NoConnector, error.to_string())
-        }
-        error => error.into(),
-    }
-}
-
 pub(super) fn describe(_: &mut Schemas) -> Operation {
     let trigger = "Marks a proactive call and gives its reason.";
+    let visitor = "The key of a widget's visitor, who has threads with it.";
     Operation::new("chat", TAG, "Sends a message to an agent and returns the events of the run.")
         .parameter("header", "X-Proactive-Trigger", trigger, string_schema())
+        .parameter("header", "X-Visitor-Key", visitor, string_schema())
         .run_responses()
         .body(body_schema())
         .problems(&[Code::NotFound, Code::Conflict, Code::RateLimited])

@@ -32,6 +32,35 @@ impl Authenticate<App> for UserSession {
     }
 }
 
+/// Session of a signed-in user, or widget token of a visitor with a key: for what belongs to either.
+#[derive(Clone, Copy)]
+pub(super) struct SessionOrVisitor;
+
+impl Authenticate<App> for SessionOrVisitor {
+    const CLASS: CredentialClass = CredentialClass::SessionOrVisitor;
+    type Verified = Principal;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
+        let is_change = !head.method.is_safe();
+        match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
+            Credential::Session(principal) => {
+                if is_change {
+                    app.rate_limits.count_session_change(&principal).await?;
+                }
+                Ok(principal)
+            }
+            Credential::Widget(visitor) if visitor.key_hash.is_some() => {
+                if is_change {
+                    app.rate_limits.count_visitor_change(&visitor).await?;
+                }
+                Ok(visitor.principal())
+            }
+            Credential::Widget(_) => Err(HttpError::forbidden("a visitor needs the header X-Visitor-Key")),
+            Credential::Proactive { .. } => Err(HttpError::forbidden("a user's session is required")),
+        }
+    }
+}
+
 /// Session of a signed-in user who previews a chat request. The handler checks that the body contains no further
 /// credential.
 #[derive(Clone, Copy)]

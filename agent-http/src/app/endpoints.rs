@@ -7,7 +7,7 @@ use agent_platform::coding::SIGN_IN_PATH;
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::credential::{
-    ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, UserSession,
+    ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, SessionOrVisitor, UserSession,
 };
 use super::document_contents as contents;
 use super::document_indexes;
@@ -18,7 +18,7 @@ use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, approvals, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events,
-    runs, thread_docs, thread_messages, threads,
+    runs, thread_docs, thread_messages, threads, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -34,17 +34,28 @@ const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a sessio
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
-    enabled(true, true)
+    enabled(OptionalParts { conversations: true, console: true, widget: true })
 }
 
-/// Returns the endpoints of an application that may keep no conversations, or have no console.
-pub(super) fn enabled(conversations: bool, console: bool) -> Vec<Endpoint<App>> {
+/// Parts of the application that a setting switches off.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OptionalParts {
+    pub(super) conversations: bool,
+    pub(super) console: bool,
+    pub(super) widget: bool,
+}
+
+/// Returns the endpoints of an application with these parts.
+pub(super) fn enabled(parts: OptionalParts) -> Vec<Endpoint<App>> {
     let mut all = permanent_endpoints();
-    if conversations {
+    if parts.conversations {
         all.extend(thread_endpoints());
     }
-    if console {
+    if parts.console {
         all.extend(console_endpoints());
+    }
+    if parts.widget {
+        all.extend(widget_endpoints());
     }
     all
 }
@@ -202,30 +213,45 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
 }
 
 fn thread_endpoints() -> Vec<Endpoint<App>> {
+    let mut all = visitor_endpoints();
+    all.extend(own_thread_endpoints());
+    all
+}
+
+/// Returns the endpoints that a widget's visitors have too, from the pages of any origin.
+fn visitor_endpoints() -> Vec<Endpoint<App>> {
+    const VISITOR: SessionOrVisitor = SessionOrVisitor;
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
+    let all = vec![
+        Endpoint::get(threads_path, VISITOR, threads::list, thread_docs::list),
+        Endpoint::delete(threads_path, VISITOR, threads::delete_many, thread_docs::delete_many),
+        Endpoint::get(thread_path, VISITOR, threads::get, thread_docs::get),
+        Endpoint::patch(thread_path, VISITOR, threads::patch, thread_docs::patch),
+        Endpoint::delete(thread_path, VISITOR, threads::delete, thread_docs::delete),
+        Endpoint::get("/api/runs/{id}/events", VISITOR, run_events::get, thread_docs::run_events)
+            .without_head(),
+        Endpoint::post("/api/runs/{id}/cancel", VISITOR, runs::cancel, thread_docs::cancel_run),
+        Endpoint::get("/api/agent/chat/{threadId}/stream", VISITOR, run_events::resume, thread_docs::resume)
+            .without_head(),
+    ];
+    all.into_iter().map(Endpoint::open_to_any_origin).collect()
+}
+
+fn own_thread_endpoints() -> Vec<Endpoint<App>> {
     let messages_path = "/api/threads/{id}/messages";
     let message_path = "/api/threads/{id}/messages/{node}";
     let approval_path = "/api/approvals/{id}";
     vec![
-        Endpoint::get(threads_path, USER, threads::list, thread_docs::list),
-        Endpoint::post(threads_path, USER, threads::post, thread_docs::post),
-        Endpoint::delete(threads_path, USER, threads::delete_many, thread_docs::delete_many),
-        Endpoint::get(thread_path, USER, threads::get, thread_docs::get),
-        Endpoint::patch(thread_path, USER, threads::patch, thread_docs::patch),
-        Endpoint::delete(thread_path, USER, threads::delete, thread_docs::delete),
+        Endpoint::post("/api/threads", USER, threads::post, thread_docs::post),
         Endpoint::post("/api/threads/{id}/fork", USER, threads::fork, thread_docs::fork),
         Endpoint::post(messages_path, USER, thread_messages::post, thread_docs::post_messages),
         Endpoint::delete(message_path, USER, thread_messages::delete, thread_docs::delete_message),
         Endpoint::get("/api/runs", USER, runs::list, thread_docs::list_runs),
         Endpoint::post("/api/threads/{id}/cancel", USER, threads::cancel, thread_docs::cancel_thread),
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
-        Endpoint::get("/api/runs/{id}/events", USER, run_events::get, thread_docs::run_events).without_head(),
-        Endpoint::post("/api/runs/{id}/cancel", USER, runs::cancel, thread_docs::cancel_run),
         Endpoint::get("/api/approvals", USER, approvals::list, thread_docs::list_approvals),
         Endpoint::get(approval_path, USER, approvals::get, thread_docs::get_approval),
         Endpoint::post(approval_path, USER, approvals::decide, thread_docs::decide_approval),
-        Endpoint::get("/api/agent/chat/{threadId}/stream", USER, run_events::resume, thread_docs::resume)
-            .without_head(),
     ]
 }
 
@@ -237,6 +263,13 @@ fn coding_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::delete(SIGN_IN_PATH, USER, coding::sign_out, coding::describe_sign_out),
         Endpoint::get(one_path, USER, coding::status, coding::describe_status),
         Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
+    ]
+}
+
+fn widget_endpoints() -> Vec<Endpoint<App>> {
+    vec![
+        Endpoint::get(agent_console::widget::LOADER_PATH, Public, widget::file, widget::describe_loader),
+        Endpoint::get("/widget/{*path}", Public, widget::file, widget::describe_module),
     ]
 }
 

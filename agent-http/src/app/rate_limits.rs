@@ -69,6 +69,17 @@ impl RateLimits {
         self.count_session(user, UserRate::Changes).await
     }
 
+    /// Counts a request of a visitor that changes something. The visitors of a token share a limit, since a visitor can
+    /// have any number of keys.
+    ///
+    /// # Errors
+    ///
+    /// 429 if the limit is reached, in which case the request is not counted.
+    pub async fn count_visitor_change(&self, visitor: &Visitor) -> Result<(), HttpError> {
+        let token = Visitor { key_hash: None, ..visitor.clone() };
+        self.count_session(&token.principal(), UserRate::Changes).await
+    }
+
     async fn count_session(&self, user: &Principal, rate: UserRate) -> Result<(), HttpError> {
         self.users.count(user, rate).await.map_err(|error| {
             HttpError::with_limit(minute_policy(self.users.limits().per_minute(rate)), error.retry_after)
@@ -106,7 +117,7 @@ mod tests {
             runs_per_minute: NonZeroU32::new(per_minute).expect("a cap"),
             runs_per_day: per_day.and_then(NonZeroU32::new),
         };
-        Visitor { token_id: token.into(), company_id: "c".into(), agent_id: "a".into(), caps }
+        Visitor { token_id: token.into(), company_id: "c".into(), agent_id: "a".into(), caps, key_hash: None }
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
 //! `/api/runs`: the caller's own runs.
 
-use agent_core::event::RunIds;
+use agent_core::event::{Audience, RunIds};
 use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
@@ -74,9 +74,14 @@ impl OwnConversations {
         Ok(RunKey { owner: self.owner.clone(), id: id.into() })
     }
 
-    /// Returns a run with the number of clients that are attached in this process.
+    /// Returns a run with the number of clients that are attached in this process. A visitor is not told how the agent
+    /// answers.
     fn run_on_wire(&self, run: Run) -> Run {
         let key = RunKey { owner: self.owner.clone(), id: run.id.clone() };
-        Run { attached: self.app.conversations.attached(&key), ..run }
+        let run = Run { attached: self.app.conversations.attached(&key), ..run };
+        match self.audience {
+            Audience::Trusted => run,
+            Audience::Visitor => Run { backend: None, request_sha256: None, ..run },
+        }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use agent_core::event::Audience;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use agent_platform::conversation::{
-    Approval, ApprovalState, Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread,
+    Approval, ApprovalState, Node, NodeId, NodeMessage, NodeOrigin, NodePage, NodeRole, NodeStatus, Thread,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -58,8 +59,17 @@ impl ThreadView {
     }
 
     /// Creates the view of a page. `approvals` are those that the thread waits with.
-    pub(super) fn new(page: NodePage, format: NodeFormat, approvals: &[Approval]) -> Self {
+    pub(super) fn new(
+        page: NodePage,
+        format: NodeFormat,
+        approvals: &[Approval],
+        audience: Audience,
+    ) -> Self {
         let NodePage { thread, nodes, next_cursor } = page;
+        let nodes = match audience {
+            Audience::Trusted => nodes,
+            Audience::Visitor => without_hidden(nodes),
+        };
         let nodes = match format {
             NodeFormat::AgUi => NodeViews::AgUi(nodes),
             NodeFormat::UiMessage => NodeViews::UiMessage(ui_message_nodes(&thread, nodes, approvals)),
@@ -70,6 +80,27 @@ impl ThreadView {
     pub(super) fn version(&self) -> u64 {
         self.thread.version
     }
+}
+
+/// Removes the nodes that a visitor must not see, as the visitor's streams do, and what a client has added of its own.
+/// A node below a removed one is shown below the closest ancestor that remains.
+fn without_hidden(nodes: Vec<Node>) -> Vec<Node> {
+    let mut hidden: HashMap<NodeId, Option<NodeId>> = HashMap::new();
+    let mut shown = Vec::with_capacity(nodes.len());
+    // Parents come before their children, in a path and in a tree.
+    for mut node in nodes {
+        let ancestor = node.parent_id.as_ref().and_then(|parent| hidden.get(parent));
+        if let Some(ancestor) = ancestor {
+            node.parent_id = ancestor.clone();
+        }
+        let is_conversation = matches!(node.message.role(), NodeRole::User | NodeRole::Assistant);
+        if is_conversation && node.origin != NodeOrigin::Client {
+            shown.push(node);
+        } else {
+            hidden.insert(node.id, node.parent_id);
+        }
+    }
+    shown
 }
 
 /// Returns a node for each user message and each turn's answer, in the order of the path.
@@ -261,7 +292,7 @@ mod tests {
         };
         store.end_run(end).await.expect("it ends");
         let page = store.nodes(&key, &NodeQuery::default()).await.expect("it works").expect("a thread");
-        let view = json!(ThreadView::new(page, NodeFormat::UiMessage, &[]));
+        let view = json!(ThreadView::new(page, NodeFormat::UiMessage, &[], Audience::Trusted));
         let nodes = view["nodes"].as_array().expect("nodes");
         assert_eq!(nodes.len(), 2, "{view}");
         assert_eq!(

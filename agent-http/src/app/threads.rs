@@ -1,10 +1,12 @@
-//! `/api/threads`: the caller's own conversations. An id is looked up with company and owner, so that another user's
+//! `/api/threads`: the conversations of a user, or of a widget's visitor. An id is looked up with company and owner, so that another user's
 //! thread is as absent as one that never was.
 
 use std::sync::Arc;
 
+use agent_core::event::Audience;
 use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
+use agent_core::tool::Caller;
 use agent_platform::conversation::{
     Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
     MAX_PAGE_NODES, NewThread, NodeId, NodeQuery, NodeSelection, RunKey, Thread, ThreadFilter, ThreadKey,
@@ -26,11 +28,12 @@ use crate::error::{Code, HttpError};
 use crate::request::{Query, parse_json};
 use crate::service::HandlerResult;
 
-/// A user's conversations.
+/// Conversations of a user, or of a visitor with a key.
 pub(super) struct OwnConversations {
     pub(super) app: Arc<App>,
     pub(super) owner: ThreadOwner,
     pub(super) store: Arc<dyn Conversations>,
+    pub(super) audience: Audience,
 }
 
 impl OwnConversations {
@@ -41,7 +44,11 @@ impl OwnConversations {
     pub(super) fn open(app: Arc<App>, principal: &Principal) -> Result<Self, HttpError> {
         let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
-        Ok(Self { app, owner, store })
+        let audience = match principal.caller {
+            Caller::Widget => Audience::Visitor,
+            _ => Audience::Trusted,
+        };
+        Ok(Self { app, owner, store, audience })
     }
 
     /// Returns the key of the thread with this id; 404 for an id that no thread has.
@@ -203,7 +210,7 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         Some(nodes) => match own.store.nodes(&key, &nodes).await? {
             Some(page) => {
                 let approvals = own.open_approvals(&page.thread, format).await?;
-                Some(ThreadView::new(page, format, &approvals))
+                Some(ThreadView::new(page, format, &approvals, own.audience))
             }
             None => None,
         },

@@ -430,6 +430,35 @@ impl WidgetFixture {
 }
 
 #[test]
+fn a_visitor_with_a_key_is_a_user_of_its_own() {
+    let widgets = widgets();
+    let (id, text) = widgets.widget(&[]);
+    let user = |key: &str| match widgets.post("/x", &[("x-widget-token", &*text), ("x-visitor-key", key)]) {
+        Ok(Credential::Widget(visitor)) => Ok(visitor.principal().user_id.to_string()),
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error),
+    };
+    let (shortest, longest) = ("a".repeat(22), "a".repeat(128));
+    let sha256 = "ec7c494df6d2a7ea36668d656e6b8979e33641bfea378c15038af3964db057a3";
+    assert_eq!(user(&shortest), Ok(format!("widget:{id}:{sha256}")));
+    assert_ne!(user(&shortest), user(&longest));
+    assert_eq!(user("abcdefghijklmnop-_0189AZ"), user("abcdefghijklmnop-_0189AZ"));
+    let (short, long) = ("a".repeat(21), "a".repeat(129));
+    let path = format!("{shortest}/../");
+    let padded = format!("{shortest}=");
+    for key in ["", &short, &long, &path, &padded, "aaaaaaaaaaaaaaaaaaaaaa:b", "aaaaaaaaaaa aaaaaaaaaaaa"] {
+        assert_eq!(user(key), Err(AuthError::InvalidVisitorKey.to_string()), "{key}");
+    }
+    let twice = [("x-widget-token", &*text), ("x-visitor-key", &shortest), ("x-visitor-key", &shortest)];
+    assert_eq!(widgets.post("/x", &twice), Err(AuthError::InvalidVisitorKey.to_string()));
+    // The token counts first, and a key is nothing without one.
+    let wrong = [("x-widget-token", "agw_x"), ("x-visitor-key", "x")];
+    assert_eq!(widgets.post("/x", &wrong), Err(AuthError::Unauthenticated.to_string()));
+    let alone = [("x-visitor-key", &*shortest)];
+    assert_eq!(widgets.post("/x", &alone), Err(AuthError::Unauthenticated.to_string()));
+}
+
+#[test]
 fn a_widget_token_makes_a_visitor_of_its_own() {
     let widgets = widgets();
     let (id, text) = widgets.widget(&[]);
@@ -438,6 +467,7 @@ fn a_widget_token_makes_a_visitor_of_its_own() {
         company_id: "acme".into(),
         agent_id: "guide".into(),
         caps: Caps::default(),
+        key_hash: None,
     };
     let principal = Principal {
         user_id: format!("widget:{id}").into(),

@@ -14,6 +14,8 @@ pub(crate) enum CredentialClass {
     Public,
     /// Session of a signed-in user.
     Session,
+    /// Session of a signed-in user, or widget token of a visitor with a key.
+    SessionOrVisitor,
     /// Session of a signed-in user, widget token of a visitor, or internal secret of a proactive call.
     SessionOrWidgetOrProactive,
     /// `INTERNAL_SECRET` of the application.
@@ -37,6 +39,9 @@ impl CredentialClass {
         match self {
             Self::Public => json!([]),
             Self::Session => json!([{"session": []}, {"sessionCookie": []}]),
+            Self::SessionOrVisitor => {
+                json!([{"session": []}, {"sessionCookie": []}, {"widgetToken": [], "visitorKey": []}])
+            }
             Self::SessionOrWidgetOrProactive => {
                 json!([{"session": []}, {"sessionCookie": []}, {"widgetToken": []}, {"internal": []}])
             }

@@ -167,6 +167,26 @@ impl<H> RouteTable<H> {
     }
 }
 
+/// Set of the paths that match any of some patterns.
+#[derive(Clone, Debug)]
+pub(crate) struct PathSet(Vec<Vec<Segment>>);
+
+impl PathSet {
+    /// Creates the set of the paths that match `patterns`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if a pattern is malformed, which is a bug.
+    pub(crate) fn new(patterns: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(patterns.into_iter().map(segments).collect())
+    }
+
+    /// Returns true if a path matches. The path is percent-encoded as in the request.
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.0.iter().any(|pattern| match_path(pattern, path).is_some())
+    }
+}
+
 fn segments(pattern: &'static str) -> Vec<Segment> {
     let tail =
         pattern.strip_prefix('/').unwrap_or_else(|| panic!("the pattern {pattern} has no leading slash"));
@@ -224,6 +244,17 @@ fn decode_param(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_set_of_paths_matches_patterns() {
+        let set = PathSet::new(["/threads", "/threads/{id}", "/widget/{*path}"]);
+        for path in ["/threads", "/threads/a", "/threads/a%2Fb", "/widget/a", "/widget/a/b"] {
+            assert!(set.contains(path), "{path}");
+        }
+        for path in ["/", "/threads/", "/threads/a/b", "/thread", "/threads/%FF", "/widget", "threads"] {
+            assert!(!set.contains(path), "{path}");
+        }
+    }
 
     fn table() -> RouteTable<&'static str> {
         RouteTable::new([

@@ -1,7 +1,7 @@
 /** A run in progress: its events, its text and its result. */
 
-import { AgentdError, connectionError } from './errors.js';
-import { readEventBatches } from './stream.js';
+import { AgentdError } from './errors.js';
+import { readRun } from './follow.js';
 
 /**
  * @typedef {import('./stream.js').AgentEvent} AgentEvent
@@ -11,24 +11,6 @@ import { readEventBatches } from './stream.js';
  * @typedef {{threadId: string, runId: string, text: string, toolCalls: ToolCall[], finishReason?: string,
  *   isCancelled: boolean, usage: Usage[]}} RunResult
  */
-
-/** Number of attempts to attach to a run in a row, none of which brought an event. */
-const MAX_ATTEMPTS = 8;
-/** First and longest pause before an attempt, in milliseconds. */
-const FIRST_PAUSE_MS = 500;
-const MAX_PAUSE_MS = 15_000;
-
-/** Codes of connections that are lost while the run goes on. */
-const LOST = new Set(['NETWORK', 'STREAM_TRUNCATED']);
-
-/** Waits before an attempt: twice as long each time, with a random half. */
-function pause(attempt, signal) {
-  const ms = Math.min(FIRST_PAUSE_MS * 2 ** attempt, MAX_PAUSE_MS) * (0.5 + Math.random() / 2);
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
-  });
-}
 
 /** Collects the result of a run from its events. */
 class ResultCollector {
@@ -178,27 +160,18 @@ export class ChatRun {
   /** Reads to the terminal event, and attaches to the run again where the connection is lost. */
   async #readAll(open, onEvent, onBatch) {
     const { signal } = this.#abort;
-    for (let attempt = 0; ; attempt += 1) {
-      const before = this.events.length;
-      try {
-        const response = await open(signal);
-        for await (const batch of readEventBatches(response.body)) {
-          for (const event of batch) {
-            this.events.push(event);
-            this.#collector.add(event);
-            onEvent?.(event);
-          }
-          onBatch?.(batch);
-          this.#wake();
-        }
-        return;
-      } catch (cause) {
-        const error = connectionError(cause, signal);
-        if (this.events.length > before) attempt = 0;
-        if (!this.#attach || !this.runId || !LOST.has(error.code) || attempt >= MAX_ATTEMPTS) throw error;
-        await pause(attempt, signal);
-        open = (signal) => this.#attach(this.runId, this.events.length - 1, signal);
+    const attach = (count) => {
+      if (!this.#attach || count === 0) return undefined;
+      return (signal) => this.#attach(this.runId, count - 1, signal);
+    };
+    for await (const batch of readRun(open, { signal, attach })) {
+      for (const event of batch) {
+        this.events.push(event);
+        this.#collector.add(event);
+        onEvent?.(event);
       }
+      onBatch?.(batch);
+      this.#wake();
     }
   }
 

@@ -18,10 +18,9 @@ pub use erasure::{erase_node, erase_run};
 use super::thread::{check_metadata, check_title, max_threads};
 use super::time::whole_millis;
 use super::{
-    Approval, BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN,
-    MAX_THREAD_NODES, NewNode, NewThread, Node, NodeId, NodeLink, NodeMessage, NodeStatus, Run, RunEvents,
-    RunState, RunStep, Siblings, StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus,
-    TitleFrom, check_conversation_id, title,
+    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
+    NewNode, NewThread, Node, NodeId, NodeLink, Run, RunEvents, RunState, RunStep, Siblings, StoredNode,
+    Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id, title,
 };
 
 /// Place of a stored node, as far as a new node needs it.

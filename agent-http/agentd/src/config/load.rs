@@ -77,6 +77,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
         },
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
+        widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
 }

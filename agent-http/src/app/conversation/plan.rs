@@ -82,9 +82,11 @@ impl RunPlan {
         let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
         let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
         match try_join!(begun, started) {
+            // Visitors receive no extension events.
+            Ok(((), events)) if principal.caller == Caller::Widget => Ok((events, kept)),
             Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),
             Err(BeginError::Turn(error)) => {
-                let error = HttpError::from(error);
+                let error = HttpError::from_turn(error, principal.caller);
                 kept.fail(error.code().as_str(), error.detail());
                 Err(BeginError::Request(error))
             }

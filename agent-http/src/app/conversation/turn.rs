@@ -220,7 +220,8 @@ impl KeptTurn {
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
-        let merged = self.place(turn, &links, thread.as_ref(), open_run.as_ref())?;
+        let is_visitor = key.thread_owner().is_visitor();
+        let merged = self.place(turn, &links, thread.as_ref(), open_run.as_ref(), is_visitor)?;
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &links).await?;
         // The results of decided calls come before the repair.
@@ -248,6 +249,7 @@ impl KeptTurn {
         links: &[NodeLink],
         thread: Option<&Thread>,
         open_run: Option<&Run>,
+        is_visitor: bool,
     ) -> Result<Merged, BeginError> {
         let head = thread.and_then(|thread| thread.head.clone());
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
@@ -262,7 +264,7 @@ impl KeptTurn {
                 envelope: self.fields.envelope.clone(),
                 parent: self.fields.parent.clone(),
                 pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
-                is_visitor: false,
+                is_visitor,
             })?,
         };
         merged.trigger = self.trigger.unwrap_or(merged.trigger);

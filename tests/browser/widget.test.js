@@ -1,0 +1,381 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+
+import { axeViolations } from './axe.js';
+import { corpus } from './corpus.js';
+import { mint, openHost, revoke, startHost, startProxy } from './host.js';
+import { base, forbidden, launch, picture } from './support.js';
+
+let browser, host;
+before(async () => {
+  browser = await launch();
+  host = await startHost();
+});
+after(async () => {
+  host.close();
+  await browser.close();
+});
+
+const attributes = (values) => Object.entries(values).map(([name, value]) => ` ${name}="${value}"`).join('');
+const script = (token, more = {}) => `<script src="${base}widget.js"${attributes({ 'data-token': token, ...more })} async></script>`;
+const wholePage = (body, head = '') =>
+  `<!doctype html><html lang="en"><head><meta name="viewport" content="width=device-width"><title>Green Corner</title>${head}</head><body><main><h1>Green Corner</h1><p>Herbs and ferns.</p></main>${body}</body></html>`;
+
+/** Opens a page with the widget of an agent. */
+async function open(agent, { data, options, token } = {}) {
+  const minted = token ?? (await mint(agent, { origins: [host.origin] }));
+  const opened = await openHost(browser, host.page(wholePage(script(minted.token, data))), options);
+  await opened.page.locator('.launcher').waitFor();
+  return { ...opened, minted };
+}
+
+const input = (page) => page.getByRole('textbox', { name: 'Message' });
+const answers = (page) => page.locator('.message.agent:not(.greeting) .text');
+const isIdle = (page) => page.getByRole('button', { name: 'Send' }).waitFor();
+const showPanel = (page) => page.getByRole('button', { name: 'Open chat' }).click();
+
+async function say(page, text) {
+  await input(page).fill(text);
+  await page.keyboard.press('Enter');
+}
+
+async function ask(page, text) {
+  const count = await answers(page).count();
+  await say(page, text);
+  await answers(page).nth(count).waitFor();
+  await isIdle(page);
+  return answers(page).nth(count).innerText();
+}
+
+/** The numbers that the agent `count` says. */
+const counted = Array.from({ length: 100 }, (_, place) => place + 1).join(' ');
+const isCounting = (page) => page.waitForFunction(() => / 9 10 /.test(document.querySelector('agent-chat').shadowRoot.textContent));
+
+test('it is small', async () => {
+  const loader = await (await fetch(`${base}widget.js`)).text();
+  const sizes = new Map([['widget.js', gzipSync(loader, { level: 9 }).length]]);
+  const load = async (url) => {
+    if (sizes.has(url)) return;
+    sizes.set(url, 0);
+    const source = await (await fetch(url)).text();
+    sizes.set(url, gzipSync(source, { level: 9 }).length);
+    for (const [, name] of source.matchAll(/^import .* from '(.*)';$/gm)) await load(new URL(name, url).href);
+  };
+  await load(new URL(/'(widget\/\w{12}\/widget\/main\.js)'/.exec(loader)[1], base).href);
+  const all = [...sizes.values()].reduce((sum, size) => sum + size);
+  assert.ok(sizes.size === 9 && all <= 30_000 && sizes.get('widget.js') <= 1000, JSON.stringify([...sizes]));
+});
+
+test('a visitor chats by keyboard alone, and the page hears of it', async () => {
+  const { context, page, faults, lines } = await open('garden', { data: { 'data-title': 'Pip', 'data-greeting': 'Hello, **you**.', 'data-suggestions': 'Hours?|Plants?|a|b|c' } });
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  assert.ok(await page.getByRole('dialog', { name: 'Pip' }).isVisible());
+  assert.equal(await page.locator('.greeting strong').innerText(), 'you');
+  assert.equal(await page.locator('.chip').count(), 4);
+  await page.keyboard.type('When are you open?');
+  await page.keyboard.press('Enter');
+  await isIdle(page);
+  assert.equal(await answers(page).locator('table').count(), 1);
+  assert.equal(await page.locator('.chip').count(), 0);
+  assert.equal(await page.getByRole('status').innerText(), 'Answer complete');
+  await page.keyboard.press('Escape');
+  const launcher = page.getByRole('button', { name: 'Open chat' });
+  assert.equal(await launcher.getAttribute('aria-expanded'), 'false');
+  assert.ok(await launcher.evaluate((node) => node.getRootNode().activeElement === node), 'the focus is where it was');
+  // The page is told codes and numbers, and the browser keeps a key and an id: neither has a word of the conversation.
+  const told = await page.evaluate(() => told);
+  assert.deepEqual(told.map(([name]) => name), ['ready', 'open', 'message', 'run', 'run', 'message', 'open']);
+  assert.deepEqual(told[2][1], { role: 'user', length: 18 });
+  assert.deepEqual(told[4][1], { status: 'finished' });
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }]));
+  assert.ok(!/open\?|Saturday/.test(JSON.stringify(told) + kept), kept);
+  assert.match(kept, /agent-chat:.*key.*thread/);
+  assert.deepEqual([faults, lines], [[], []]);
+  await context.close();
+});
+
+test('an answer goes on after the page is loaded again', async () => {
+  const { context, page, faults } = await open('count');
+  await showPanel(page);
+  await say(page, 'Count');
+  await isCounting(page);
+  await page.reload();
+  await page.getByText(/ 100/).waitFor();
+  await isIdle(page);
+  assert.equal(await page.locator('.message.user .text').innerText(), 'Count');
+  assert.equal((await answers(page).innerText()).trim(), counted);
+  assert.deepEqual(faults, []);
+  // Another conversation forgets this one, on the server too.
+  const deleted = page.waitForResponse((response) => response.request().method() === 'DELETE');
+  await page.getByRole('button', { name: 'New conversation' }).click();
+  assert.equal((await deleted).status(), 204);
+  await page.reload();
+  await page.getByRole('dialog').waitFor();
+  assert.equal(await page.locator('.message').count(), 0);
+  await context.close();
+});
+
+test('an answer goes on after its connection is lost, at any time', async () => {
+  const proxy = await startProxy();
+  const { context, page, faults } = await open('count', { data: { 'data-api': proxy.address } });
+  await showPanel(page);
+  await say(page, 'Count');
+  for (let time = 0; time < 2; time += 1) {
+    await isCounting(page);
+    proxy.cut();
+    await page.getByText('Connection lost').first().waitFor();
+    proxy.restore();
+    // Without this it would be tried again within seconds.
+    await page.evaluate(() => dispatchEvent(new Event('online')));
+    await page.locator('.notice').waitFor({ state: 'hidden' });
+  }
+  await isIdle(page);
+  assert.equal((await answers(page).innerText()).trim(), counted);
+  // A message whose request is lost is sent again, and is there once.
+  proxy.cut();
+  await say(page, 'Count');
+  await page.getByText('Connection lost').first().waitFor();
+  proxy.restore();
+  await page.evaluate(() => dispatchEvent(new Event('online')));
+  await page.locator('.notice').waitFor({ state: 'hidden' });
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(page);
+  await page.reload();
+  await answers(page).nth(1).waitFor();
+  assert.equal(await page.locator('.message.user').count(), 2);
+  assert.deepEqual(faults, []);
+  await context.close();
+  proxy.close();
+});
+
+test('two pages of a visitor show one conversation', async () => {
+  const { context, page, faults } = await open('slow');
+  await showPanel(page);
+  await say(page, 'Go on for ever');
+  await page.getByText(/tick tick/).waitFor();
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await other.getByRole('button', { name: 'Open chat' }).click();
+  await other.getByText(/tick tick/).waitFor();
+  await other.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(page);
+  assert.equal(await page.locator('.end').innerText(), 'Stopped');
+  // A message beside an answer of the other page waits in its field, and the answer is shown.
+  await say(page, 'Again');
+  await page.getByText(/tick tick/).nth(1).waitFor();
+  await say(other, 'Me too');
+  await other.getByText(/tick tick/).nth(1).waitFor();
+  assert.equal(await input(other).inputValue(), 'Me too');
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(other);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('an answer is stopped, and is kept as far as it was said', async () => {
+  const { context, page, faults } = await open('slow');
+  await showPanel(page);
+  await say(page, 'Go on for ever');
+  await page.waitForFunction(() => /tick tick/.test(document.querySelector('agent-chat').shadowRoot.textContent));
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await isIdle(page);
+  assert.equal(await page.locator('.end').innerText(), 'Stopped');
+  const said = (await answers(page).innerText()).trim();
+  await page.reload();
+  await page.locator('.end').waitFor();
+  assert.equal((await answers(page).innerText()).trim(), said);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+for (const store of ['local', 'off']) {
+  test(`a failed answer is made anew in its place: ${store}`, async () => {
+    const { context, page } = await open('broken', { data: { 'data-store': store } });
+    await showPanel(page);
+    await say(page, 'Try');
+    await page.getByText('The answer could not be finished.').first().waitFor();
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.waitForFunction(() => told.filter(([name]) => name === 'run').length === 4);
+    await page.getByText('The answer could not be finished.').first().waitFor();
+    assert.equal(await page.locator('.message.user').count(), 1);
+    assert.equal(await answers(page).count(), 1);
+    assert.deepEqual((await page.evaluate(() => told)).filter(([name]) => name === 'error').map(([, { code }]) => code), ['STREAM_TRUNCATED', 'STREAM_TRUNCATED']);
+    await context.close();
+  });
+}
+
+test('the browser keeps what the page allows', async () => {
+  for (const [store, places] of [['local', [1, 1]], ['session', [0, 2]], ['off', [0, 0]]]) {
+    const { context, page } = await open('text', { data: { 'data-store': store } });
+    const bodies = [];
+    page.on('request', (request) => { if (request.method() === 'POST') bodies.push([request.postDataJSON(), request.headers()]); });
+    await showPanel(page);
+    await ask(page, 'One');
+    await ask(page, 'Two');
+    assert.deepEqual(await page.evaluate(() => [localStorage.length, sessionStorage.length]), places, store);
+    assert.equal('x-visitor-key' in bodies[1][1], store !== 'off');
+    // Without a thread the conversation goes with the message.
+    if (store === 'off') assert.deepEqual(bodies[1][0].messages.map(({ role }) => role), ['user', 'assistant', 'user']);
+    else assert.equal(bodies[1][0].message, 'Two');
+    const url = new URL(page.url());
+    assert.deepEqual(bodies[0][0].pageContext, { url: url.origin + url.pathname, title: 'Green Corner' });
+    await context.close();
+  }
+});
+
+test('it works under a strict policy of the page, and asks nothing of it', async () => {
+  const { origin } = new URL(base);
+  const policy = `default-src 'none'; style-src 'none'; script-src ${origin}; connect-src ${origin}; require-trusted-types-for 'script'; trusted-types 'none'`;
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const url = host.page(wholePage(script(token)), { 'Content-Security-Policy': policy });
+  const { context, page, faults, lines } = await openHost(browser, url);
+  const launcher = page.locator('.launcher');
+  await launcher.waitFor();
+  assert.equal(await launcher.evaluate((node) => getComputedStyle(node).backgroundColor), 'rgb(11, 110, 95)');
+  await launcher.click();
+  await ask(page, 'When are you open?');
+  assert.deepEqual([faults, lines], [[], []]);
+  // Nothing of it comes before the page is complete, or moves the page.
+  const timing = await page.evaluate(() => ({
+    loaded: performance.getEntriesByType('navigation')[0].loadEventStart,
+    module: performance.getEntriesByType('resource').find(({ name }) => name.endsWith('/main.js')).startTime,
+    heights: document.body.scrollHeight - document.querySelector('main').getBoundingClientRect().bottom,
+  }));
+  assert.ok(timing.module >= timing.loaded, JSON.stringify(timing));
+  await context.close();
+});
+
+test('a page cannot look into it, and can hide it only by its attribute', async () => {
+  const { token } = await mint('text', { origins: [host.origin] });
+  // Twice, before the body, on a page that hides all of its body and has extended what every script uses.
+  const head = `<style>body * { display: none !important; color: red !important; font-size: 40px !important }</style>
+    <script>Object.defineProperty(Array.prototype, 'extra', { value: 1, enumerable: true, configurable: true, writable: true });</script>
+    ${script(token)}${script(token)}`;
+  const { context, page, faults } = await openHost(browser, host.page(wholePage('', head)), { isClosed: true });
+  await page.locator('agent-chat').waitFor({ state: 'attached' });
+  await page.waitForFunction(() => customElements.get('agent-chat'));
+  assert.equal(await page.locator('agent-chat').count(), 1);
+  assert.equal(await page.evaluate(() => document.querySelector('agent-chat').shadowRoot), null);
+  assert.equal(await page.evaluate(() => getComputedStyle(document.querySelector('agent-chat')).display), 'contents');
+  await page.mouse.click(1280 - 48, 820 - 48);
+  await page.waitForFunction(() => told.some(([name, detail]) => name === 'open' && detail.open));
+  await page.keyboard.type('Hello');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => told.some(([name, detail]) => name === 'run' && detail.status === 'finished'));
+  await picture(page, 'widget-hostile-page');
+  await page.evaluate(() => (document.querySelector('agent-chat').hidden = true));
+  assert.equal(await page.evaluate(() => getComputedStyle(document.querySelector('agent-chat')).display), 'none');
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('the element has methods, and is as it was when it is put back', async () => {
+  const { token } = await mint('text', { origins: [host.origin] });
+  const markup = `<div dir="rtl"><agent-chat token="${token}" title="Chat" theme="dark" position="start" page-context="json"></agent-chat></div><script src="${base}widget.js"></script>`;
+  const { context, page, faults } = await openHost(browser, host.page(wholePage(markup)));
+  await page.locator('.launcher').waitFor();
+  assert.ok((await page.locator('.launcher').boundingBox()).x > 1000, 'the start of a page in Arabic is on the right');
+  const request = page.waitForRequest((request) => request.method() === 'POST');
+  await page.evaluate(() => {
+    const chat = document.querySelector('agent-chat');
+    chat.pageContext = { product: 'basil' };
+    return chat.send('Hello');
+  });
+  assert.deepEqual((await request).postDataJSON().pageContext, { product: 'basil' });
+  assert.equal((await answers(page).innerText()).trim(), 'Hello from the model.');
+  await page.evaluate(() => {
+    const chat = document.querySelector('agent-chat');
+    chat.remove();
+    document.body.append(chat);
+  });
+  await page.waitForFunction(() => document.querySelector('agent-chat').shadowRoot.querySelectorAll('.message').length === 2);
+  await page.evaluate(() => document.querySelector('agent-chat').toggle());
+  assert.ok(await page.getByRole('dialog').isHidden());
+  await page.evaluate(() => document.querySelector('agent-chat').destroy());
+  assert.equal(await page.locator('agent-chat').count(), 0);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('without a valid token there is no button, and one line for the owner of the page', async () => {
+  const revoked = await mint('text', { origins: [host.origin] });
+  const first = await open('text', { token: revoked });
+  await revoke('text', revoked.id);
+  const foreign = await open('text', { token: await mint('text', { origins: ['https://shop.example'] }) });
+  for (const [{ context, page, lines }, status, words] of [[first, 401, /credential/], [foreign, 403, /not valid for pages of http:\/\/127\.0\.0\.1/]]) {
+    await page.getByRole('button', { name: 'Open chat' }).click();
+    await page.locator('.launcher').waitFor({ state: 'hidden' });
+    assert.ok(await page.getByRole('dialog').isHidden());
+    const own = lines.filter((line) => line.startsWith('agent-chat'));
+    assert.equal(own.length, 1, lines.join());
+    assert.match(own[0], words);
+    const told = await page.evaluate(() => told);
+    assert.deepEqual(told.find(([name]) => name === 'error')[1].status, status);
+    await context.close();
+  }
+});
+
+test('a visitor who asks too often is told when to go on, and keeps the message', async () => {
+  const token = await mint('text', { origins: [host.origin], caps: { runsPerMinute: 1 } });
+  const { context, page, faults } = await open('text', { token });
+  await showPanel(page);
+  await ask(page, 'One');
+  await say(page, 'Two');
+  await page.locator('.notice').getByText(/You can write again in \d+ s\./).waitFor();
+  assert.equal(await input(page).inputValue(), 'Two');
+  assert.ok(await page.getByRole('button', { name: 'Send' }).isDisabled());
+  assert.equal(await page.locator('.message.user').count(), 1);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('no text becomes anything but text', async () => {
+  const { context, page, faults } = await open('echo', { data: { 'data-greeting': '<img src=x onerror=alert(1)>', 'data-title': '<b>x</b>', 'data-suggestions': '<i>y</i>' } });
+  await showPanel(page);
+  const all = corpus.filter((text) => !text.includes('\u0000')).join('\n\n').slice(0, 15_000);
+  await ask(page, all);
+  const found = await page.evaluate((source) => (0, eval)(`(${source})`)(document.querySelector('agent-chat').shadowRoot), forbidden.toString());
+  assert.deepEqual(found, []);
+  await page.reload();
+  await answers(page).waitFor();
+  assert.deepEqual(await page.evaluate((source) => (0, eval)(`(${source})`)(document.querySelector('agent-chat').shadowRoot), forbidden.toString()), []);
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test('nothing of the widget is wrong for people who use other means: light and dark, 1280 and 360 px', async () => {
+  const data = { 'data-title': 'Green Corner', 'data-greeting': 'Hello! Ask me about **plants** and opening hours.', 'data-suggestions': 'When are you open?|Which herbs like shade?' };
+  const { context, page, faults } = await open('garden', { data, options: { reducedMotion: 'reduce' } });
+  const check = async (name) => {
+    for (const [width, height] of [[1280, 820], [360, 740]]) {
+      await page.setViewportSize({ width, height });
+      for (const theme of ['light', 'dark']) {
+        await page.evaluate((theme) => document.querySelector('agent-chat').setAttribute('theme', theme), theme);
+        await picture(page, `widget-${name}-${theme}-${width}`);
+        assert.deepEqual(await axeViolations(page), [], `${name}, ${theme}, ${width} px`);
+      }
+      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0);
+      for (const target of await page.locator('.tool, .send, .chip, .launcher').all()) {
+        const box = await target.boundingBox();
+        if (box) assert.ok(box.width >= 44 && box.height >= 44, JSON.stringify(box));
+      }
+    }
+    await page.setViewportSize({ width: 1280, height: 820 });
+  };
+  await check('closed');
+  await showPanel(page);
+  await check('welcome');
+  await ask(page, 'When are you open?');
+  await check('chat');
+  await page.evaluate(() => {
+    const notice = document.querySelector('agent-chat').shadowRoot.querySelector('.notice');
+    notice.hidden = false;
+    notice.firstChild.textContent = 'The answer could not be finished.';
+    notice.lastChild.hidden = false;
+  });
+  await check('notice');
+  assert.deepEqual(faults, []);
+  await context.close();
+});
