@@ -142,7 +142,7 @@ pub trait Conversations: Send + Sync {
     /// Changes a run that waits or has waited for decisions. Returns it as it is then.
     ///
     /// # Errors
-    /// [`ConversationError::RunNotFound`]; those of [`RunChange`].
+    /// [`ConversationError::RunNotFound`]; those of [`RunChange`](super::RunChange).
     async fn change_run(&self, change: ChangeRun) -> Result<Run, ConversationError>;
 
     /// Returns the runs of a company that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
