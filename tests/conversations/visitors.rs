@@ -100,6 +100,30 @@ async fn start_in_sqlite(folder: &TempDir) -> ConversationApp {
     ConversationApp { vendor, app, stores }
 }
 
+#[tokio::test]
+async fn a_visitors_call_that_needs_approval_does_not_wait() {
+    for unattended in ["deny", "wait"] {
+        let vendor = Vendor::start().await;
+        let mut all = everyone(&vendor.base_url());
+        all["agents"][0]["content"]["mcpPreset"] = json!(["listDocs"]);
+        all["agents"][0]["content"]["widgetTools"] = json!(["listDocs"]);
+        all["agents"][0]["content"]["approvals"] = json!([{"tools": ["listDocs"], "unattended": unattended}]);
+        let stores = server::stores(&all).await;
+        let app = server::app_with_stores(stores.clone(), &[]).await;
+        let test = ConversationApp { vendor, app, stores };
+        let visitor = test.visitor("a1").await;
+        test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), answer(&["I may not look."])]);
+        let events = test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
+        assert_eq!(text_of(&events), "I may not look.", "{unattended}");
+        assert_eq!(events.last().expect("an end")["outcome"], Value::Null, "{unattended}");
+        let sent = test.vendor.received_bodies("m").pop().expect("a request");
+        let result = sent["messages"].as_array().expect("messages").last().expect("a result").clone();
+        assert!(result["content"].as_str().expect("text").contains("approval"), "{result}");
+        let (_, thread) = test.send_for_json(&visitor, "GET", "/api/threads/t").await;
+        assert_eq!(thread["status"], "idle", "{thread}");
+    }
+}
+
 async fn goes_on_after_a_restart(test: ConversationApp) {
     let visitor = test.visitor("a1").await;
     let first = test.chat_of(&visitor, json!({"threadId": "t", "message": "How are you?"})).await;

@@ -69,7 +69,9 @@ impl RunPlan {
         let continues = self.continues.clone();
         let (begin, messages) = self.into_begin(&app.conversations, principal, turn);
         let RunContext { todo_list_id, timezone } = begin.context.clone();
-        let turn = TurnRequest { messages, todo_list_id, timezone, can_suspend: true, ..turn.clone() };
+        // The results of a visitor's calls are not stored, so that no later run could bring them.
+        let can_suspend = principal.caller != Caller::Widget;
+        let turn = TurnRequest { messages, todo_list_id, timezone, can_suspend, ..turn.clone() };
         let owner = begin.key.thread_owner();
         let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin);
         if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
