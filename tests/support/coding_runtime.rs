@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::clock::SystemClock;
 use agent_core::secret::Secret;
@@ -83,7 +83,9 @@ async fn answer(request: &ReceivedRequest, issuer: &ScriptedIssuer) -> (&'static
         "/coding-auth/token" => {
             issuer.request_tokens(&member("device_code")).await.map(|set| token_body(&set))
         }
-        "/coding-auth/refresh" => issuer.refresh(&member("refresh_token")).await.map(|set| token_body(&set)),
+        "/coding-auth/refresh" => {
+            issuer.refresh(&member("refresh_token"), Instant::now()).await.map(|set| token_body(&set))
+        }
         "/coding-auth/revoke" => {
             let revoked = issuer.revoke(&member("token"), TokenHint::RefreshToken).await;
             revoked.map(|revoked| json!({"revoked": revoked}))

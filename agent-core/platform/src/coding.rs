@@ -58,6 +58,8 @@ pub use tokens::{
 /// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
 /// that runs holds its lease for the whole call.
 const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+/// Time after the check of its lease within which a refresh sends its token.
+const SEND_TIMEOUT: Duration = Duration::from_secs(4);
 /// Delay of a timer from which on the process counts as one that was stopped.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 /// Time for reading an answer that has arrived while the process was stopped.

@@ -1,7 +1,7 @@
 //! Client of a subscription's issuer, which the application reaches through the operator's own agent runtime.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
@@ -49,38 +49,53 @@ pub struct RuntimeCodingAuthority {
 #[async_trait]
 impl CodingAuthority for RuntimeCodingAuthority {
     async fn request_device_code(&self) -> Result<DeviceCode, CodingAuthorityError> {
-        let answer: DeviceAnswer = self.call("device", &json!({})).await?;
+        let answer: DeviceAnswer = self.call("device", &json!({}), None).await?;
         answer.into_code().ok_or_else(|| refused(invalid_answer()))
     }
 
     async fn request_tokens(&self, device_code: &Secret) -> Result<IssuedTokens, CodingAuthorityError> {
-        self.tokens("token", &json!({"device_code": device_code.expose()})).await
+        self.tokens("token", &json!({"device_code": device_code.expose()}), None).await
     }
 
-    async fn refresh(&self, refresh_token: &Secret) -> Result<IssuedTokens, CodingAuthorityError> {
-        self.tokens("refresh", &json!({"refresh_token": refresh_token.expose()})).await
+    async fn refresh(
+        &self,
+        refresh_token: &Secret,
+        send_by: Instant,
+    ) -> Result<IssuedTokens, CodingAuthorityError> {
+        self.tokens("refresh", &json!({"refresh_token": refresh_token.expose()}), Some(send_by)).await
     }
 
     async fn revoke(&self, token: &Secret, hint: TokenHint) -> Result<bool, CodingAuthorityError> {
         let body = json!({"token": token.expose(), "token_type_hint": hint.as_str()});
-        let answer: RevocationAnswer = self.call("revoke", &body).await?;
+        let answer: RevocationAnswer = self.call("revoke", &body, None).await?;
         Ok(answer.revoked)
     }
 }
 
 impl RuntimeCodingAuthority {
-    async fn tokens(&self, route: &str, body: &Value) -> Result<IssuedTokens, CodingAuthorityError> {
-        let answer: TokenAnswer = self.call(route, body).await?;
+    async fn tokens(
+        &self,
+        route: &str,
+        body: &Value,
+        send_by: Option<Instant>,
+    ) -> Result<IssuedTokens, CodingAuthorityError> {
+        let answer: TokenAnswer = self.call(route, body, send_by).await?;
         // The issuer has processed the request, although its answer cannot be used.
         answer.into_tokens().ok_or_else(|| unanswered(invalid_answer()))
     }
 
-    /// Calls a route of the runtime and reads the answer.
-    async fn call<T: DeserializeOwned>(&self, route: &str, body: &Value) -> Result<T, CodingAuthorityError> {
+    /// Calls a route of the runtime, not after `send_by`, and reads the answer.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        route: &str,
+        body: &Value,
+        send_by: Option<Instant>,
+    ) -> Result<T, CodingAuthorityError> {
         let url = join_path(&self.runtime, &["coding-auth", route]).map_err(refused)?;
         let (secret, body) = (self.secret.as_ref(), Bytes::from(body.to_string()));
         let request = self.outbound.post_json(&url, UrlTrust::Operator, secret, "application/json", body);
-        let sent = request.map_err(refused)?.header_timeout(HEAD_TIMEOUT).send().await;
+        let request = request.map_err(refused)?.header_timeout(HEAD_TIMEOUT).send_by(send_by);
+        let sent = request.send().await;
         let response = sent.map_err(|failure| match was_sent(&failure) {
             true => unanswered(failure),
             false => CodingAuthorityError::NotSent(Arc::new(failure)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
@@ -25,11 +25,17 @@ pub trait CodingAuthority: Send + Sync + 'static {
     /// [`CodingAuthorityError::Pending`] and [`CodingAuthorityError::SlowDown`] until then.
     async fn request_tokens(&self, device_code: &Secret) -> Result<IssuedTokens, CodingAuthorityError>;
 
-    /// Exchanges a refresh token, which may be single-use, for new tokens.
+    /// Exchanges a refresh token, which may be single-use, for new tokens. The token is not sent after `send_by`, such as
+    /// by a process that was stopped meanwhile: another one may have used it.
     ///
     /// # Errors
-    /// [`CodingAuthorityError::InvalidGrant`] if the refresh token is dead.
-    async fn refresh(&self, refresh_token: &Secret) -> Result<IssuedTokens, CodingAuthorityError>;
+    /// [`CodingAuthorityError::InvalidGrant`] if the refresh token is dead, [`CodingAuthorityError::NotSent`] after
+    /// `send_by`.
+    async fn refresh(
+        &self,
+        refresh_token: &Secret,
+        send_by: Instant,
+    ) -> Result<IssuedTokens, CodingAuthorityError>;
 
     /// Revokes a token; false if the issuer does not revoke it.
     ///

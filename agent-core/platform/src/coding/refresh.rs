@@ -14,7 +14,7 @@
 //! refused because of the tokens that the first one got, these still save the sign-in.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
@@ -22,7 +22,8 @@ use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
 use super::tokens::{AccessToken, CodingTokenError, SignInReason};
 use super::{
-    CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, Subscriber,
+    CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY,
+    Subscriber,
 };
 use crate::records::{Record, StoreError};
 
@@ -143,11 +144,11 @@ impl Refresh {
             }
             // A process that was stopped since then must not send a token that another one may have used meanwhile, or
             // may use during the call.
+            let began = self.services.clock.monotonic();
             if !leased.value.is_leased_by(&self.id, self.services.now()) {
                 return Ok(RefreshOutcome::Lost);
             }
-            let began = self.services.clock.monotonic();
-            let answer = self.call(&leased.value).await;
+            let answer = self.call(&leased.value, began + SEND_TIMEOUT).await;
             let ms = self.services.clock.monotonic().duration_since(began).as_millis();
             self.log(&answer, ms);
             match answer {
@@ -171,11 +172,17 @@ impl Refresh {
     }
 
     /// Calls the issuer. Without a refresh token, there is nothing that it could renew.
-    async fn call(&self, stored: &StoredTokens) -> Result<IssuedTokens, CodingAuthorityError> {
+    async fn call(
+        &self,
+        stored: &StoredTokens,
+        send_by: Instant,
+    ) -> Result<IssuedTokens, CodingAuthorityError> {
         let dead = Err(CodingAuthorityError::InvalidGrant(InvalidGrantReason::Expired));
         let Some(refresh) = &stored.refresh else { return dead };
         match self.services.open(&self.who, sealed::REFRESH, refresh) {
-            Ok(token) => self.services.call(CALL_TIMEOUT, self.services.authority.refresh(&token)).await,
+            Ok(token) => {
+                self.services.call(CALL_TIMEOUT, self.services.authority.refresh(&token, send_by)).await
+            }
             Err(error) => {
                 let message = "the subscription's tokens cannot be decrypted";
                 let error = AgentError::new(AgentErrorKind::Internal, message).with_source(error);

@@ -327,7 +327,11 @@ impl CodingAuthority for ScriptedIssuer {
         self.answer(IssuerCall::Token, |state, now| state.poll(device_code.expose(), now)).await
     }
 
-    async fn refresh(&self, refresh_token: &Secret) -> Result<IssuedTokens, CodingAuthorityError> {
+    async fn refresh(
+        &self,
+        refresh_token: &Secret,
+        _send_by: Instant,
+    ) -> Result<IssuedTokens, CodingAuthorityError> {
         self.answer(IssuerCall::Refresh, |state, _| state.refresh(refresh_token.expose())).await
     }
 

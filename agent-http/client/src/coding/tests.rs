@@ -5,6 +5,11 @@ use super::*;
 const SECRET: &str = "runtime-canary";
 const JSON: &str = "application/json";
 
+/// Returns a time that no call reaches.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
 /// Starts a runtime that always answers with `body`.
 async fn runtime(status: &str, kind: &str, body: &str) -> (LoopbackServer, RuntimeCodingAuthority) {
     let answer = chunked_response(status, kind, body.as_bytes(), 4096, true);
@@ -38,7 +43,7 @@ async fn each_call_sends_the_words_of_its_rfc_with_the_runtimes_secret() {
     assert_eq!((code.expires_in, code.interval), (Duration::from_secs(900), Duration::from_secs(7)));
     for tokens in [
         authority.request_tokens(&secret("agd_v1.k.x")).await.expect("tokens"),
-        authority.refresh(&secret("rt-0")).await.expect("tokens"),
+        authority.refresh(&secret("rt-0"), later()).await.expect("tokens"),
     ] {
         assert_eq!(tokens.access_token.expose(), "at");
         assert_eq!(tokens.refresh_token, Some(secret("rt")));
@@ -65,7 +70,7 @@ async fn each_call_sends_the_words_of_its_rfc_with_the_runtimes_secret() {
 /// Returns the error of a refresh that the runtime answers so.
 async fn refresh_error(status: &str, kind: &str, body: &str) -> CodingAuthorityError {
     let (_server, authority) = runtime(status, kind, body).await;
-    authority.refresh(&secret("rt-canary")).await.expect_err("refused")
+    authority.refresh(&secret("rt-canary"), later()).await.expect_err("refused")
 }
 
 #[tokio::test]
@@ -134,7 +139,7 @@ async fn what_is_no_answer_of_a_runtime_is_no_answer_of_an_issuer() {
     assert!(matches!(refresh_error("200 OK", JSON, &long).await, CodingAuthorityError::Unanswered(_)));
     let cut = chunked_response("200 OK", JSON, br#"{"access_token":"at""#, 8, false);
     let (_server, authority) = serve(cut).await;
-    let error = authority.refresh(&secret("rt")).await.expect_err("cut");
+    let error = authority.refresh(&secret("rt"), later()).await.expect_err("cut");
     assert!(matches!(error, CodingAuthorityError::Unanswered(_)), "{error:?}");
 }
 
@@ -144,13 +149,21 @@ async fn a_runtime_that_does_not_listen_was_sent_nothing() {
     drop(server);
     // The port is closed once the server's task has ended.
     let error = loop {
-        match authority.refresh(&secret("rt")).await.expect_err("nothing listens") {
+        match authority.refresh(&secret("rt"), later()).await.expect_err("nothing listens") {
             CodingAuthorityError::Unanswered(_) => tokio::task::yield_now().await,
             error => break error,
         }
     };
     assert!(matches!(error, CodingAuthorityError::NotSent(_)), "{error:?}");
     assert_eq!(error.to_agent_error().kind(), AgentErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn a_token_is_not_sent_after_its_time() {
+    let (_server, authority) = runtime("200 OK", JSON, r#"{"access_token":"at","expires_in":1}"#).await;
+    let error = authority.refresh(&secret("rt"), Instant::now()).await.expect_err("it is too late");
+    assert!(matches!(error, CodingAuthorityError::NotSent(_)), "{error:?}");
+    authority.refresh(&secret("rt"), later()).await.expect("tokens");
 }
 
 #[tokio::test]

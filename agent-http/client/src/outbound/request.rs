@@ -27,6 +27,8 @@ pub struct OutboundRequest {
     target: Target,
     request: Request<Segments>,
     header_timeout: Duration,
+    /// Time after which the request is not sent.
+    send_by: Option<Instant>,
 }
 
 impl OutboundRequest {
@@ -41,7 +43,7 @@ impl OutboundRequest {
         headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
         headers.insert(header::USER_AGENT, address.user_agent.clone());
         let header_timeout = address.header_timeout;
-        Self { target, request, header_timeout }
+        Self { target, request, header_timeout, send_by: None }
     }
 
     /// Sets a header chosen by this program, replacing an earlier one of that name.
@@ -84,6 +86,12 @@ impl OutboundRequest {
         self
     }
 
+    /// Sets the time after which the request is not sent; `None` for that of the response head alone.
+    pub fn send_by(mut self, time: Option<std::time::Instant>) -> Self {
+        self.send_by = time.map(Instant::from_std);
+        self
+    }
+
     /// Sends the request and waits for the response head.
     ///
     /// Every status except 1xx and 3xx is `Ok`; [`status_failure`] maps unsuccessful statuses to failures for callers
@@ -94,7 +102,8 @@ impl OutboundRequest {
     pub async fn send(self) -> Result<OutboundResponse, AgentError> {
         // Boxed, because the connect state is large and not needed once the head has arrived.
         let address = self.target.parts();
-        let deadline = Instant::now().checked_add(self.header_timeout);
+        let head_by = Instant::now().checked_add(self.header_timeout);
+        let deadline = head_by.into_iter().chain(self.send_by).min();
         let sent = Box::pin(address.connector.send(address, self.request, deadline));
         let sent = timeout(self.header_timeout, sent).await;
         let (connection, response) = sent.unwrap_or_else(|| Err(failure::head_timeout()))?;
