@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
 use agent_platform::records::StoreError;
-use async_channel::{Receiver, Sender};
+use async_channel::Sender;
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
@@ -14,7 +14,7 @@ use super::fault::{SqliteError, WriteError};
 use super::file::{self, SqliteOpenError};
 use super::freshness::ChangeTracker;
 use super::rows::RecordTable;
-use super::spin::SpinOptions;
+use super::spin::{SpinOptions, SpinReceiver};
 use super::{SqliteOptions, schema};
 use crate::activity::ActivityCounters;
 
@@ -46,7 +46,7 @@ impl Readers {
             let jobs = jobs.clone();
             let thread = thread::Builder::new()
                 .name("store-reader".to_owned())
-                .spawn(move || run_reader(&connection, &jobs, spin))
+                .spawn(move || run_reader(&connection, spin.receiver(jobs)))
                 .map_err(|error| SqliteOpenError::failed(path, error))?;
             readers.threads.push(thread);
         }
@@ -86,8 +86,8 @@ impl Drop for Readers {
     }
 }
 
-fn run_reader(connection: &Connection, jobs: &Receiver<ReadTask>, spin: SpinOptions) {
-    while let Some(job) = spin.receive(jobs) {
+fn run_reader(connection: &Connection, mut jobs: SpinReceiver<ReadTask>) {
+    while let Some(job) = jobs.receive() {
         job(connection);
     }
 }

@@ -5,6 +5,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use async_channel::Receiver;
 use futures_channel::oneshot;
@@ -12,6 +13,10 @@ use futures_channel::oneshot;
 /// Number of times a reader thread polls the empty queue, yielding in between, before it blocks: some tens of
 /// microseconds. Reads often follow one another, such as of a role and then of its documents.
 const READER_ITERATIONS: usize = 400;
+
+/// Time for which a reader thread's last wait for a read must not have lasted longer, so that it polls in the next one.
+/// Otherwise reads are rare, and polling takes processor time from the turns that they belong to.
+const READER_SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// Number of times a task polls for its result before it waits for the waker.
 const TASK_ITERATIONS: usize = 100;
@@ -38,19 +43,9 @@ impl Default for SpinOptions {
 }
 
 impl SpinOptions {
-    /// Returns the next item of a reader thread's queue; `None` once the queue is closed and empty.
-    pub(super) fn receive<T>(self, queue: &Receiver<T>) -> Option<T> {
-        let spin = || {
-            (0..READER_ITERATIONS).find_map(|_| {
-                let item = queue.try_recv().ok();
-                if item.is_none() {
-                    thread::yield_now();
-                }
-                item
-            })
-        };
-        let found = if self.readers { spin() } else { None };
-        found.or_else(|| queue.recv_blocking().ok())
+    /// Creates the receiving end of a reader thread's queue.
+    pub(super) fn receiver<T>(self, queue: Receiver<T>) -> SpinReceiver<T> {
+        SpinReceiver { queue, polls: self.readers, last_wait: Duration::MAX }
     }
 
     /// Waits for the result of a read. With polling, other ready tasks run in between.
@@ -73,6 +68,40 @@ impl SpinOptions {
     }
 }
 
+/// Receiving end of a reader thread's queue.
+pub(super) struct SpinReceiver<T> {
+    queue: Receiver<T>,
+    /// True if the thread may poll.
+    polls: bool,
+    /// Duration of the last wait.
+    last_wait: Duration,
+}
+
+impl<T> SpinReceiver<T> {
+    /// Returns the next item; `None` once the queue is closed and empty.
+    pub(super) fn receive(&mut self) -> Option<T> {
+        if let Ok(item) = self.queue.try_recv() {
+            self.last_wait = Duration::ZERO;
+            return Some(item);
+        }
+        let since = Instant::now();
+        let found = if self.polls && self.last_wait <= READER_SPIN_TIME { self.spin() } else { None };
+        let found = found.or_else(|| self.queue.recv_blocking().ok());
+        self.last_wait = since.elapsed();
+        found
+    }
+
+    fn spin(&self) -> Option<T> {
+        (0..READER_ITERATIONS).find_map(|_| {
+            let item = self.queue.try_recv().ok();
+            if item.is_none() {
+                thread::yield_now();
+            }
+            item
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,9 +115,13 @@ mod tests {
     fn a_queue_is_emptied_before_its_end_is_reported() {
         for options in OPTIONS {
             let (sender, queue) = async_channel::unbounded();
-            sender.try_send(1).expect("room");
+            let mut receiver = options.receiver(queue);
+            for number in 0..3 {
+                sender.try_send(number).expect("room");
+                assert_eq!(receiver.receive(), Some(number), "{options:?}");
+            }
             sender.close();
-            assert_eq!((options.receive(&queue), options.receive(&queue)), (Some(1), None), "{options:?}");
+            assert_eq!(receiver.receive(), None, "{options:?}");
         }
     }
 
