@@ -40,7 +40,7 @@ export class AgentdError extends Error {
  */
 export function connectionError(cause, signal) {
   if (cause instanceof AgentdError) return cause;
-  if (signal?.aborted || cause?.name === 'AbortError') {
+  if (signal?.aborted || /** @type {any} */ (cause)?.name === 'AbortError') {
     return new AgentdError('the request was cancelled', { code: 'ABORTED', cause });
   }
   return new AgentdError('the server cannot be reached', { code: 'NETWORK', cause });

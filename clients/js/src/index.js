@@ -15,7 +15,7 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
 /**
  * A chat request; docs/http-api.md describes the fields.
  *
- * @typedef {{agentId?: string, message?: string | object, messages?: object[], threadId?: string, runId?: string,
+ * @typedef {{agentId?: string, message?: string | object, messages?: Record<string, any>[], threadId?: string, runId?: string,
  *   parentId?: string | null, timezone?: string, todoListId?: string, tabId?: string, pageContext?: unknown,
  *   blocksContext?: unknown[], toolChoice?: unknown, [field: string]: unknown}} ChatRequest
  */
@@ -41,6 +41,11 @@ export { LineSplitter, isTerminal, parseEvent, readEventBatches } from './stream
  *   returns one for each request. Without token and widget token, the browser's cookie is the credential. `cancelRoute`
  *   stops runs by `POST /api/runs/{id}/cancel`; `reattach` reads on by `GET /api/runs/{id}/events` where a connection is
  *   lost, for requests with `onDisconnect: "continue"`.
+ */
+
+/**
+ * @typedef {{params?: Record<string, string>, query?: Record<string, any>, body?: unknown, ifMatch?: string,
+ *   ifNoneMatch?: string, signal?: AbortSignal}} RouteCall
  */
 
 /** A client of one application with one credential. */
@@ -112,7 +117,7 @@ export class AgentdClient {
     if (!response.body || !type.includes('ndjson')) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
-    return response;
+    return /** @type {import('./follow.js').StreamResponse} */ (response);
   }
 
   /**
@@ -143,30 +148,35 @@ export class AgentdClient {
   /**
    * Calls a route and returns its JSON; `undefined` if the response has no body.
    *
-   * @param {string} route Method and path pattern, such as `GET /api/agents/{id}`.
-   * @param {{params?: Record<string, string>, query?: Record<string, unknown>, body?: unknown, ifMatch?: string,
-   *   ifNoneMatch?: string, signal?: AbortSignal}} [options]
-   * @returns {Promise<any>}
+   * @template {import('../types/routes.js').Route} R
+   * @param {R} route Method and path pattern, such as `GET /api/agents/{id}`.
+   * @param {import('../types/routes.js').RouteArguments<R>} options `params` of the path, `query`, `body`, `ifMatch`,
+   *   `ifNoneMatch` and `signal`.
+   * @returns {Promise<import('../types/routes.js').RouteResult<R>>}
    */
-  async api(route, options) {
-    return (await this.request(route, options)).data;
+  async api(route, ...options) {
+    return (await this.request(route, ...options)).data;
   }
 
   /**
    * Calls a route as {@link api} does, and returns the JSON with status and version.
    *
-   * @returns {Promise<{data: any, status: number, etag?: string}>}
+   * @template {import('../types/routes.js').Route} R
+   * @param {R} route
+   * @param {import('../types/routes.js').RouteArguments<R>} options
+   * @returns {Promise<{data: import('../types/routes.js').RouteResult<R>, status: number, etag?: string}>}
    */
-  async request(route, { params = {}, query = {}, body, ifMatch, ifNoneMatch, signal } = {}) {
+  async request(route, ...[options = /** @type {any} */ ({})]) {
+    const { params = {}, query = {}, body, ifMatch, ifNoneMatch, signal } = /** @type {RouteCall} */ (options);
     const [method, pattern] = route.split(' ');
     const path = pattern.slice(1).replace(/\{(\w+)\}/g, (_, name) => encodeURIComponent(params[name]));
     const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '');
     const search = given.length > 0 ? `?${new URLSearchParams(given)}` : '';
-    const headers = { Accept: 'application/json' };
+    const headers = /** @type {Record<string, string>} */ ({ Accept: 'application/json' });
     if (ifMatch !== undefined) headers['If-Match'] = ifMatch;
     if (ifNoneMatch !== undefined) headers['If-None-Match'] = ifNoneMatch;
     const response = await this.#send(method, path + search, { body, headers, signal });
-    const result = { status: response.status, etag: response.headers.get('etag') ?? undefined, data: undefined };
+    const result = { status: response.status, etag: response.headers.get('etag') ?? undefined, data: /** @type {any} */ (undefined) };
     if (response.status === 204) return result;
     try {
       result.data = await response.json();

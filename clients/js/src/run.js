@@ -76,13 +76,18 @@ export class ChatRun {
   #collector = new ResultCollector();
   #isDone = false;
   #error;
+  /** @type {(() => void)[]} */
   #waiting = [];
+  /** Closes the connection. @type {() => void} */
+  #close = () => {};
+  /** What a paused run waits for. @type {{promise: Promise<void>, resolve: () => void} | undefined} */
+  #held;
 
   /**
-   * @param {(signal: AbortSignal) => Promise<Response>} open Sends the request.
+   * @param {(signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>} open Sends the request.
    * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
    *   cancelRun?: (runId: string) => Promise<unknown>,
-   *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<Response>}} options
+   *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>}} options
    */
   constructor(open, { signal, onEvent, onBatch, cancelRun, attach } = {}) {
     this.#cancelRun = cancelRun;
@@ -114,6 +119,7 @@ export class ChatRun {
    * closing the connection.
    */
   async cancel() {
+    this.resume();
     if (this.#cancelRun && this.runId && !this.#isDone) {
       try {
         await this.#cancelRun(this.runId);
@@ -130,11 +136,30 @@ export class ChatRun {
     this.#abort.abort();
   }
 
+  /**
+   * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden: browsers
+   * open six connections to a host. The run must have been asked for with `onDisconnect: "continue"`.
+   */
+  pause() {
+    if (!this.#attach || this.#held || this.#isDone) return;
+    let resolve = () => {};
+    const promise = /** @type {Promise<void>} */ (new Promise((done) => (resolve = done)));
+    this.#held = { promise, resolve };
+    // Before its first event, the run cannot be attached to.
+    if (this.runId) this.#close();
+  }
+
+  /** Reads on, from the event after the last one. */
+  resume() {
+    this.#held?.resolve();
+    this.#held = undefined;
+  }
+
   async *[Symbol.asyncIterator]() {
     for (let next = 0; ; ) {
       while (next < this.events.length) yield this.events[next++];
       if (this.#isDone) break;
-      await new Promise((resolve) => this.#waiting.push(resolve));
+      await /** @type {Promise<void>} */ (new Promise((resolve) => this.#waiting.push(resolve)));
     }
     if (this.#error) throw this.#error;
   }
@@ -149,7 +174,7 @@ export class ChatRun {
       this.#isDone = true;
       this.#wake();
     }
-    const last = this.events.at(-1);
+    const last = /** @type {AgentEvent} */ (this.events.at(-1));
     if (last.type === 'RUN_ERROR') {
       const { code, message } = last;
       throw new AgentdError(message, { code: code ?? 'INTERNAL', problem: last });
@@ -161,10 +186,14 @@ export class ChatRun {
   async #readAll(open, onEvent, onBatch) {
     const { signal } = this.#abort;
     const attach = (count) => {
-      if (!this.#attach || count === 0) return undefined;
-      return (signal) => this.#attach(this.runId, count - 1, signal);
+      const [attach, runId] = [this.#attach, this.runId];
+      if (!attach || !runId) return undefined;
+      return (signal) => attach(runId, count - 1, signal);
     };
-    for await (const batch of readRun(open, { signal, attach })) {
+    const held = () => this.#held?.promise;
+    const onOpen = (close) => (this.#close = close);
+    signal.addEventListener('abort', () => this.resume(), { once: true });
+    for await (const batch of readRun(open, { signal, attach, held, onOpen })) {
       for (const event of batch) {
         this.events.push(event);
         this.#collector.add(event);
@@ -172,6 +201,7 @@ export class ChatRun {
       }
       onBatch?.(batch);
       this.#wake();
+      if (this.#held) this.#close();
     }
   }
 

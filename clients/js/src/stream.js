@@ -38,7 +38,7 @@ export class LineSplitter {
   push(piece) {
     const lines = piece.split('\n');
     lines[0] = this.#rest + lines[0];
-    this.#rest = lines.pop();
+    this.#rest = lines.pop() ?? '';
     if (this.#rest.length > MAX_LINE_LENGTH) {
       throw new AgentdError('a line of the stream is too long', { code: 'INVALID_RESPONSE' });
     }
@@ -75,6 +75,19 @@ export function parseEvent(line) {
 }
 
 /**
+ * Parses what follows the last line's end: an event, or the beginning of one that was cut off, which is `undefined`.
+ *
+ * @param {string} rest
+ */
+function parseRest(rest) {
+  try {
+    return parseEvent(rest);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
  * Reads the events of a body up to the terminal one. Whatever follows it is not read.
  *
  * @param {ReadableStream<Uint8Array>} body
@@ -90,9 +103,9 @@ export async function* readEventBatches(body) {
     for (;;) {
       const { done, value } = await reader.read();
       const text = done ? decoder.decode() : decoder.decode(value, { stream: true });
-      const lines = splitter.push(text);
-      if (done) lines.push(splitter.end());
-      const events = lines.map(parseEvent).filter(Boolean);
+      const read = splitter.push(text).map(parseEvent);
+      if (done) read.push(parseRest(splitter.end()));
+      const events = read.filter((event) => event !== undefined);
       const end = events.findIndex(isTerminal);
       if (end >= 0) {
         yield events.slice(0, end + 1);

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
 
 import { AgentdError, LineSplitter, createClient, readEventBatches } from '../src/index.js';
 
@@ -126,6 +128,46 @@ test('a stream is read alike wherever it is cut', async () => {
   }
 });
 
+/** Returns a body of the pieces. */
+function bodyOf(...pieces) {
+  return new ReadableStream({
+    pull(controller) {
+      const piece = pieces.shift();
+      if (piece === undefined) controller.close();
+      else controller.enqueue(piece);
+    },
+  });
+}
+
+test('a stream is cut at any byte', async () => {
+  // Cuts fall between CR and LF, and within characters of two, three and four bytes.
+  const bytes = new TextEncoder().encode(lines(EVENTS, '\r\n'));
+  const ends = EVENTS.map((_, index) => new TextEncoder().encode(lines(EVENTS.slice(0, index + 1), '\r\n')).length - 2);
+  const terminal = ends.at(-1);
+  for (let cut = 0; cut < terminal; cut += 1) {
+    const whole = [];
+    for await (const batch of readEventBatches(bodyOf(bytes.slice(0, cut), bytes.slice(cut)))) whole.push(...batch);
+    assert.deepEqual(whole, EVENTS, `in two pieces at ${cut}`);
+
+    const read = [];
+    const error = await failure((async () => {
+      for await (const batch of readEventBatches(bodyOf(bytes.slice(0, cut)))) read.push(...batch);
+    })());
+    // What is left of a line is an event only if all of it has arrived.
+    assert.deepEqual(read, EVENTS.slice(0, ends.filter((end) => end <= cut).length), `lost at ${cut}`);
+    assert.equal(error.code, 'STREAM_TRUNCATED', `lost at ${cut}`);
+  }
+});
+
+test('keys of a prototype are keys', async () => {
+  const line = '{"type":"RUN_FINISHED","__proto__":{"polluted":true},"constructor":{"prototype":{"polluted":true}},"result":{"__proto__":{"polluted":true}}}\n';
+  const read = [];
+  for await (const batch of readEventBatches(new Response(line).body)) read.push(...batch);
+  assert.equal(read.length, 1);
+  assert.equal({}.polluted, undefined);
+  assert.equal(Object.getPrototypeOf(read[0]), Object.prototype);
+});
+
 test('what follows the terminal event is not read', async () => {
   const text = lines([...EVENTS, { type: 'TEXT_MESSAGE_CONTENT', delta: 'late' }]);
   const read = [];
@@ -222,6 +264,41 @@ test('a run that is left is not read on', async () => {
   assert.equal(seen.length, requests);
 });
 
+test('a paused run has no connection, and is read on when it is resumed', async () => {
+  let isClosed = new Promise((resolve) => (closed = resolve));
+  const run = chat('open', {}, { reattach: true, cancelRoute: true });
+  const read = [];
+  for await (const event of run) {
+    read.push(event);
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  const requests = seen.length;
+  run.pause();
+  run.pause();
+  await isClosed;
+  await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(seen.length, requests, 'nothing is asked for while it is paused');
+  run.resume();
+  assert.equal((await run.result).finishReason, 'stop');
+  assert.deepEqual(run.events, EVENTS);
+  assert.deepEqual(seen.slice(requests).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+  run.pause();
+
+  // One that is paused before it has begun is read up to its first events; and it can be left.
+  isClosed = new Promise((resolve) => (closed = resolve));
+  const early = chat('open', {}, { reattach: true });
+  early.pause();
+  await isClosed;
+  assert.equal(early.runId, 'r');
+  early.detach();
+  assert.ok((await failure(early.result)).isAborted);
+
+  // One that cannot be attached to keeps its connection.
+  const plain = chat('whole');
+  plain.pause();
+  assert.equal((await plain.result).finishReason, 'stop');
+});
+
 test('a kept run is attached to from its first event', async () => {
   const run = createClient({ baseUrl, token: 'x' }).attach('r', { wait: false });
   const read = [];
@@ -250,4 +327,18 @@ test('routes are called with parameters, query and version', async () => {
   assert.equal(headers.authorization, undefined);
   assert.equal(await client.api('DELETE /api/agents/{id}', { params: { id: 'a' } }), undefined);
   assert.throws(() => createClient({ baseUrl, token: 'a', widgetToken: 'b' }), TypeError);
+});
+
+/** Most that the client may weigh, in bytes, without its comments and compressed file by file, as the server sends it. */
+const MAX_GZIP_BYTES = 6 * 1024;
+
+test('the client is small', () => {
+  const folder = new URL('../src/', import.meta.url);
+  const sizes = readdirSync(folder).map((name) => {
+    const script = readFileSync(new URL(name, folder), 'utf8');
+    const code = script.replace(/^\s*\/\*\*[^]*?\*\/$/gm, '').replace(/^\s*\/\/ .*$/gm, '');
+    return gzipSync(code, { level: 9 }).length;
+  });
+  const total = sizes.reduce((sum, size) => sum + size, 0);
+  assert.ok(total <= MAX_GZIP_BYTES, `${total} bytes`);
 });

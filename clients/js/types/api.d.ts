@@ -1,0 +1,8238 @@
+export interface paths {
+    "/": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the console's page. Absent with `CONSOLE=off`. */
+        get: operations["getConsole"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agent/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sends a message to an agent and returns the events of the run. */
+        post: operations["chat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agent/chat/{threadId}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the events of the thread's live run from its beginning.
+         * @description The format is that of the AI SDK unless `format` names another.
+         */
+        get: operations["resumeThread"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agent/mcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Opens the event stream of a session.
+         * @description The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.
+         */
+        get: operations["mcpListen"];
+        put?: never;
+        /**
+         * Sends one JSON-RPC message.
+         * @description The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.
+         */
+        post: operations["mcpSend"];
+        /**
+         * Ends a session.
+         * @description The Model Context Protocol over Streamable HTTP, revisions 2026-07-28, 2025-11-25 and 2025-06-18.
+         */
+        delete: operations["mcpEnd"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agent/tools/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the tool calls made through the MCP server of an agent owned by the caller. */
+        get: operations["toolAudit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the company's agents, with secrets masked. */
+        get: operations["listAgents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an agent of the company, with secrets masked. */
+        get: operations["getAgent"];
+        /**
+         * Creates an agent owned by the caller, or replaces one.
+         * @description A secret that is absent or `***` is kept, an empty one is cleared, and so is one whose URL changes. `id`, `companyId` and `ownerId` are optional. A name that nothing has (a field, a tool, a provider, a document) is refused with its path; `warnings` lists settings without effect.
+         */
+        put: operations["putAgent"];
+        post?: never;
+        /** Deletes an agent owned by the caller with its memory, and revokes its tokens. */
+        delete: operations["deleteAgent"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/assignments": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the scheduled tool calls of an agent owned by the caller. */
+        get: operations["listAssignments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/assignments/{assignmentId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an assignment of an agent owned by the caller. */
+        get: operations["getAssignment"];
+        /**
+         * Creates or replaces an assignment.
+         * @description The assignment is saved even if the scheduler is unavailable; `sync` then reports it, and the scheduler is updated later.
+         */
+        put: operations["putAssignment"];
+        post?: never;
+        /** Deletes an assignment and cancels its jobs. */
+        delete: operations["deleteAssignment"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/feedback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the feedback on an agent's messages, newest first.
+         * @description For the agent's owner. It names neither the people nor the threads.
+         */
+        get: operations["listFeedback"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/memories": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists what an agent has remembered of the caller. */
+        get: operations["listMemories"];
+        put?: never;
+        post?: never;
+        /** Deletes all that an agent has remembered of the caller. */
+        delete: operations["deleteMemories"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/memories/{memoryId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an entry that an agent has remembered of the caller. */
+        get: operations["getMemory"];
+        /** Creates or replaces an entry of the caller in an agent's memory. */
+        put: operations["putMemory"];
+        post?: never;
+        /** Deletes an entry of the caller from an agent's memory. */
+        delete: operations["deleteMemory"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/owner": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Hands an agent over to another owner; for admins of the company. */
+        put: operations["putAgentOwner"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/retrieve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Shows the fragments that a message would retrieve, and how they were chosen.
+         * @description Retrieves for agents without `enableAutoRag` too. Nothing is sent.
+         */
+        post: operations["retrieve"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/shared-memories": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the entries of an agent's memory that the company shares. */
+        get: operations["listSharedMemories"];
+        put?: never;
+        post?: never;
+        /** Deletes all shared entries from the memory of an agent owned by the caller. */
+        delete: operations["deleteSharedMemories"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/shared-memories/{memoryId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an entry of an agent's memory that the company shares. */
+        get: operations["getSharedMemory"];
+        /** Creates or replaces a shared entry in the memory of an agent owned by the caller. */
+        put: operations["putSharedMemory"];
+        post?: never;
+        /** Deletes a shared entry from the memory of an agent owned by the caller. */
+        delete: operations["deleteSharedMemory"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/threads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the threads of visitors with an agent, latest activity first.
+         * @description For the agent's owner.
+         */
+        get: operations["listAgentThreads"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the tokens of an agent owned by the caller, without their texts. */
+        get: operations["listTokens"];
+        put?: never;
+        /** Creates a token for an agent owned by the caller. */
+        post: operations["createToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/tokens/{tokenId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Revokes a token of an agent owned by the caller. Idempotent. */
+        delete: operations["revokeToken"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists tool calls that wait for a decision, or have waited for one, newest first.
+         * @description Those that the caller may decide, and those of the caller's own latest runs.
+         */
+        get: operations["listApprovals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/approvals/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns an approval. */
+        get: operations["getApproval"];
+        put?: never;
+        /**
+         * Decides about a tool call.
+         * @description After the last decision of a run, the turn goes on in the background.
+         */
+        post: operations["decideApproval"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/assistants/context-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Deprecated; does nothing. */
+        get: operations["contextStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/assistants/context/{action}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Deprecated; does nothing. */
+        get: operations["contextAction"];
+        put?: never;
+        /** Deprecated; does nothing. */
+        post: operations["contextActionOf"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/coding": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the state of the caller's subscription. */
+        get: operations["getSubscription"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/coding/sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Begins a sign-in to the caller's own subscription.
+         * @description The user enters the code at the issuer's page. The service polls the issuer meanwhile.
+         */
+        post: operations["beginSubscriptionSignIn"];
+        /** Forgets the tokens of the caller's subscription, then revokes them. */
+        delete: operations["signOutOfSubscription"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/coding/sign-in/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the status of a sign-in. */
+        get: operations["getSubscriptionSignIn"];
+        put?: never;
+        post?: never;
+        /** Cancels a sign-in. */
+        delete: operations["cancelSubscriptionSignIn"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/console/links": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Creates a link that signs a user in to the console, once.
+         * @description For a product's backend, which redirects its user to the link.
+         */
+        post: operations["createConsoleLink"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/console/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the signed-in user, and the features of the application. */
+        get: operations["getConsoleSession"];
+        put?: never;
+        /**
+         * Exchanges a link's code for a session in a cookie.
+         * @description The request must have the application's own `Origin`.
+         */
+        post: operations["signInToConsole"];
+        /** Ends the session of the cookie. */
+        delete: operations["signOutOfConsole"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/cron": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Reports which service runs jobs; with `run=true`, runs due jobs if the scheduler does not. */
+        get: operations["cron"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the company's documents, without their texts. */
+        get: operations["listDocuments"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/reindex": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Embeds documents of the company that lack vectors of the embedding model; for admins of the company.
+         * @description Looks at one page of the documents. They are found by their words meanwhile.
+         */
+        post: operations["reindexDocuments"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a document of the company.
+         * @description The entity tag is the document's: it stays when the index gets vectors.
+         */
+        get: operations["getDocument"];
+        /** Creates or replaces a document. */
+        put: operations["putDocument"];
+        post?: never;
+        /**
+         * Deletes a document with its versions.
+         * @description A document that agents name is 409 with their ids as `agentIds`, unless `force` is true.
+         */
+        delete: operations["deleteDocument"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the original of a document. */
+        get: operations["getDocumentContent"];
+        /**
+         * Uploads the original of a document.
+         * @description Creates the document, or replaces its text and its original. The media type is one whose text can be extracted, such as plain text; any other is 415. The text is extracted in the background; `GET` of the document has the state. The same original is not extracted again by the same extractor.
+         */
+        put: operations["putDocumentContent"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/owner": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Hands a document over to another owner; for admins of the company. */
+        put: operations["putDocumentOwner"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/reindex": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Extracts the text of a document's original again.
+         * @description The present text stays until then.
+         */
+        post: operations["reindexDocument"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/text": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a part of a document's text.
+         * @description Positions inside of a character are moved to its beginning.
+         */
+        get: operations["getDocumentText"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the replaced versions of a document, at most 20. */
+        get: operations["listDocumentVersions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/versions/{revision}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a replaced version of a document. */
+        get: operations["getDocumentVersion"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/documents/{id}/versions/{revision}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Gives a document the title and text of a replaced version.
+         * @description What it replaces is kept as a version.
+         */
+        post: operations["restoreDocument"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Runs a due occurrence of a job; called by the scheduler.
+         * @description Requires both the bearer token and the signature of Standard Webhooks.
+         */
+        post: operations["pulseCallback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the caller's own jobs, the newest first by default. */
+        get: operations["listOwnJobs"];
+        put?: never;
+        /**
+         * Schedules a tool call or a turn of an agent for the caller.
+         * @description The agent is one of the caller's company. A user has at most 100 open jobs.
+         */
+        post: operations["scheduleOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Cancels one of the caller's own jobs. Idempotent. */
+        delete: operations["cancelOwnJob"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pauses one of the caller's own jobs. */
+        post: operations["pauseOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs/{id}/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delivers the occurrence that was discarded last of one of the caller's own jobs again. */
+        post: operations["redriveOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs/{id}/reschedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Replaces the schedule of one of the caller's own jobs. */
+        post: operations["rescheduleOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/jobs/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resumes one of the caller's own jobs. */
+        post: operations["resumeOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns the state of the connection to the scheduler.
+         * @description The status is 200 even if no scheduler is configured or reachable.
+         */
+        get: operations["pulseStatus"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the caller's runs, newest first. */
+        get: operations["listRuns"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a run of the caller. */
+        get: operations["getRun"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancels a run, in whichever process it is. What it has said is kept.
+         * @description A run that is over stays as it is.
+         */
+        post: operations["cancelRun"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a run's events after the given one, and those that follow live.
+         * @description The body is what the first response had after that event, in any format.
+         */
+        get: operations["getRunEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/svcchat/debugPrompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the prompt and the request of an agent, with or without a message. */
+        get: operations["debugPrompt"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/svcchat/previewPrompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the request that a message would send. */
+        get: operations["previewPrompt"];
+        put?: never;
+        /** Returns the request that a chat body would send. */
+        post: operations["previewPromptOf"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/svcchat/private": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Alias of `/api/agent/chat` for older clients; also accepts `chatInput` and `sessionId`. */
+        post: operations["privateChat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the caller's threads, latest activity first. */
+        get: operations["listThreads"];
+        put?: never;
+        /** Creates a thread, possibly with messages from elsewhere. */
+        post: operations["createThread"];
+        /**
+         * Deletes up to 1,000 of the caller's threads.
+         * @description At least one of the parameters is required. If `more` is true, further threads match.
+         */
+        delete: operations["deleteThreads"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns all threads of the caller with all that is stored of them. */
+        get: operations["exportThreads"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a thread of the caller with a page of its messages. */
+        get: operations["getThread"];
+        put?: never;
+        post?: never;
+        /** Deletes a thread with its messages and runs. */
+        delete: operations["deleteThread"];
+        options?: never;
+        head?: never;
+        /** Renames or archives a thread, or selects another branch. */
+        patch: operations["patchThread"];
+        trace?: never;
+    };
+    "/api/threads/{id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancels the thread's live run, if there is one. */
+        post: operations["cancelThread"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a thread with all that is stored of it.
+         * @description As Markdown, the path to the head.
+         */
+        get: operations["exportThread"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}/fork": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Copies the path to a message into a new thread. */
+        post: operations["forkThread"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Adds messages to a thread without a run. */
+        post: operations["addThreadMessages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}/messages/{node}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Erases the content of a message, which no prompt has any more. */
+        delete: operations["deleteThreadMessage"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/threads/{id}/messages/{node}/feedback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Rates a message of a thread. */
+        put: operations["putFeedback"];
+        post?: never;
+        /** Removes the rating of a message. */
+        delete: operations["deleteFeedback"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/assets/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a file of the console's page, which never changes under its path. */
+        get: operations["getConsoleAsset"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Runs a turn with a model and the request's tools. */
+        post: operations["runtimeChat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/coding-auth/device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Begins a sign-in to the coding subscription (RFC 8628). */
+        post: operations["codingAuthDevice"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/coding-auth/refresh": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Exchanges a refresh token for new tokens.
+         * @description The member `error` of a problem with the code `OAUTH_ERROR` is `invalid_grant`, and `reason` is `expired`, `reused`, `revoked` or `unknown`.
+         */
+        post: operations["codingAuthRefresh"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/coding-auth/revoke": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Revokes a token (RFC 7009). */
+        post: operations["codingAuthRevoke"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/coding-auth/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Polls a sign-in once.
+         * @description The member `error` of a problem with the code `OAUTH_ERROR` is `authorization_pending`, `slow_down`, `access_denied` or `expired_token`.
+         */
+        post: operations["codingAuthToken"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/coding-chat": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sends a request to the model API of a coding subscription. */
+        post: operations["codingChat"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/health": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Status, version and uptime of the service. */
+        get: operations["health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists jobs, the newest first by default. */
+        get: operations["listJobs"];
+        put?: never;
+        /** Creates a job. */
+        post: operations["createJob"];
+        /**
+         * Cancels all jobs of a user's tool or assignment, or of an agent.
+         * @description Requires `companyId` and `agentId`, or `companyId`, `userId` and one of `toolId` and `assignmentId`. Jobs are cancelled in batches; after an error the request can be repeated.
+         */
+        delete: operations["cancelJobs"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/count": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Counts the jobs that match a filter. */
+        get: operations["countJobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a job with its latest attempts and its dead letters. */
+        get: operations["getJob"];
+        put?: never;
+        post?: never;
+        /** Cancels a job. A job in a final state is not changed. */
+        delete: operations["cancelJob"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pauses a job: no delivery begins until it is resumed. */
+        post: operations["pauseJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/redrive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Redrives the occurrence that was discarded last. */
+        post: operations["redriveJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/reschedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Replaces the schedule of a job. */
+        post: operations["rescheduleJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/jobs/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resumes a paused job. */
+        post: operations["resumeJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/livez": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Liveness of the process. */
+        get: operations["live"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/messenger/call": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Calls a method of the messenger's bot API. */
+        post: operations["messengerCall"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/metrics": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Metrics in OpenMetrics text format. */
+        get: operations["metrics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/readyz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Readiness for traffic. */
+        get: operations["ready"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/widget.js": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the script that adds the chat widget to a page. Absent with `WIDGET=off`. */
+        get: operations["getWidget"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/widget/{path}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns a module of the chat widget, which never changes under its path. */
+        get: operations["getWidgetModule"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+}
+export type webhooks = Record<string, never>;
+export interface components {
+    schemas: {
+        /** @description One page of agents. */
+        AgentPage: {
+            /** @description The agents by id, secrets masked. */
+            agents: components["schemas"]["RoleBlock"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description Agent runtime and model: the seven `agentServer*` fields. */
+        AgentServer: {
+            /** @description Base URL of the runtime. */
+            agentServerUrl?: string | null;
+            /** @description Name of the provider that the runtime uses. */
+            agentServerProvider?: string | null;
+            /** @description Name of the model at the provider. */
+            agentServerModel?: string | null;
+            /** @description Enables the model's reasoning output. */
+            agentServerEnableThinking?: boolean | null;
+            /** @description Restricts the allowed tools to these names. */
+            agentServerTools?: string[] | null;
+            /** @description URL of a local model runtime, sent as `baseUrl`. */
+            agentServerLocalUrl?: string | null;
+            /** @description API key of a hosted provider, sent as `apiKey`. */
+            agentServerApiKey?: components["schemas"]["Secret"] | null;
+        };
+        /** @description An agent in a response. */
+        AgentView: {
+            /** @description The agent's identifier. */
+            id: string;
+            /**
+             * @description The agent's name.
+             * @default
+             */
+            name: string;
+            /**
+             * @description The user who owns the agent.
+             * @default
+             */
+            ownerId: string;
+            /** @description The company that the agent belongs to. */
+            companyId: string;
+            /**
+             * @description The agent's prompt, tools and backend.
+             * @default {}
+             */
+            content: components["schemas"]["RoleContent"];
+            /** @description Modules below the role, which name backends. */
+            children?: components["schemas"]["Container"][];
+            /** @description Settings that are legal and have no effect; in the answer to a `PUT` only. */
+            warnings?: components["schemas"]["RoleFinding"][];
+        };
+        /** @description One page of documents that are embedded again. */
+        AnnouncedDocuments: {
+            /** @description Identifiers of the documents that wait to be embedded. */
+            documents: string[];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description The people who may decide about a call. */
+        ApprovalBy: "user" | "owner" | "company";
+        /** @description Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies. */
+        ApprovalRule: {
+            /** @description Names of the tools. */
+            tools?: string[];
+            /** @description Hints of which a tool must have one. */
+            annotations?: components["schemas"]["ToolHint"][];
+            /**
+             * @description The people who may decide.
+             * @default user
+             */
+            by: components["schemas"]["ApprovalBy"];
+            /**
+             * @description Treatment of a call while nobody can be asked.
+             * @default deny
+             */
+            unattended: components["schemas"]["UnattendedCalls"];
+            /**
+             * Format: uint64
+             * @description Time for the decision, in milliseconds; a day if absent.
+             */
+            ttlMs?: number | null;
+            /** @description Lets the person change the arguments; absent means true. */
+            editable?: boolean | null;
+            /** @description Question for the person. */
+            message?: string | null;
+        };
+        /** @description One page of assignments. */
+        AssignmentPage: {
+            /** @description The assignments by id. */
+            assignments: components["schemas"]["AssignmentView"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description Schedule of an assignment: one of `cron`, `everyMs` and `executeAt`. */
+        AssignmentSchedule: {
+            /** @description True if the assignment runs; a disabled one has no job. */
+            enabled: boolean;
+            /** @description Runs repeatedly by a cron expression. */
+            cron?: string | null;
+            /**
+             * Format: uint64
+             * @description Runs repeatedly at this interval in milliseconds.
+             */
+            everyMs?: number | null;
+            /** @description Runs once at an RFC 3339 time; without an offset, it is local to `timezone`. */
+            executeAt?: string | null;
+            /** @description IANA name of the time zone for `cron` and for an `executeAt` without an offset. */
+            timezone?: string | null;
+            /** @description Daylight-saving policy for `cron`. */
+            dst?: components["schemas"]["DstPolicy"] | null;
+        };
+        /** @description An assignment and its synchronization state. */
+        AssignmentView: {
+            /** @description Identifier, unique in the company. */
+            id: string;
+            /** @description User for whom the tool runs. */
+            userId: string;
+            /** @description Company of the user. */
+            companyId: string;
+            /** @description Agent that calls the tool or runs the turn. */
+            agentId: string;
+            /**
+             * @description Kind of work; a tool call by default.
+             * @default tool
+             */
+            kind: components["schemas"]["JobKind"];
+            /** @description Name of the tool; required for the kind `tool`. */
+            toolId?: string | null;
+            /** @description User message of the turn; required for the kind `agent`. */
+            message?: string | null;
+            /** @description Arguments of the tool. */
+            arguments?: {
+                [key: string]: unknown;
+            } | null;
+            /** @description Todo list that the work is about. */
+            todoListId?: string | null;
+            /** @description Times at which the assignment runs. */
+            schedule: components["schemas"]["AssignmentSchedule"];
+            /** @description Synchronization with the scheduler. */
+            sync: components["schemas"]["SyncView"];
+        };
+        /** @description A finished delivery attempt. */
+        AttemptView: {
+            /** Format: uint64 */
+            occurrence: number;
+            /**
+             * Format: uint32
+             * @description Number of the attempt at the occurrence, from 1.
+             */
+            attempt: number;
+            endedAt: string;
+            /**
+             * Format: uint64
+             * @description Duration in milliseconds; absent if the attempt's worker never reported an outcome.
+             */
+            durationMs?: number | null;
+            /**
+             * Format: uint16
+             * @description HTTP status of the response, if there was one.
+             */
+            status?: number | null;
+            /** @description Error text; absent if the attempt succeeded. */
+            error?: string | null;
+        };
+        /** @description A sign-in that the user can confirm. */
+        BegunSignInView: {
+            /** @description Identifier of the sign-in. */
+            signInId: string;
+            /** @description Code that the user enters at `verificationUri`, after comparing it with the one shown here. */
+            userCode: string;
+            /** @description Page of the issuer. */
+            verificationUri: string;
+            /**
+             * Format: uint64
+             * @description Remaining lifetime in seconds.
+             */
+            expiresIn: number;
+            /**
+             * Format: uint64
+             * @description Interval in seconds at which the status changes at most.
+             */
+            interval: number;
+            /** @description Text to show with the code. */
+            notice: string;
+        };
+        /** @description Result of cancelling a job. */
+        CancelResult: {
+            /**
+             * @description True if a delivery is in progress that could not be stopped.
+             * @default false
+             */
+            delivering: boolean;
+        };
+        /** @description The number of jobs that were cancelled. */
+        CancelledJobs: {
+            /** Format: uint64 */
+            cancelled: number;
+        };
+        /** @description Rate caps of a widget token, shared by all its bearers. */
+        Caps: {
+            /**
+             * Format: uint32
+             * @description Runs per minute; also the maximum burst.
+             */
+            runsPerMinute: number;
+            /**
+             * Format: uint32
+             * @description Runs per day, which begins at midnight UTC; unlimited if absent.
+             */
+            runsPerDay?: number | null;
+        };
+        /** @description Callers whose clients may bring tools of their own. */
+        ClientTools: "session" | "all" | "off";
+        /** @description Role of a user in the company, which decides what the user may change besides own items. */
+        CompanyRole: "viewer" | "editor" | "admin";
+        /** @description A module below a role, by name. */
+        Container: {
+            /** @constant */
+            name: "AgentServer";
+            content?: components["schemas"]["AgentServer"] | null;
+        } | {
+            /** @constant */
+            name: "WorkflowConnector";
+            content?: components["schemas"]["WorkflowConnector"] | null;
+        } | {
+            /** @constant */
+            name: "EmbeddedAI";
+            content?: components["schemas"]["EmbeddedAi"] | null;
+        } | {
+            /** @constant */
+            name: "SubscriptionConnector";
+            content?: components["schemas"]["SubscriptionConnector"] | null;
+        } | {
+            name: string;
+            content?: Record<string, unknown> | null;
+        };
+        /** @description Markup of an extracted text. */
+        ContentFormat: "plain" | "markdown";
+        /** @description State of the extraction of an upload's text. */
+        ContentStatus: "pending" | "extracting" | "ready" | "failed";
+        /** @description Keeping of an agent's conversations. */
+        ConversationSettings: {
+            /** @description Keeps no conversation if false. */
+            store?: boolean | null;
+            /** @description Callers that may bring tools of their own; absent means `session`. */
+            clientTools?: components["schemas"]["ClientTools"] | null;
+            /**
+             * Format: uint16
+             * @description Days after the last activity at which a thread is deleted, unless the server deletes it earlier.
+             */
+            retentionDays?: number | null;
+            /** @description Effect of a client's disconnect on runs whose request does not say; absent means `cancel`. */
+            onDisconnect?: components["schemas"]["OnDisconnect"] | null;
+            /**
+             * Format: uint32
+             * @description Time in milliseconds without a client after which a run is cancelled, if its request does not say; absent means 0.
+             */
+            graceMs?: number | null;
+            /** @description Treatment of a request in a thread that has a run, if the request does not say; absent means `reject`. */
+            onBusy?: components["schemas"]["OnBusy"] | null;
+        };
+        /** @description The other agents that this agent may consult, and how. */
+        Council: string | {
+            /**
+             * @description Purpose of the council.
+             * @default
+             */
+            purpose: string;
+            /**
+             * @description Members of the council.
+             * @default []
+             */
+            members: components["schemas"]["CouncilMember"][];
+        };
+        /** @description A member of a council. */
+        CouncilMember: {
+            /** @description The member's name. */
+            name: string;
+            /**
+             * @description The member's field of expertise.
+             * @default
+             */
+            expertise: string;
+        };
+        /** @description A request to create a job, without its schedule. */
+        CreateJobRequest: {
+            /** @description The work to do and its user; the callback sends it back unchanged. */
+            payload: components["schemas"]["JobPayload"];
+            /** @description Idempotency key: within the company, requests with the same key and body create one job. */
+            idempotencyKey?: string | null;
+            /**
+             * Format: uint32
+             * @description Maximum number of attempts per occurrence, from 1 to 100; 12 by default.
+             */
+            maxAttempts?: number | null;
+            /** @description Policy for occurrences that were missed because no scheduler was running. */
+            misfire?: components["schemas"]["MisfirePolicy"] | null;
+            /** @description Policy for occurrences that come due while another one is being delivered. */
+            overlap?: components["schemas"]["OverlapPolicy"] | null;
+        };
+        /** @description A new token, with its secret text. */
+        CreatedToken: {
+            /** @description The public identifier, a UUID of version 7. */
+            id: string;
+            /** @description The company of the agent. */
+            companyId: string;
+            /** @description The only agent that the token is valid for. */
+            agentId: string;
+            /**
+             * Format: date-time
+             * @description Creation time, to the millisecond. RFC 3339 in JSON, like the other times.
+             */
+            createdAt: string;
+            /**
+             * Format: date-time
+             * @description Expiry time; the token never expires if absent.
+             */
+            expiresAt?: string;
+            /**
+             * Format: date-time
+             * @description Revocation time, if the token was revoked.
+             */
+            revokedAt?: string;
+            /** @description Label given by the creator. */
+            label?: string | null;
+            /** @description The token's text, which is shown only once. */
+            token: string;
+        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"]);
+        /** @description Credits of a subscription. */
+        Credits: {
+            /** @description True if there are credits. */
+            hasCredits: boolean;
+            /** @description True if they are unlimited. */
+            unlimited: boolean;
+            /** @description Amount, in the vendor's own words. */
+            balance?: string | null;
+        };
+        /** @description Result of one run of the fallback. */
+        CronRun: {
+            /** @description Source of the due occurrences: `scheduler`, `memory` while it is unreachable, or `local` if none is configured. */
+            source: string;
+            /**
+             * Format: uint
+             * @description Number of due occurrences among those examined.
+             */
+            due: number;
+            /**
+             * Format: uint
+             * @description Number of occurrences completed by this call.
+             */
+            done: number;
+            /**
+             * Format: uint
+             * @description Number of occurrences that were already complete.
+             */
+            doneBefore: number;
+            /**
+             * Format: uint
+             * @description Number of occurrences that are being run by another process, or rejected because too many runs are in
+             *     progress.
+             */
+            busy: number;
+            /**
+             * Format: uint
+             * @description Number of failed occurrences; they can be retried.
+             */
+            failed: number;
+            /**
+             * Format: uint
+             * @description Number of due occurrences left for the next call.
+             */
+            left: number;
+        };
+        /** @description The fallback scheduler's status and the result of its run. */
+        CronStatus: {
+            /** @description Always `ok`. */
+            status: string;
+            /** @description The primary scheduler: always `pulse`. */
+            canonicalScheduler: string;
+            /** @description Result of the run; absent if none was requested. */
+            run?: components["schemas"]["CronRun"] | null;
+        };
+        /** @description A discarded occurrence of a periodic job. */
+        DeadLetterView: {
+            /** Format: uint64 */
+            occurrence: number;
+            scheduledFor: string;
+            /** @description Time at which the occurrence was discarded. */
+            discardedAt: string;
+            error: string;
+        };
+        /** @description Text with a title. */
+        Document: {
+            /** @description Identifier of the document, unique in its company. */
+            id: string;
+            /** @description Company of the document. */
+            companyId: string;
+            /** @description User who owns the document. Absent in documents that every editor of the company may change. */
+            ownerId?: string | null;
+            /**
+             * @description Title of the document.
+             * @default
+             */
+            title: string;
+            /**
+             * @description Text of the document, usually Markdown. Empty for an upload whose text is longer than 400 KiB or is not extracted
+             *     yet.
+             * @default
+             */
+            text: string;
+            /**
+             * Format: uint64
+             * @description Number of changes since the document was created; set by the server.
+             */
+            revision?: number;
+            /** @description User who has made the latest change, if one has; set by the server. */
+            updatedBy?: string | null;
+            /**
+             * @description Uploaded original from which the text is extracted, if there is one; set by the server. A change of the text
+             *     replaces it.
+             */
+            content?: components["schemas"]["DocumentContent"] | null;
+        };
+        /** @description Uploaded original of a document and the state of the extraction of its text; set by the server. */
+        DocumentContent: {
+            /**
+             * @description Media type of the original.
+             * @default
+             */
+            mediaType: string;
+            /**
+             * Format: uint64
+             * @description Size of the original, in bytes.
+             * @default 0
+             */
+            bytes: number;
+            /**
+             * @description SHA-256 of the original, in hexadecimal.
+             * @default
+             */
+            sha256: string;
+            /**
+             * @description Identifier of the upload, under which the original is stored.
+             * @default
+             */
+            generation: string;
+            /**
+             * @description State of the extraction.
+             * @default pending
+             */
+            status: components["schemas"]["ContentStatus"];
+            /**
+             * Format: uint32
+             * @description Number of pages, sheets or slides; absent for a format without them.
+             */
+            pages?: number | null;
+            /** @description Pages, from 1, that are pictures without text; at most the first 1,000. */
+            needsOcr?: number[];
+            /** @description Reason of a failed extraction, or for which an extraction gave no text. */
+            error?: string | null;
+            /**
+             * Format: uint64
+             * @description Size of the extracted text, in bytes. A text of more than 400 KiB is not in the document's `text`.
+             */
+            textBytes?: number | null;
+            /** @description Markup of the extracted text. */
+            textFormat?: components["schemas"]["ContentFormat"] | null;
+            /** @description Identifier of the extraction, under which the positions of pages and a long text are stored. */
+            textGeneration?: string | null;
+            /** @description Extractor of the text and its version. */
+            extractor?: string | null;
+        };
+        /** @description One page of documents without their texts. */
+        DocumentPage: {
+            /** @description The documents' metadata, by id. */
+            documents: components["schemas"]["DocumentSummary"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description Summary of a document in a list. */
+        DocumentSummary: {
+            /** @description Identifier of the document. */
+            id: string;
+            /** @description Title of the document. */
+            title: string;
+            /**
+             * Format: uint
+             * @description Size of the text in bytes.
+             */
+            bytes: number;
+            /**
+             * Format: uint64
+             * @description Version of the document.
+             */
+            version: number;
+            /** @description State of the extraction of an upload's text. */
+            status?: components["schemas"]["ContentStatus"] | null;
+        };
+        /** @description Replaced version of a document. */
+        DocumentVersion: {
+            /**
+             * Format: uint64
+             * @description Revision of the document.
+             */
+            revision: number;
+            /** @description Time at which this version was written. */
+            updatedAt: string;
+            /** @description User who wrote this version, if known. */
+            updatedBy?: string | null;
+            /**
+             * @description Title of this version.
+             * @default
+             */
+            title: string;
+            /**
+             * @description Text of this version.
+             * @default
+             */
+            text: string;
+        };
+        /** @description Replaced version of a document in a list. */
+        DocumentVersionSummary: {
+            /**
+             * Format: uint64
+             * @description Revision of the document.
+             */
+            revision: number;
+            /** @description Time at which this version was written. */
+            updatedAt: string;
+            /** @description User who wrote this version, if known. */
+            updatedBy?: string | null;
+            /** @description Title of this version. */
+            title: string;
+            /**
+             * Format: uint
+             * @description Size of the text in bytes.
+             */
+            bytes: number;
+        };
+        /**
+         * @description Daylight-saving policy of a job at fixed times of day. A job with `*` in its seconds, minutes or hours, including
+         *     `*\/5`, follows elapsed time instead: it does not run in a gap and runs again in a fold.
+         */
+        DstPolicy: {
+            /**
+             * @description Policy for times that the clock skips.
+             * @default runAfter
+             */
+            gap: components["schemas"]["GapPolicy"];
+            /**
+             * @description Policy for times that the clock repeats.
+             * @default first
+             */
+            fold: components["schemas"]["FoldPolicy"];
+        };
+        /** @description A message before the query. */
+        EarlierMessage: {
+            /** @description Author of the message. Only those of `user` have an effect. */
+            role: string;
+            /** @description Text of the message. */
+            content: string;
+        };
+        /** @description The model behind an `EmbeddedAI` container. */
+        EmbeddedAi: {
+            /** @description `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`. */
+            provider?: string | null;
+            /** @description Name of the model at the provider. */
+            model?: string | null;
+            /** @description URL of the provider. */
+            baseUrl?: string | null;
+            /** @description API key of the provider. */
+            apiKey?: components["schemas"]["Secret"] | null;
+            /** @description Enables or disables the model's reasoning; absent leaves the model's default. */
+            enableThinking?: boolean | null;
+            /** @description Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`. */
+            reasoningEffort?: string | null;
+        };
+        /** @description Policy for wall-clock times repeated when the clock is set back. */
+        FoldPolicy: "first" | "both";
+        /** @description Policy for wall-clock times skipped when the clock is set forward. */
+        GapPolicy: "runAfter" | "skip";
+        /** @description Account of a document's index. */
+        IndexStatus: {
+            /**
+             * Format: uint
+             * @description Number of chunks.
+             */
+            chunks: number;
+            /** @description ISO 639-1 code of the language, or `und`. */
+            language: string;
+            /** @description Identifier of the embedding model that made the vectors. */
+            embedder?: string | null;
+            /**
+             * Format: uint
+             * @description Number of chunks with a vector.
+             */
+            embedded: number;
+        };
+        /** @description A document with the account of its index. */
+        IndexedDocument: {
+            /** @description Identifier of the document, unique in its company. */
+            id: string;
+            /** @description Company of the document. */
+            companyId: string;
+            /** @description User who owns the document. Absent in documents that every editor of the company may change. */
+            ownerId?: string | null;
+            /**
+             * @description Title of the document.
+             * @default
+             */
+            title: string;
+            /**
+             * @description Text of the document, usually Markdown. Empty for an upload whose text is longer than 400 KiB or is not extracted
+             *     yet.
+             * @default
+             */
+            text: string;
+            /**
+             * Format: uint64
+             * @description Number of changes since the document was created; set by the server.
+             */
+            revision?: number;
+            /** @description User who has made the latest change, if one has; set by the server. */
+            updatedBy?: string | null;
+            /**
+             * @description Uploaded original from which the text is extracted, if there is one; set by the server. A change of the text
+             *     replaces it.
+             */
+            content?: components["schemas"]["DocumentContent"] | null;
+            /** @description The document's index; absent until it is indexed. */
+            indexed?: components["schemas"]["IndexStatus"] | null;
+        };
+        /** @description The number of jobs that match a filter. */
+        JobCount: {
+            /** Format: uint64 */
+            count: number;
+        };
+        /** @description A job with its policies, attempts and dead letters. */
+        JobDetails: {
+            /** @description Job id. */
+            jobId: string;
+            /** @description State of the job. */
+            state: components["schemas"]["JobState"];
+            /** @description Work to do, and the user to do it for. */
+            payload: components["schemas"]["JobPayload"];
+            /** @description Times at which the job runs. */
+            schedule: components["schemas"]["Schedule"];
+            /** @description Due time of the next attempt, or of the last one if the job is final: RFC 3339 in UTC with milliseconds. */
+            executeAt: string;
+            /**
+             * Format: uint64
+             * @description Number, from 1, of the occurrence that is waiting or running, or of the last one.
+             */
+            occurrence: number;
+            /**
+             * Format: uint32
+             * @description Number of attempts at this occurrence that have begun.
+             */
+            attempt: number;
+            /** @description Error of the last attempt; absent if it succeeded. */
+            lastError?: string | null;
+            /** @description Creation time: RFC 3339 in UTC with milliseconds. */
+            createdAt: string;
+            /** @description The occurrence's scheduled time. */
+            scheduledFor: string;
+            /** @description True if the job is paused. The state does not show it for a job that is final. */
+            paused: boolean;
+            misfire: components["schemas"]["MisfirePolicy"];
+            overlap: components["schemas"]["OverlapPolicy"];
+            /**
+             * Format: uint32
+             * @description Maximum number of attempts per occurrence.
+             */
+            maxAttempts: number;
+            /** @description The latest attempts, oldest first. */
+            attempts?: components["schemas"]["AttemptView"][];
+            /** @description Occurrences of a periodic job that were discarded, oldest first. */
+            deadLetters?: components["schemas"]["DeadLetterView"][];
+        };
+        /** @description Kind of work that a job does. */
+        JobKind: "tool" | "agent";
+        /** @description One page of jobs, in the order of their creation or its reverse. */
+        JobList: {
+            jobs: components["schemas"]["JobDetails"][];
+            /** @description Ids of jobs between them that are stored and cannot be read; the scheduler sets them aside. */
+            unreadable?: string[];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /**
+         * @description Payload of a job. Sent to the scheduler when the job is created and returned in the callback. Unknown fields, as a
+         *     newer version may send them, are ignored.
+         */
+        JobPayload: {
+            /** @description Kind of work. */
+            kind: components["schemas"]["JobKind"];
+            /** @description User on whose behalf the job runs. */
+            userId: string;
+            /** @description Company of the user. */
+            companyId: string;
+            /** @description Agent that runs the turn or calls the tool. */
+            agentId: string;
+            /** @description Tool name; required for the kind `tool`. */
+            toolId?: string | null;
+            /** @description Id of the tool assignment that this job implements. */
+            assignmentId?: string | null;
+            /** @description Arguments of the tool. */
+            arguments?: {
+                [key: string]: unknown;
+            } | null;
+            /** @description User message of the turn; required for the kind `agent`. */
+            message?: string | null;
+            /** @description Todo list that the tools work on; by default the agent's first. */
+            todoListId?: string | null;
+            /** @description Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own. */
+            threadId?: string | null;
+            /** @description IANA time zone of the user. */
+            timezone?: string | null;
+        };
+        /** @description State of a job as reported by the API and stored in indices. */
+        JobState: "scheduled" | "running" | "retryable" | "paused" | "completed" | "discarded" | "cancelled";
+        /** @description State of a job after a [`JobControl`]. */
+        JobStatus: {
+            /** @description Job id. */
+            jobId: string;
+            /** @description State of the job. */
+            state: components["schemas"]["JobState"];
+            /** @description Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC. */
+            executeAt: string;
+            /**
+             * @description True if a delivery is in progress that could not be stopped.
+             * @default false
+             */
+            delivering: boolean;
+        };
+        /** @description The state of a job after an operation on it. */
+        JobStatus2: {
+            jobId: string;
+            state: components["schemas"]["JobState"];
+            /**
+             * @description Due time of the next delivery, or of the last one for a job in a final state: RFC 3339 in UTC with
+             *     milliseconds.
+             */
+            executeAt: string;
+            /** @description True if a delivery that the operation could not stop is in flight. */
+            delivering: boolean;
+        };
+        /** @description A job and its current occurrence. */
+        JobView: {
+            /** @description Job id. */
+            jobId: string;
+            /** @description State of the job. */
+            state: components["schemas"]["JobState"];
+            /** @description Work to do, and the user to do it for. */
+            payload: components["schemas"]["JobPayload"];
+            /** @description Times at which the job runs. */
+            schedule: components["schemas"]["Schedule"];
+            /** @description Due time of the next attempt, or of the last one if the job is final: RFC 3339 in UTC with milliseconds. */
+            executeAt: string;
+            /**
+             * Format: uint64
+             * @description Number, from 1, of the occurrence that is waiting or running, or of the last one.
+             */
+            occurrence: number;
+            /**
+             * Format: uint32
+             * @description Number of attempts at this occurrence that have begun.
+             */
+            attempt: number;
+            /** @description Error of the last attempt; absent if it succeeded. */
+            lastError?: string | null;
+            /** @description Creation time: RFC 3339 in UTC with milliseconds. */
+            createdAt: string;
+        };
+        /** @description Page of jobs, in the order of the list. */
+        JobViewPage: {
+            /** @description Jobs of this page. */
+            jobs: components["schemas"]["JobView"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description Usage within a window of time. */
+        LimitWindow: {
+            /**
+             * Format: double
+             * @description Used share of the window in percent.
+             */
+            usedPercent: number;
+            /**
+             * Format: uint64
+             * @description Length of the window.
+             */
+            windowMinutes?: number | null;
+            /** @description End of the window: RFC 3339 in UTC. */
+            resetsAt?: string | null;
+        };
+        /** @description Body of `POST /api/console/links`. */
+        LinkInput: {
+            /** @description The user whom the link signs in. */
+            userId: string;
+            /** @description The user's company. */
+            companyId: string;
+            /**
+             * Format: uint64
+             * @description Lifetime of the link in milliseconds, at most an hour; 10 minutes by default.
+             */
+            ttlMs?: number | null;
+            /**
+             * Format: uint64
+             * @description Time without a request after which the session ends, in milliseconds, at most 7 days; 12 hours by default.
+             */
+            sessionMs?: number | null;
+        };
+        /** @description A link that signs in once. */
+        LinkView: {
+            /** @description Address with the code in its fragment. */
+            url: string;
+            /** @description Expiry, RFC 3339 in UTC. */
+            expiresAt: string;
+        };
+        /** @description Permissions of an MCP token. */
+        McpGrant: {
+            /** @description The user on whose behalf the tools work. */
+            userId: string;
+            /** @description Identifier of the task list for tasks and plans. */
+            todoListId?: string | null;
+            /** @description Restricts the agent's tools to these names; all of them, if absent. */
+            tools?: string[] | null;
+            /** @description The user's IANA time zone. */
+            timezone?: string | null;
+            /** @description Identifier of the run that the token was issued for. */
+            runId?: string | null;
+            /** @description True if calls of the run may wait for a person's approval. */
+            canSuspend?: boolean;
+        };
+        /** @description Memory entry of an agent. */
+        Memory: {
+            /** @description Identifier, unique in its folder. */
+            id: string;
+            /** @description Company of the agent. */
+            companyId: string;
+            /** @description Agent that keeps the entry. */
+            agentId: string;
+            /** @description User that the entry belongs to. Absent in an entry that the company shares. */
+            userId?: string | null;
+            /** @description Folder; absent or blank is `default`. */
+            folder?: string | null;
+            /** @description Text of the entry. */
+            text: string;
+        };
+        /** @description One page of memory entries. */
+        MemoryPage: {
+            /** @description The entries by id, which is by age for those that the agent has made. */
+            memories: components["schemas"]["Memory"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description Owner of the entries of an agent's memory. */
+        MemoryScope: "user" | "company";
+        /**
+         * @description Policy of a periodic job for missed occurrences: those that passed while the scheduler was down, the job was
+         *     paused or all workers were busy. A one-off job always runs, however late.
+         */
+        MisfirePolicy: "runOnce" | "skip" | "runAll";
+        /** @description Treatment of a request in a thread that has a run. */
+        OnBusy: "reject" | "interrupt";
+        /** @description Effect of a client's disconnect on a run. */
+        OnDisconnect: "cancel" | "continue";
+        /**
+         * @description Policy of a periodic job for occurrences that become due while another one is running or being retried. A job
+         *     never runs concurrently with itself.
+         */
+        OverlapPolicy: "skip" | "queue";
+        /** @description A request to schedule a job for the caller, without its schedule. */
+        OwnJobRequest: {
+            /** @description The work to do. `userId` and `companyId` are the caller's own and can be omitted. */
+            payload: {
+                [key: string]: unknown;
+            };
+            /** @description Idempotency key: requests of the caller with the same key and body create one job. */
+            idempotencyKey?: string | null;
+            /**
+             * Format: uint32
+             * @description Maximum number of attempts per occurrence, from 1 to 100; 12 by default.
+             */
+            maxAttempts?: number | null;
+            /** @description Policy for occurrences that were missed because no scheduler was running. */
+            misfire?: components["schemas"]["MisfirePolicy"] | null;
+            /** @description Policy for occurrences that come due while another one is being delivered. */
+            overlap?: components["schemas"]["OverlapPolicy"] | null;
+        };
+        /** @description Problem details, RFC 9457. */
+        Problem: {
+            /** @description Always `about:blank`. */
+            type: string;
+            /** @description The reason phrase of the HTTP status. */
+            title: string;
+            /** @description The HTTP status code. */
+            status: number;
+            /** @description Human-readable explanation of the error. */
+            detail: string;
+            /**
+             * @description Machine-readable error code. Codes may be added.
+             * @example INVALID_REQUEST
+             * @example AMBIGUOUS_CREDENTIALS
+             * @example OAUTH_ERROR
+             * @example UNKNOWN_PROVIDER
+             * @example UNAUTHENTICATED
+             * @example FORBIDDEN
+             * @example SIGN_IN_REQUIRED
+             * @example SUBSCRIPTION_REFUSED
+             * @example OUTBOUND_BLOCKED
+             * @example NOT_FOUND
+             * @example METHOD_NOT_ALLOWED
+             * @example NOT_ACCEPTABLE
+             * @example REQUEST_TIMEOUT
+             * @example CONFLICT
+             * @example THREAD_BUSY
+             * @example INTERRUPTS_OPEN
+             * @example THREAD_FULL
+             * @example GONE
+             * @example INTERRUPT_EXPIRED
+             * @example RUN_LOG_GONE
+             * @example PRECONDITION_FAILED
+             * @example PAYLOAD_TOO_LARGE
+             * @example UNSUPPORTED_MEDIA_TYPE
+             * @example MISDIRECTED_REQUEST
+             * @example NO_CONNECTOR
+             * @example EXTRACTION_FAILED
+             * @example OUTCOME_UNKNOWN
+             * @example UNSUPPORTED_CONTENT
+             * @example RATE_LIMITED
+             * @example INTERNAL
+             * @example PROVIDER_NOT_IMPLEMENTED
+             * @example BACKEND_UNREACHABLE
+             * @example BACKEND_FAILED
+             * @example TOOL_LOOP_LIMIT
+             * @example OUTPUT_TOO_LARGE
+             * @example CONTEXT_LENGTH_EXCEEDED
+             * @example STREAM_TRUNCATED
+             * @example NOT_CONFIGURED
+             * @example PULSE_NOT_CONFIGURED
+             * @example STORE_UNAVAILABLE
+             * @example SERVER_SHUTTING_DOWN
+             * @example BACKEND_TIMEOUT
+             */
+            code: string;
+            /** @description The request's id, as in the header `X-Request-Id`. */
+            requestId: string;
+        };
+        /** @description A text block of the prompt, with or without a title. */
+        PromptBlock: string | {
+            /**
+             * @description The title.
+             * @default
+             */
+            title: string;
+            /** @description The text. */
+            text: string;
+        };
+        /** @description Status of the connection to the scheduler. */
+        PulseStatus: {
+            /** @description True if a scheduler is configured. */
+            configured: boolean;
+            /** @description Names of the missing settings. */
+            missing: string[];
+            /** @description True if the scheduler responds and reports that it is healthy. */
+            healthy: boolean;
+            /**
+             * Format: uint64
+             * @description Number of the caller's jobs that are not in a final state.
+             */
+            jobCount: number;
+            /** @description Expected value of the scheduler's `CALLBACK_URL`, unless a proxy is in between. */
+            callbackUrl?: string | null;
+        };
+        /** @description Placement of retrieved fragments in the prompt. */
+        RagPlacement: "systemPrompt" | "latestTurn";
+        RetrieveRequest: {
+            /** @description The message to retrieve fragments for. */
+            query: string;
+            /** @description The conversation before the message, oldest message first. */
+            messages?: components["schemas"]["EarlierMessage"][];
+            /**
+             * Format: uint
+             * @description Number of hits to rank; 20 if absent.
+             */
+            limit?: number | null;
+        };
+        /** @description An agent's role: its content and its containers. */
+        RoleBlock: {
+            /** @description The agent's identifier. */
+            id: string;
+            /**
+             * @description The agent's name.
+             * @default
+             */
+            name: string;
+            /**
+             * @description The user who owns the agent.
+             * @default
+             */
+            ownerId: string;
+            /** @description The company that the agent belongs to. */
+            companyId: string;
+            /**
+             * @description The agent's prompt, tools and backend.
+             * @default {}
+             */
+            content: components["schemas"]["RoleContent"];
+            /** @description Modules below the role, which name backends. */
+            children?: components["schemas"]["Container"][];
+        };
+        /** @description An agent's prompt, tools and backend. */
+        RoleContent: {
+            /** @description The operator's system prompt. */
+            systemPrompt?: string | null;
+            /** @description Free-form settings that the prompt shows to the model. */
+            agentConfig?: unknown;
+            /** @description The agent's manner of speaking. */
+            personality?: string | null;
+            /** @description Text blocks of the prompt, with or without a title. */
+            promptBlocks?: components["schemas"]["PromptBlock"][];
+            /** @description Rules that the agent must follow. */
+            rules?: string[];
+            /** @description Identifiers of the documents whose text is part of the prompt. */
+            documentIds?: string[];
+            /** @description The folder of the agent's memory. */
+            memoryFolder?: string | null;
+            /** @description Owner of the entries of the agent's memory; absent means `user`. */
+            memoryScope?: components["schemas"]["MemoryScope"] | null;
+            /** @description The other agents that this agent may consult. */
+            council?: components["schemas"]["Council"] | null;
+            /**
+             * @description Names of the tools that the agent starts with; absent means the base set. In place of names, a workspace file
+             *     may have `base` for the base set or `none` for no tools.
+             */
+            mcpPreset?: string[] | ("base" | "none") | null;
+            /** @description Names of further tools in addition to the preset. */
+            tools?: string[];
+            /** @description Names of the tools that a widget's visitors may use; none by default. */
+            widgetTools?: string[];
+            /** @description Rules by which tool calls wait for a person's approval. */
+            approvals?: components["schemas"]["ApprovalRule"][];
+            /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
+            enableAutoRag?: boolean;
+            /** @description Identifiers of the documents to retrieve from; if empty, `document_ids`. */
+            ragDocumentIds?: string[];
+            /** @description Placement of retrieved fragments in the prompt. */
+            ragPlacement?: components["schemas"]["RagPlacement"] | null;
+            /** @description Shows a widget's visitors the titles and pages of the documents that an answer cites. */
+            showSources?: boolean;
+            /**
+             * Format: uint32
+             * @description The model's context window: tokens of prompt and answer together.
+             */
+            contextWindow?: number | null;
+            /**
+             * Format: uint32
+             * @description Limit on an answer of the model, in tokens.
+             */
+            maxOutputTokens?: number | null;
+            /** @description The messenger bot's token. */
+            messengerToken?: components["schemas"]["Secret"] | null;
+            /** @description Base URL of the runtime. */
+            agentServerUrl?: string | null;
+            /** @description Name of the provider that the runtime uses. */
+            agentServerProvider?: string | null;
+            /** @description Name of the model at the provider. */
+            agentServerModel?: string | null;
+            /** @description Enables the model's reasoning output. */
+            agentServerEnableThinking?: boolean | null;
+            /** @description Restricts the allowed tools to these names. */
+            agentServerTools?: string[] | null;
+            /** @description URL of a local model runtime, sent as `baseUrl`. */
+            agentServerLocalUrl?: string | null;
+            /** @description API key of a hosted provider, sent as `apiKey`. */
+            agentServerApiKey?: components["schemas"]["Secret"] | null;
+            /** @description Keeping of the agent's conversations. */
+            conversations?: components["schemas"]["ConversationSettings"] | null;
+        };
+        /** @description A field of a role with a fault or without an effect. */
+        RoleFinding: {
+            /** @description Path of the field in the role, such as `content.tools[1]`. */
+            path: string;
+            /** @description Description, worded to follow the path. */
+            message: string;
+        };
+        /** @description Times at which a job runs. */
+        Schedule: {
+            /** @description Time of the only occurrence: RFC 3339 in UTC with milliseconds. */
+            executeAt: string;
+        } | {
+            /**
+             * Format: uint64
+             * @description Interval in milliseconds.
+             */
+            everyMs: number;
+            /** @description Start of the first interval: RFC 3339 in UTC with milliseconds. */
+            anchor: string;
+        } | {
+            /** @description The expression, as it was given. */
+            cron: string;
+            /** @description IANA name of the time zone. */
+            timezone: string;
+            /** @description Policy for the changes to and from daylight saving time; absent if it is the default. */
+            dst?: components["schemas"]["DstPolicy"];
+        };
+        /** @description Schedule of a request: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`. */
+        ScheduleSpec: {
+            /**
+             * @description Runs once at an RFC 3339 time; without an offset, it is local to `timezone`. A time in the past is due at
+             *     once.
+             */
+            executeAt?: string | null;
+            /**
+             * Format: uint64
+             * @description Runs once after this many milliseconds, at most ten years.
+             */
+            delayMs?: number | null;
+            /**
+             * @description Runs repeatedly by a cron expression of five fields (minute, hour, day of month, month, day of week), of six
+             *     with the second first, or a nickname such as `@daily`.
+             */
+            cron?: string | null;
+            /**
+             * Format: uint64
+             * @description Runs repeatedly at this interval in milliseconds, first one interval from now: from a second to ten years.
+             */
+            everyMs?: number | null;
+            /** @description IANA name of the time zone for `cron` and for an `executeAt` without an offset; UTC by default. */
+            timezone?: string | null;
+            /** @description Daylight-saving policy for `cron`; ignored otherwise. */
+            dst?: components["schemas"]["DstPolicy"] | null;
+        };
+        /** @description Created or moved job. */
+        ScheduledJob: {
+            /** @description Job id. */
+            jobId: string;
+            /** @description Next due time, RFC 3339 in UTC. */
+            executeAt: string;
+        };
+        /** @description A stored job. */
+        ScheduledJob2: {
+            jobId: string;
+            /** @description Due time of the first occurrence: RFC 3339 in UTC with milliseconds. */
+            executeAt: string;
+        };
+        /** @description A secret. It is shown as `***`. Where a role is saved, one that is absent or `***` stays as it is, and an empty one is cleared. */
+        Secret: string;
+        /** @description The signed-in user, and what the page can show. */
+        SessionView: {
+            userId: string;
+            companyId: string;
+            /** @description The user's roles in the company. */
+            roles: components["schemas"]["CompanyRole"][];
+            /** @description End of the console's session, unless a request extends it; RFC 3339 in UTC. Absent for other sessions. */
+            expiresAt?: string | null;
+            /** @description Version of the application. */
+            version: string;
+            /** @description Features that this application has. */
+            features: string[];
+        };
+        /** @description Body of `POST /api/console/session`. */
+        SignInInput: {
+            /** @description The code of a link. */
+            code: string;
+        };
+        /** @description Status of a sign-in. */
+        SignInStatus: "pending" | "complete" | "denied" | "expired" | "failed";
+        /** @description Status of a sign-in. */
+        SignInStatusView: {
+            /** @description The status. */
+            status: components["schemas"]["SignInStatus"];
+            /** @description Reason of `failed`. */
+            code?: string | null;
+            /**
+             * Format: uint64
+             * @description Remaining lifetime of `pending` in seconds.
+             */
+            expiresIn?: number | null;
+        };
+        /** @description A subscription coding model. */
+        SubscriptionConnector: {
+            /** @description The model's name. */
+            model?: string | null;
+            /** @description Text sent as the request's instructions, for a vendor that accepts only its own; the system prompt follows it. */
+            instructions?: string | null;
+            /** @description Enables or disables the model's reasoning; absent leaves the model's default. */
+            enableThinking?: boolean | null;
+            /** @description Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`. */
+            reasoningEffort?: string | null;
+        };
+        /** @description Limits of a user's subscription. */
+        SubscriptionLimits: {
+            /** @description The shorter window, such as five hours. */
+            primary?: components["schemas"]["LimitWindow"] | null;
+            /** @description The longer window, such as a week. */
+            secondary?: components["schemas"]["LimitWindow"] | null;
+            /** @description Credits beyond the windows. */
+            credits?: components["schemas"]["Credits"] | null;
+        };
+        /** @description State of a user's subscription. */
+        SubscriptionState: "ok" | "signInRequired";
+        /** @description The caller's subscription. */
+        SubscriptionView: {
+            /** @description True if the caller is signed in. */
+            signedIn: boolean;
+            /** @description State of the sign-in. */
+            state: components["schemas"]["SubscriptionState"];
+            /** @description Name of the plan. */
+            plan?: string | null;
+            /** @description The last characters of the account's identifier. */
+            account?: string | null;
+            /** @description Expiry of the access token, RFC 3339 in UTC. It is renewed before. */
+            expiresAt?: string | null;
+            /** @description Time of the latest renewal or sign-in, RFC 3339 in UTC. */
+            refreshedAt?: string | null;
+            /** @description The vendor's limits, as of its latest answer through this process. */
+            limits?: components["schemas"]["SubscriptionLimits"] | null;
+        };
+        /** @description Synchronization state of an assignment with the scheduler. */
+        SyncView: {
+            /**
+             * @description True if the scheduler has the current version of the assignment. If false, it is updated within minutes of
+             *     becoming reachable.
+             */
+            inStep: boolean;
+            /** @description The scheduler's job for the assignment. */
+            jobId?: string | null;
+            /** @description Due time of the job's next occurrence, as last reported by the scheduler. */
+            executeAt?: string | null;
+            /** @description Reason why the assignment does not run, although it is enabled. */
+            problem?: string | null;
+        };
+        /** @description Part of a document's text. */
+        TextPart: {
+            /**
+             * Format: uint
+             * @description Position of the part in the text, in bytes.
+             */
+            start: number;
+            /**
+             * Format: uint
+             * @description Position after the part, in bytes.
+             */
+            end: number;
+            /**
+             * Format: uint
+             * @description Size of the whole text, in bytes.
+             */
+            bytes: number;
+            /**
+             * Format: uint64
+             * @description Version of the document.
+             */
+            version: number;
+            /** @description The part. */
+            text: string;
+        };
+        /** @description A token without its secret. */
+        Token: {
+            /** @description The public identifier, a UUID of version 7. */
+            id: string;
+            /** @description The company of the agent. */
+            companyId: string;
+            /** @description The only agent that the token is valid for. */
+            agentId: string;
+            /**
+             * Format: date-time
+             * @description Creation time, to the millisecond. RFC 3339 in JSON, like the other times.
+             */
+            createdAt: string;
+            /**
+             * Format: date-time
+             * @description Expiry time; the token never expires if absent.
+             */
+            expiresAt?: string;
+            /**
+             * Format: date-time
+             * @description Revocation time, if the token was revoked.
+             */
+            revokedAt?: string;
+            /** @description Label given by the creator. */
+            label?: string | null;
+        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"]);
+        TokenKind: "widget" | "mcp";
+        /** @description One page of an agent's tokens. */
+        TokenPage: {
+            /** @description The tokens, oldest first, without their texts; includes expired and revoked ones. */
+            tokens: components["schemas"]["Token"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description A request to create a token. */
+        TokenRequest: {
+            /** @description Purpose of the token. */
+            kind: components["schemas"]["TokenKind"];
+            /**
+             * Format: uint64
+             * @description Lifetime in milliseconds; unlimited if absent.
+             */
+            ttlMs?: number | null;
+            /** @description Label chosen by the user. */
+            label?: string | null;
+            /** @description Widget: origins of the pages that may use the token; any origin if empty or absent. */
+            origins?: string[] | null;
+            /** @description Widget: rate limits. */
+            caps?: components["schemas"]["Caps"] | null;
+            /** @description MCP: the todo list that tasks and plans are written to. */
+            todoListId?: string | null;
+            /** @description MCP: restricts the agent's tools to these. */
+            tools?: string[] | null;
+        };
+        /** @description Hint of a tool's definition about the side effects of a call. */
+        ToolHint: "destructive" | "openWorld";
+        /** @description Treatment of a call that needs approval while nobody can be asked. */
+        UnattendedCalls: "deny" | "wait" | "allow";
+        /** @description State of an upload. */
+        UploadStatus: {
+            /** @description Identifier of the document. */
+            id: string;
+            /**
+             * Format: uint64
+             * @description Version of the document.
+             */
+            version: number;
+            /** @description State of the extraction. */
+            status: components["schemas"]["ContentStatus"];
+        };
+        /** @description The replaced versions of a document that are kept. */
+        VersionList: {
+            /** @description The versions, newest first, without their texts. */
+            versions: components["schemas"]["DocumentVersionSummary"][];
+        };
+        /** @description Authentication of the platform at a webhook. Secrets may be omitted when a role is saved, like all secrets. */
+        WebhookAuth: {
+            /** @constant */
+            type: "none";
+        } | {
+            /** @constant */
+            type: "basic";
+            /** @description The user name. */
+            user: string;
+            /** @description The password. */
+            password?: components["schemas"]["Secret"] | null;
+        } | {
+            /** @constant */
+            type: "header";
+            /** @description The module's name. */
+            name: string;
+            /** @description The header's value. */
+            value?: components["schemas"]["Secret"] | null;
+        } | {
+            /** @constant */
+            type: "jwt";
+            /** @description The signing secret. */
+            secret?: components["schemas"]["Secret"] | null;
+        };
+        /** @description Permissions of a widget token. */
+        WidgetGrant: {
+            /**
+             * @description Exact origins of the pages that may use the token; any origin, if empty.
+             * @default []
+             */
+            origins: string[];
+            /**
+             * @description Rate caps.
+             * @default {
+             *       "runsPerMinute": 20
+             *     }
+             */
+            caps: components["schemas"]["Caps"];
+        };
+        /** @description A workflow engine's webhook. */
+        WorkflowConnector: {
+            /** @description URL to which the payload is posted. */
+            webhookUrl?: string | null;
+            /** @description Authentication at the webhook. */
+            auth?: components["schemas"]["WebhookAuth"] | null;
+        };
+    };
+    responses: {
+        /** @description An error, as problem details. */
+        Problem: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+    };
+    parameters: never;
+    requestBodies: never;
+    headers: never;
+    pathItems: never;
+}
+export type $defs = Record<string, never>;
+export interface operations {
+    getConsole: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The page. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+        };
+    };
+    chat: {
+        parameters: {
+            query?: {
+                /** @description The format of the response; by default it is negotiated by `Accept`. */
+                format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
+            };
+            header?: {
+                /** @description Marks a proactive call and gives its reason. */
+                "X-Proactive-Trigger"?: string;
+                /** @description The key of a widget's visitor, who has threads with it. */
+                "X-Visitor-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    agentId?: string;
+                    /** @description Text, or a user message. */
+                    message?: unknown;
+                    /** @description The conversation, oldest first. */
+                    messages?: Record<string, unknown>[];
+                    threadId?: string;
+                    runId?: string;
+                    tabId?: string;
+                    todoListId?: string;
+                    timezone?: string;
+                    widgetToken?: string;
+                    userId?: string;
+                    companyId?: string;
+                    /** @description Keeps the run, or does not keep it. */
+                    store?: boolean;
+                    /** @enum {string} */
+                    history?: "server" | "client";
+                    /**
+                     * @description Effect of a disconnect on a kept run.
+                     * @enum {string}
+                     */
+                    onDisconnect?: "cancel" | "continue";
+                    /** @description Time without a client after which the run is cancelled. */
+                    graceMs?: number;
+                    /**
+                     * @description Treatment of a thread that has a run.
+                     * @enum {string}
+                     */
+                    onBusy?: "reject" | "interrupt";
+                    /** @description Answers 202 at once; the run goes on without a client. */
+                    background?: boolean;
+                    parentId?: string | null;
+                    trigger?: string;
+                    messageId?: string;
+                    title?: string;
+                    metadata?: Record<string, unknown>;
+                    pageContext?: unknown;
+                    blocksContext?: unknown[];
+                    toolChoice?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description A stream of AG-UI events, or one JSON object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "text/plain": string;
+                    "application/json": {
+                        threadId: string;
+                        runId: string;
+                        output: string;
+                        toolCalls?: unknown[];
+                        usage?: unknown[];
+                        finishReason?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            406: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            501: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    resumeThread: {
+        parameters: {
+            query?: {
+                /** @description The format of the response; by default it is negotiated by `Accept`. */
+                format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
+            };
+            header?: never;
+            path: {
+                threadId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of AG-UI events, or one JSON object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "text/plain": string;
+                    "application/json": {
+                        threadId: string;
+                        runId: string;
+                        output: string;
+                        toolCalls?: unknown[];
+                        usage?: unknown[];
+                        finishReason?: string;
+                    };
+                };
+            };
+            /** @description The thread has no live run. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            406: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            501: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    mcpListen: {
+        parameters: {
+            query?: {
+                /** @description The token, for clients that cannot send an `Authorization` header. */
+                token?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of JSON-RPC messages. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            /** @description A JSON-RPC error, or a problem. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    mcpSend: {
+        parameters: {
+            query?: {
+                /** @description The token, for clients that cannot send an `Authorization` header. */
+                token?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, unknown>;
+            };
+        };
+        responses: {
+            /** @description The JSON-RPC response. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The notification or response was accepted. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            /** @description A JSON-RPC error, or a problem. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            408: components["responses"]["Problem"];
+            /** @description A JSON-RPC error, or a problem. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    mcpEnd: {
+        parameters: {
+            query?: {
+                /** @description The token, for clients that cannot send an `Authorization` header. */
+                token?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The session was ended. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            /** @description A JSON-RPC error, or a problem. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            405: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A JSON-RPC error, or a problem. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    toolAudit: {
+        parameters: {
+            query?: {
+                /** @description The agent. */
+                agentId?: string;
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of tool calls, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listAgents: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of agents. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getAgent: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoleBlock"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putAgent: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The agent's identifier. */
+                    id?: string;
+                    /**
+                     * @description The agent's name.
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * @description The user who owns the agent.
+                     * @default
+                     */
+                    ownerId?: string;
+                    /** @description The company that the agent belongs to. */
+                    companyId?: string;
+                    /**
+                     * @description The agent's prompt, tools and backend.
+                     * @default {}
+                     */
+                    content?: components["schemas"]["RoleContent"];
+                    /** @description Modules below the role, which name backends. */
+                    children?: components["schemas"]["Container"][];
+                };
+            };
+        };
+        responses: {
+            /** @description The agent was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentView"];
+                };
+            };
+            /** @description The agent was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteAgent: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listAssignments: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of assignments. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AssignmentPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getAssignment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                assignmentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The assignment. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AssignmentView"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putAssignment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                assignmentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Identifier, unique in the company. */
+                    id?: string;
+                    /** @description User for whom the tool runs. */
+                    userId?: string;
+                    /** @description Company of the user. */
+                    companyId?: string;
+                    /** @description Agent that calls the tool or runs the turn. */
+                    agentId?: string;
+                    /**
+                     * @description Kind of work; a tool call by default.
+                     * @default tool
+                     */
+                    kind?: components["schemas"]["JobKind"];
+                    /** @description Name of the tool; required for the kind `tool`. */
+                    toolId?: string | null;
+                    /** @description User message of the turn; required for the kind `agent`. */
+                    message?: string | null;
+                    /** @description Arguments of the tool. */
+                    arguments?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /** @description Todo list that the work is about. */
+                    todoListId?: string | null;
+                    /** @description Times at which the assignment runs. */
+                    schedule: components["schemas"]["AssignmentSchedule"];
+                };
+            };
+        };
+        responses: {
+            /** @description The assignment was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AssignmentView"];
+                };
+            };
+            /** @description The assignment was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AssignmentView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteAssignment: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+                assignmentId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The assignment was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listFeedback: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of feedback. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        feedback: {
+                            /** @enum {string} */
+                            rating: "up" | "down";
+                            /** @description At most 2048 bytes. */
+                            comment?: string;
+                            /**
+                             * @description True if the agent's owner may read the rated words.
+                             * @default false
+                             */
+                            share: boolean;
+                            tags?: string[];
+                            id: string;
+                            createdAt: string;
+                            /** @description The rated words, if they are shared. */
+                            message?: {
+                                role: string;
+                                content: string;
+                            };
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listMemories: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of entries. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteMemories: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing of it is left. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entry. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Identifier, unique in its folder. */
+                    id?: string;
+                    /** @description Company of the agent. */
+                    companyId?: string;
+                    /** @description Agent that keeps the entry. */
+                    agentId?: string;
+                    /** @description User that the entry belongs to. Absent in an entry that the company shares. */
+                    userId?: string | null;
+                    /** @description Folder; absent or blank is `default`. */
+                    folder?: string | null;
+                    /** @description Text of the entry. */
+                    text: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The entry was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            /** @description The entry was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing of it is left. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putAgentOwner: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description User to whom the item is handed over. */
+                    ownerId: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoleBlock"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    retrieve: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetrieveRequest"];
+            };
+        };
+        responses: {
+            /** @description The documents, the terms, and each hit with its scores. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listSharedMemories: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of entries. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MemoryPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteSharedMemories: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing of it is left. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getSharedMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The entry. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putSharedMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Identifier, unique in its folder. */
+                    id?: string;
+                    /** @description Company of the agent. */
+                    companyId?: string;
+                    /** @description Agent that keeps the entry. */
+                    agentId?: string;
+                    /** @description User that the entry belongs to. Absent in an entry that the company shares. */
+                    userId?: string | null;
+                    /** @description Folder; absent or blank is `default`. */
+                    folder?: string | null;
+                    /** @description Text of the entry. */
+                    text: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The entry was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            /** @description The entry was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Memory"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteSharedMemory: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+                memoryId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing of it is left. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listAgentThreads: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of threads. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        threads: {
+                            id: string;
+                            agentId: string;
+                            title: string;
+                            /** @enum {string} */
+                            titleFrom: "message" | "user" | "model";
+                            /** @enum {string} */
+                            status: "idle" | "running" | "waiting" | "awaitingTools";
+                            activeRunId?: string;
+                            /** @description The leaf of the path that is shown and continued. */
+                            head?: string;
+                            archived: boolean;
+                            /** @enum {string} */
+                            origin: "chat" | "job" | "proactive" | "client";
+                            messageCount: number;
+                            metadata: Record<string, unknown>;
+                            createdAt?: string;
+                            lastActivityAt?: string;
+                            expiresAt?: string;
+                            version?: number;
+                            /** @description The visitor, for the parameter `owner` of other operations. */
+                            owner?: string;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listTokens: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of tokens. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    createToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TokenRequest"];
+            };
+        };
+        responses: {
+            /** @description The token with its text, which is returned only once. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CreatedToken"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    revokeToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                tokenId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The token was revoked. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listApprovals: {
+        parameters: {
+            query?: {
+                /** @description Restricts to a state. */
+                state?: "open" | "approved" | "denied" | "cancelled" | "expired";
+                /** @description Restricts to an agent. */
+                agentId?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The approvals. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        approvals: {
+                            id: string;
+                            threadId: string;
+                            runId: string;
+                            agentId: string;
+                            toolCallId: string;
+                            tool: string;
+                            arguments?: Record<string, unknown> | null;
+                            /** @enum {unknown} */
+                            state: "open" | "approved" | "denied" | "cancelled" | "expired";
+                            /** @enum {unknown} */
+                            by: "user" | "owner" | "company";
+                            editable?: boolean;
+                            message?: string;
+                            decidedBy?: string;
+                            /** Format: date-time */
+                            decidedAt?: string;
+                            /** @enum {unknown} */
+                            via?: "chat" | "approvals";
+                            editedArguments?: Record<string, unknown>;
+                            reason?: string;
+                            /** Format: date-time */
+                            expiresAt: string;
+                            /** @enum {unknown} */
+                            executed: "no" | "begun" | "done";
+                            /** Format: date-time */
+                            createdAt?: string;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getApproval: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The approval. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        threadId: string;
+                        runId: string;
+                        agentId: string;
+                        toolCallId: string;
+                        tool: string;
+                        arguments?: Record<string, unknown> | null;
+                        /** @enum {unknown} */
+                        state: "open" | "approved" | "denied" | "cancelled" | "expired";
+                        /** @enum {unknown} */
+                        by: "user" | "owner" | "company";
+                        editable?: boolean;
+                        message?: string;
+                        decidedBy?: string;
+                        /** Format: date-time */
+                        decidedAt?: string;
+                        /** @enum {unknown} */
+                        via?: "chat" | "approvals";
+                        editedArguments?: Record<string, unknown>;
+                        reason?: string;
+                        /** Format: date-time */
+                        expiresAt: string;
+                        /** @enum {unknown} */
+                        executed: "no" | "begun" | "done";
+                        /** Format: date-time */
+                        createdAt?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    decideApproval: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {unknown} */
+                    decision: "approve" | "deny" | "cancel";
+                    /** @description Arguments in place of the model's, for an approved call. */
+                    arguments?: Record<string, unknown>;
+                    /** @description Reason of a denial, for the model. */
+                    reason?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The approval. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        threadId: string;
+                        runId: string;
+                        agentId: string;
+                        toolCallId: string;
+                        tool: string;
+                        arguments?: Record<string, unknown> | null;
+                        /** @enum {unknown} */
+                        state: "open" | "approved" | "denied" | "cancelled" | "expired";
+                        /** @enum {unknown} */
+                        by: "user" | "owner" | "company";
+                        editable?: boolean;
+                        message?: string;
+                        decidedBy?: string;
+                        /** Format: date-time */
+                        decidedAt?: string;
+                        /** @enum {unknown} */
+                        via?: "chat" | "approvals";
+                        editedArguments?: Record<string, unknown>;
+                        reason?: string;
+                        /** Format: date-time */
+                        expiresAt: string;
+                        /** @enum {unknown} */
+                        executed: "no" | "begun" | "done";
+                        /** Format: date-time */
+                        createdAt?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    contextStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The replacement. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    contextAction: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                action: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The replacement. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    contextActionOf: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                action: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The replacement. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getSubscription: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The state, without tokens. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SubscriptionView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    beginSubscriptionSignIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A sign-in was open already; this is its code. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BegunSignInView"];
+                };
+            };
+            /** @description The sign-in was begun. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BegunSignInView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    signOutOfSubscription: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Nothing of the tokens is left here. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getSubscriptionSignIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The status. Final ones are kept for an hour. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInStatusView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    cancelSubscriptionSignIn: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The issuer is not polled any longer. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    createConsoleLink: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LinkInput"];
+            };
+        };
+        responses: {
+            /** @description The link. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LinkView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getConsoleSession: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The user. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    signInToConsole: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignInInput"];
+            };
+        };
+        responses: {
+            /** @description Signed in; `Set-Cookie` has the session. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    signOutOfConsole: {
+        parameters: {
+            query?: {
+                /** @description Ends all of the user's sessions of the console. */
+                all?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The session is ended, from the next request on. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cron: {
+        parameters: {
+            query?: {
+                /** @description Set to true to run due jobs. */
+                run?: "true" | "false";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number of jobs that are due or were run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CronStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listDocuments: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of documents. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    reindexDocuments: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+                /** @description Embed only documents whose vectors are of this model; empty for those without vectors. */
+                embedder?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The documents that wait. */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnnouncedDocuments"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getDocument: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The document. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IndexedDocument"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putDocument: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Identifier of the document, unique in its company. */
+                    id?: string;
+                    /** @description Company of the document. */
+                    companyId?: string;
+                    /** @description User who owns the document. Absent in documents that every editor of the company may change. */
+                    ownerId?: string | null;
+                    /**
+                     * @description Title of the document.
+                     * @default
+                     */
+                    title?: string;
+                    /**
+                     * @description Text of the document, usually Markdown. Empty for an upload whose text is longer than 400 KiB or is not extracted
+                     *     yet.
+                     * @default
+                     */
+                    text?: string;
+                    /**
+                     * Format: uint64
+                     * @description Number of changes since the document was created; set by the server.
+                     */
+                    revision?: number;
+                    /** @description User who has made the latest change, if one has; set by the server. */
+                    updatedBy?: string | null;
+                    /**
+                     * @description Uploaded original from which the text is extracted, if there is one; set by the server. A change of the text
+                     *     replaces it.
+                     */
+                    content?: components["schemas"]["DocumentContent"] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The document was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            /** @description The document was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteDocument: {
+        parameters: {
+            query?: {
+                /** @description Set to true to delete a document that agents name. */
+                force?: "true" | "false";
+            };
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The document was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getDocumentContent: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The original. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putDocumentContent: {
+        parameters: {
+            query?: {
+                /** @description Title of the document. */
+                title?: string;
+            };
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+                /** @description Seconds for which the response waits for the end of the extraction (RFC 7240), at most 60. */
+                Prefer?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "text/plain": string;
+            };
+        };
+        responses: {
+            /** @description The text is extracted. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            /** @description The text is being extracted. */
+            202: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putDocumentOwner: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description User to whom the item is handed over. */
+                    ownerId: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The document. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    reindexDocument: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description Seconds for which the response waits for the end of the extraction (RFC 7240), at most 60. */
+                Prefer?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The text is extracted. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            /** @description The text is being extracted. */
+            202: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UploadStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getDocumentText: {
+        parameters: {
+            query?: {
+                /** @description Position of the first byte; 0 by default. */
+                start?: number;
+                /** @description Position after the last byte; 64 KiB after `start` by default. */
+                end?: number;
+            };
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The part. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TextPart"];
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listDocumentVersions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The versions, newest first. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getDocumentVersion: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                revision: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The version. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentVersion"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    restoreDocument: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                revision: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The document. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Document"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    pulseCallback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Standard Webhooks. */
+                "webhook-id"?: string;
+                /** @description Standard Webhooks. */
+                "webhook-timestamp"?: string;
+                /** @description Standard Webhooks. */
+                "webhook-signature"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    kind: "tool" | "agent";
+                    userId: string;
+                    companyId: string;
+                    agentId: string;
+                    toolId?: string;
+                    assignmentId?: string;
+                    arguments?: Record<string, unknown>;
+                    message?: string;
+                    todoListId?: string;
+                    threadId?: string;
+                    timezone?: string;
+                    jobId: string;
+                    occurrence: number;
+                    scheduledFor: string;
+                    attempt: number;
+                };
+            };
+        };
+        responses: {
+            /** @description The occurrence is done, by this or an earlier call. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                        jobId: string;
+                        occurrence: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    listOwnJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs in this state; `open` means all states that are not final. */
+                state?: string;
+                /** @description Only jobs of this agent. */
+                agentId?: string;
+                /** @description Only jobs that call this tool. */
+                toolId?: string;
+                /** @description Only jobs of this assignment. */
+                assignmentId?: string;
+                /** @description `asc`: the oldest first; `desc`: the newest first. */
+                order?: "asc" | "desc";
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of jobs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobViewPage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    scheduleOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["OwnJobRequest"] & {
+                    /**
+                     * @description Payload of a job. Sent to the scheduler when the job is created and returned in the callback. Unknown fields, as a
+                     *     newer version may send them, are ignored.
+                     */
+                    payload?: {
+                        /** @description Kind of work. */
+                        kind: components["schemas"]["JobKind"];
+                        /** @description User on whose behalf the job runs. */
+                        userId?: string;
+                        /** @description Company of the user. */
+                        companyId?: string;
+                        /** @description Agent that runs the turn or calls the tool. */
+                        agentId: string;
+                        /** @description Tool name; required for the kind `tool`. */
+                        toolId?: string | null;
+                        /** @description Id of the tool assignment that this job implements. */
+                        assignmentId?: string | null;
+                        /** @description Arguments of the tool. */
+                        arguments?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /** @description User message of the turn; required for the kind `agent`. */
+                        message?: string | null;
+                        /** @description Todo list that the tools work on; by default the agent's first. */
+                        todoListId?: string | null;
+                        /** @description Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own. */
+                        threadId?: string | null;
+                        /** @description IANA time zone of the user. */
+                        timezone?: string | null;
+                    };
+                } & components["schemas"]["ScheduleSpec"];
+            };
+        };
+        responses: {
+            /** @description The job is scheduled. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduledJob"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cancelOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job was cancelled. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelResult"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    pauseOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    redriveOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    rescheduleOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleSpec"];
+            };
+        };
+        responses: {
+            /** @description The job was rescheduled. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduledJob"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    resumeOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    pulseStatus: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The configuration and the result of a health check. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PulseStatus"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listRuns: {
+        parameters: {
+            query?: {
+                /** @description Restricts to a thread. */
+                threadId?: string;
+                /** @description Restricts to an agent. */
+                agentId?: string;
+                /** @description Restricts to a state. */
+                state?: string;
+                /** @description Restricts to a kind of cause. */
+                kind?: string;
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of runs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        runs: {
+                            id: string;
+                            threadId: string;
+                            turnId: string;
+                            agentId: string;
+                            /** @enum {string} */
+                            state: "queued" | "running" | "waiting" | "completed" | "cancelled" | "failed" | "interrupted";
+                            /** @enum {string} */
+                            reason?: "requested" | "disconnected" | "displaced" | "deleted";
+                            trigger: {
+                                /** @enum {string} */
+                                kind: "chat" | "regenerate" | "edit" | "resume" | "tools" | "approval" | "job" | "proactive";
+                                reason?: string;
+                            };
+                            parentId?: string;
+                            nodeIds: string[];
+                            continues?: string;
+                            continuedBy?: string;
+                            /** @enum {string} */
+                            onDisconnect?: "cancel" | "continue";
+                            graceMs?: number;
+                            attached?: number;
+                            events?: Record<string, unknown>;
+                            backend?: string;
+                            requestSha256?: string;
+                            finishReason?: string;
+                            outcome?: Record<string, unknown>;
+                            usage: Record<string, unknown>[];
+                            error?: {
+                                code: string;
+                                message: string;
+                            };
+                            createdAt: string;
+                            startedAt?: string;
+                            endedAt?: string;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        threadId: string;
+                        turnId: string;
+                        agentId: string;
+                        /** @enum {string} */
+                        state: "queued" | "running" | "waiting" | "completed" | "cancelled" | "failed" | "interrupted";
+                        /** @enum {string} */
+                        reason?: "requested" | "disconnected" | "displaced" | "deleted";
+                        trigger: {
+                            /** @enum {string} */
+                            kind: "chat" | "regenerate" | "edit" | "resume" | "tools" | "approval" | "job" | "proactive";
+                            reason?: string;
+                        };
+                        parentId?: string;
+                        nodeIds: string[];
+                        continues?: string;
+                        continuedBy?: string;
+                        /** @enum {string} */
+                        onDisconnect?: "cancel" | "continue";
+                        graceMs?: number;
+                        attached?: number;
+                        events?: Record<string, unknown>;
+                        backend?: string;
+                        requestSha256?: string;
+                        finishReason?: string;
+                        outcome?: Record<string, unknown>;
+                        usage: Record<string, unknown>[];
+                        error?: {
+                            code: string;
+                            message: string;
+                        };
+                        createdAt: string;
+                        startedAt?: string;
+                        endedAt?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cancelRun: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run as it is now; it ends within a second. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        threadId: string;
+                        turnId: string;
+                        agentId: string;
+                        /** @enum {string} */
+                        state: "queued" | "running" | "waiting" | "completed" | "cancelled" | "failed" | "interrupted";
+                        /** @enum {string} */
+                        reason?: "requested" | "disconnected" | "displaced" | "deleted";
+                        trigger: {
+                            /** @enum {string} */
+                            kind: "chat" | "regenerate" | "edit" | "resume" | "tools" | "approval" | "job" | "proactive";
+                            reason?: string;
+                        };
+                        parentId?: string;
+                        nodeIds: string[];
+                        continues?: string;
+                        continuedBy?: string;
+                        /** @enum {string} */
+                        onDisconnect?: "cancel" | "continue";
+                        graceMs?: number;
+                        attached?: number;
+                        events?: Record<string, unknown>;
+                        backend?: string;
+                        requestSha256?: string;
+                        finishReason?: string;
+                        outcome?: Record<string, unknown>;
+                        usage: Record<string, unknown>[];
+                        error?: {
+                            code: string;
+                            message: string;
+                        };
+                        createdAt: string;
+                        startedAt?: string;
+                        endedAt?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRunEvents: {
+        parameters: {
+            query?: {
+                /** @description The number of the last event that the client has; the header Last-Event-ID counts before it. */
+                after?: number;
+                /** @description A visitor of an agent that the caller owns. */
+                owner?: string;
+                /** @description Waits for further events of a live run. */
+                wait?: boolean;
+                /** @description The format of the response; by default it is negotiated by `Accept`. */
+                format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
+            };
+            header?: {
+                /** @description The number of the last event. */
+                "Last-Event-ID"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A stream of AG-UI events, or one JSON object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "text/plain": string;
+                    "application/json": {
+                        threadId: string;
+                        runId: string;
+                        output: string;
+                        toolCalls?: unknown[];
+                        usage?: unknown[];
+                        finishReason?: string;
+                    };
+                };
+            };
+            /** @description The run is over, and no events follow. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            406: components["responses"]["Problem"];
+            410: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            501: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    debugPrompt: {
+        parameters: {
+            query?: {
+                /** @description `legacy`: as older clients send it. */
+                client?: string;
+                /** @description Same as in the chat request. */
+                agentId?: string;
+                /** @description Same as in the chat request. */
+                message?: string;
+                /** @description Same as in the chat request. */
+                threadId?: string;
+                /** @description Same as in the chat request. */
+                todoListId?: string;
+                /** @description Same as in the chat request. */
+                timezone?: string;
+                /** @description Same as in the chat request. */
+                trigger?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The prompt, its parts, and the request to the backend. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    previewPrompt: {
+        parameters: {
+            query?: {
+                /** @description `legacy`: as older clients send it. */
+                client?: string;
+                /** @description Same as in the chat request. */
+                agentId?: string;
+                /** @description Same as in the chat request. */
+                message?: string;
+                /** @description Same as in the chat request. */
+                threadId?: string;
+                /** @description Same as in the chat request. */
+                todoListId?: string;
+                /** @description Same as in the chat request. */
+                timezone?: string;
+                /** @description Same as in the chat request. */
+                trigger?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The prompt, its parts, and the request to the backend. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    previewPromptOf: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    agentId?: string;
+                    /** @description Text, or a user message. */
+                    message?: unknown;
+                    /** @description The conversation, oldest first. */
+                    messages?: Record<string, unknown>[];
+                    threadId?: string;
+                    runId?: string;
+                    tabId?: string;
+                    todoListId?: string;
+                    timezone?: string;
+                    widgetToken?: string;
+                    userId?: string;
+                    companyId?: string;
+                    /** @description Keeps the run, or does not keep it. */
+                    store?: boolean;
+                    /** @enum {string} */
+                    history?: "server" | "client";
+                    /**
+                     * @description Effect of a disconnect on a kept run.
+                     * @enum {string}
+                     */
+                    onDisconnect?: "cancel" | "continue";
+                    /** @description Time without a client after which the run is cancelled. */
+                    graceMs?: number;
+                    /**
+                     * @description Treatment of a thread that has a run.
+                     * @enum {string}
+                     */
+                    onBusy?: "reject" | "interrupt";
+                    /** @description Answers 202 at once; the run goes on without a client. */
+                    background?: boolean;
+                    parentId?: string | null;
+                    trigger?: string;
+                    messageId?: string;
+                    title?: string;
+                    metadata?: Record<string, unknown>;
+                    pageContext?: unknown;
+                    blocksContext?: unknown[];
+                    toolChoice?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description The prompt, its parts, and the request to the backend. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    privateChat: {
+        parameters: {
+            query?: {
+                /** @description The format of the response; by default it is negotiated by `Accept`. */
+                format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    agentId?: string;
+                    /** @description Text, or a user message. */
+                    message?: unknown;
+                    /** @description The conversation, oldest first. */
+                    messages?: Record<string, unknown>[];
+                    threadId?: string;
+                    runId?: string;
+                    tabId?: string;
+                    todoListId?: string;
+                    timezone?: string;
+                    widgetToken?: string;
+                    userId?: string;
+                    companyId?: string;
+                    /** @description Keeps the run, or does not keep it. */
+                    store?: boolean;
+                    /** @enum {string} */
+                    history?: "server" | "client";
+                    /**
+                     * @description Effect of a disconnect on a kept run.
+                     * @enum {string}
+                     */
+                    onDisconnect?: "cancel" | "continue";
+                    /** @description Time without a client after which the run is cancelled. */
+                    graceMs?: number;
+                    /**
+                     * @description Treatment of a thread that has a run.
+                     * @enum {string}
+                     */
+                    onBusy?: "reject" | "interrupt";
+                    /** @description Answers 202 at once; the run goes on without a client. */
+                    background?: boolean;
+                    parentId?: string | null;
+                    trigger?: string;
+                    messageId?: string;
+                    title?: string;
+                    metadata?: Record<string, unknown>;
+                    pageContext?: unknown;
+                    blocksContext?: unknown[];
+                    toolChoice?: unknown;
+                };
+            };
+        };
+        responses: {
+            /** @description A stream of AG-UI events, or one JSON object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "text/plain": string;
+                    "application/json": {
+                        threadId: string;
+                        runId: string;
+                        output: string;
+                        toolCalls?: unknown[];
+                        usage?: unknown[];
+                        finishReason?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            406: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            501: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    listThreads: {
+        parameters: {
+            query?: {
+                /** @description Restricts to an agent. */
+                agentId?: string;
+                /** @description Archived threads; `false` by default. */
+                archived?: "false" | "true" | "any";
+                /** @description Restricts to a state. */
+                status?: "idle" | "running" | "waiting" | "awaitingTools";
+                /** @description Restricts to an origin. */
+                origin?: "chat" | "job" | "proactive" | "client";
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of threads. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        threads: {
+                            id: string;
+                            agentId: string;
+                            title: string;
+                            /** @enum {string} */
+                            titleFrom: "message" | "user" | "model";
+                            /** @enum {string} */
+                            status: "idle" | "running" | "waiting" | "awaitingTools";
+                            activeRunId?: string;
+                            /** @description The leaf of the path that is shown and continued. */
+                            head?: string;
+                            archived: boolean;
+                            /** @enum {string} */
+                            origin: "chat" | "job" | "proactive" | "client";
+                            messageCount: number;
+                            metadata: Record<string, unknown>;
+                            createdAt?: string;
+                            lastActivityAt?: string;
+                            expiresAt?: string;
+                            version?: number;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    createThread: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    id?: string;
+                    agentId: string;
+                    title?: string;
+                    metadata?: Record<string, unknown>;
+                    /** @description In any format of a chat request. */
+                    messages?: Record<string, unknown>[];
+                };
+            };
+        };
+        responses: {
+            /** @description The thread. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        agentId: string;
+                        title: string;
+                        /** @enum {string} */
+                        titleFrom: "message" | "user" | "model";
+                        /** @enum {string} */
+                        status: "idle" | "running" | "waiting" | "awaitingTools";
+                        activeRunId?: string;
+                        /** @description The leaf of the path that is shown and continued. */
+                        head?: string;
+                        archived: boolean;
+                        /** @enum {string} */
+                        origin: "chat" | "job" | "proactive" | "client";
+                        messageCount: number;
+                        metadata: Record<string, unknown>;
+                        createdAt?: string;
+                        lastActivityAt?: string;
+                        expiresAt?: string;
+                        version?: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteThreads: {
+        parameters: {
+            query?: {
+                /** @description Restricts to an agent. */
+                agentId?: string;
+                /** @description Restricts to threads whose last activity was before this time (RFC 3339). */
+                before?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number of deleted threads. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        deleted: number;
+                        more: boolean;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    exportThreads: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description An object of `exportThread` a line. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getThread: {
+        parameters: {
+            query?: {
+                /** @description A visitor of an agent that the caller owns. */
+                owner?: string;
+                /** @description The messages to return; `path` by default. */
+                messages?: "path" | "tree" | "none";
+                /** @description The last message of the path; the head by default. */
+                at?: string;
+                /** @description The format of the messages. */
+                format?: "ag-ui" | "ui-message";
+                /** @description Maximum number of messages. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The thread. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        agentId: string;
+                        title: string;
+                        /** @enum {string} */
+                        titleFrom: "message" | "user" | "model";
+                        /** @enum {string} */
+                        status: "idle" | "running" | "waiting" | "awaitingTools";
+                        activeRunId?: string;
+                        /** @description The leaf of the path that is shown and continued. */
+                        head?: string;
+                        archived: boolean;
+                        /** @enum {string} */
+                        origin: "chat" | "job" | "proactive" | "client";
+                        messageCount: number;
+                        metadata: Record<string, unknown>;
+                        createdAt?: string;
+                        lastActivityAt?: string;
+                        expiresAt?: string;
+                        version?: number;
+                        nodes?: {
+                            id: string;
+                            parentId?: string;
+                            turnId: string;
+                            runId?: string;
+                            /** @enum {string} */
+                            status: "complete" | "incomplete" | "cancelled" | "deleted";
+                            /** @enum {string} */
+                            origin: "run" | "user" | "client";
+                            createdAt: string;
+                            siblings: {
+                                index: number;
+                                count: number;
+                            };
+                            feedback?: Record<string, unknown>;
+                            /** @description AG-UI's message, or the AI SDK's `UIMessage`. */
+                            message: Record<string, unknown>;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteThread: {
+        parameters: {
+            query?: {
+                /** @description A visitor of an agent that the caller owns. */
+                owner?: string;
+            };
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The thread was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    patchThread: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    title?: string;
+                    archived?: boolean;
+                    metadata?: Record<string, unknown>;
+                    /** @description A message; its newest leaf becomes the head. */
+                    head?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The thread. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        agentId: string;
+                        title: string;
+                        /** @enum {string} */
+                        titleFrom: "message" | "user" | "model";
+                        /** @enum {string} */
+                        status: "idle" | "running" | "waiting" | "awaitingTools";
+                        activeRunId?: string;
+                        /** @description The leaf of the path that is shown and continued. */
+                        head?: string;
+                        archived: boolean;
+                        /** @enum {string} */
+                        origin: "chat" | "job" | "proactive" | "client";
+                        messageCount: number;
+                        metadata: Record<string, unknown>;
+                        createdAt?: string;
+                        lastActivityAt?: string;
+                        expiresAt?: string;
+                        version?: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cancelThread: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The thread as it is now. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        agentId: string;
+                        title: string;
+                        /** @enum {string} */
+                        titleFrom: "message" | "user" | "model";
+                        /** @enum {string} */
+                        status: "idle" | "running" | "waiting" | "awaitingTools";
+                        activeRunId?: string;
+                        /** @description The leaf of the path that is shown and continued. */
+                        head?: string;
+                        archived: boolean;
+                        /** @enum {string} */
+                        origin: "chat" | "job" | "proactive" | "client";
+                        messageCount: number;
+                        metadata: Record<string, unknown>;
+                        createdAt?: string;
+                        lastActivityAt?: string;
+                        expiresAt?: string;
+                        version?: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    exportThread: {
+        parameters: {
+            query?: {
+                /** @description The format; `json` by default. */
+                format?: "json" | "markdown";
+                /** @description A visitor of an agent that the caller owns. */
+                owner?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The thread. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        thread: {
+                            id: string;
+                            agentId: string;
+                            title: string;
+                            /** @enum {string} */
+                            titleFrom: "message" | "user" | "model";
+                            /** @enum {string} */
+                            status: "idle" | "running" | "waiting" | "awaitingTools";
+                            activeRunId?: string;
+                            /** @description The leaf of the path that is shown and continued. */
+                            head?: string;
+                            archived: boolean;
+                            /** @enum {string} */
+                            origin: "chat" | "job" | "proactive" | "client";
+                            messageCount: number;
+                            metadata: Record<string, unknown>;
+                            createdAt?: string;
+                            lastActivityAt?: string;
+                            expiresAt?: string;
+                            version?: number;
+                        };
+                        nodes: Record<string, unknown>[];
+                        runs: Record<string, unknown>[];
+                        approvals: Record<string, unknown>[];
+                        feedback: Record<string, unknown>[];
+                    };
+                    "text/markdown": string;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    forkThread: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    at?: string;
+                    id?: string;
+                    agentId?: string;
+                    title?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The new thread. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        agentId: string;
+                        title: string;
+                        /** @enum {string} */
+                        titleFrom: "message" | "user" | "model";
+                        /** @enum {string} */
+                        status: "idle" | "running" | "waiting" | "awaitingTools";
+                        activeRunId?: string;
+                        /** @description The leaf of the path that is shown and continued. */
+                        head?: string;
+                        archived: boolean;
+                        /** @enum {string} */
+                        origin: "chat" | "job" | "proactive" | "client";
+                        messageCount: number;
+                        metadata: Record<string, unknown>;
+                        createdAt?: string;
+                        lastActivityAt?: string;
+                        expiresAt?: string;
+                        version?: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    addThreadMessages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description In any format of a chat request. */
+                    messages: Record<string, unknown>[];
+                    /** @description The message below which they go; the head by default, `null` for a new root. */
+                    parentId?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description The messages. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        nodes: {
+                            id: string;
+                            parentId?: string;
+                            turnId: string;
+                            runId?: string;
+                            /** @enum {string} */
+                            status: "complete" | "incomplete" | "cancelled" | "deleted";
+                            /** @enum {string} */
+                            origin: "run" | "user" | "client";
+                            createdAt: string;
+                            siblings: {
+                                index: number;
+                                count: number;
+                            };
+                            feedback?: Record<string, unknown>;
+                            /** @description AG-UI's message, or the AI SDK's `UIMessage`. */
+                            message: Record<string, unknown>;
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteThreadMessage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The content was erased. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putFeedback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @enum {string} */
+                    rating: "up" | "down";
+                    /** @description At most 2048 bytes. */
+                    comment?: string;
+                    /**
+                     * @description True if the agent's owner may read the rated words.
+                     * @default false
+                     */
+                    share?: boolean;
+                    tags?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description The rating. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @enum {string} */
+                        rating: "up" | "down";
+                        /** @description At most 2048 bytes. */
+                        comment?: string;
+                        /**
+                         * @description True if the agent's owner may read the rated words.
+                         * @default false
+                         */
+                        share: boolean;
+                        tags?: string[];
+                        id: string;
+                        createdAt: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteFeedback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The message has no rating. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getConsoleAsset: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The file. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/css": string;
+                    "text/javascript": string;
+                    "image/svg+xml": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: components["responses"]["Problem"];
+            421: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+        };
+    };
+    runtimeChat: {
+        parameters: {
+            query?: {
+                /** @description The format of the response; by default it is negotiated by `Accept`. */
+                format?: "ndjson" | "sse" | "ui-message" | "n8n" | "json";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * @example openai
+                     * @example ollama
+                     */
+                    provider: string;
+                    model: string;
+                    systemPrompt?: string;
+                    /** @description The conversation, oldest first. */
+                    messages: Record<string, unknown>[];
+                    tools?: unknown[];
+                    mcpServerUrl?: string;
+                    enableThinking?: boolean;
+                    apiKey?: string;
+                    baseUrl?: string;
+                    toolChoice?: unknown;
+                    parameters?: {
+                        maxOutputTokens?: number;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description A stream of AG-UI events, or one JSON object. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                    "text/event-stream": string;
+                    "text/plain": string;
+                    "application/json": {
+                        threadId: string;
+                        runId: string;
+                        output: string;
+                        toolCalls?: unknown[];
+                        usage?: unknown[];
+                        finishReason?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            406: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            501: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    codingAuthDevice: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    scope?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The codes of the sign-in. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description An opaque handle of the sign-in, at most 2 KiB. */
+                        device_code: string;
+                        user_code: string;
+                        verification_uri: string;
+                        verification_uri_complete?: string;
+                        expires_in: number;
+                        interval: number;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    codingAuthRefresh: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description It is never logged, and may be valid once only. */
+                    refresh_token: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The new tokens. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        access_token: string;
+                        /** @constant */
+                        token_type: "Bearer";
+                        expires_in: number;
+                        /** @description Absent if the previous one stays valid. */
+                        refresh_token?: string;
+                        scope?: string;
+                        /** @description The person's account at the vendor. */
+                        account_id?: string;
+                        /** @description The account's plan. */
+                        plan?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    codingAuthRevoke: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description It is never logged. */
+                    token: string;
+                    /** @enum {unknown} */
+                    token_type_hint?: "access_token" | "refresh_token";
+                };
+            };
+        };
+        responses: {
+            /** @description The outcome. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description False if the issuer has no address for it, or refuses. */
+                        revoked: boolean;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    codingAuthToken: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The handle of the sign-in. */
+                    device_code: string;
+                };
+            };
+        };
+        responses: {
+            /** @description The tokens of the person who has signed in. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        access_token: string;
+                        /** @constant */
+                        token_type: "Bearer";
+                        expires_in: number;
+                        /** @description Absent if the previous one stays valid. */
+                        refresh_token?: string;
+                        scope?: string;
+                        /** @description The person's account at the vendor. */
+                        account_id?: string;
+                        /** @description The account's plan. */
+                        plan?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+        };
+    };
+    codingChat: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The user's access token. It is never logged. */
+                    accessToken: string;
+                    /** @description The user's account at the vendor. */
+                    accountId?: string;
+                    /** @description The API's request, which is sent unchanged. */
+                    body: {
+                        /** @constant */
+                        stream: true;
+                        /** @constant */
+                        store: false;
+                        prompt_cache_key?: string;
+                    };
+                };
+            };
+        };
+        responses: {
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+            /** @description The API's response: a stream of server-sent events, or its error as JSON. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The service is healthy. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                        version?: string;
+                        uptimeMs?: number;
+                        service?: string;
+                    };
+                };
+            };
+            500: components["responses"]["Problem"];
+            /** @description The store cannot be read or written. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                        reason?: string;
+                    };
+                };
+            };
+        };
+    };
+    listJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+                /** @description Only jobs of this agent. */
+                agentId?: string;
+                /** @description Only jobs that call this tool. */
+                toolId?: string;
+                /** @description Only jobs of this assignment. */
+                assignmentId?: string;
+                /** @description Only jobs in this state. `open` means all states that are not final; `discarded` includes periodic jobs with dead letters. */
+                state?: "scheduled" | "running" | "retryable" | "paused" | "completed" | "discarded" | "cancelled" | "open";
+                /** @description `asc`: the oldest first; `desc`: the newest first. */
+                order?: "asc" | "desc";
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of jobs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobList"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    createJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CreateJobRequest"] & components["schemas"]["ScheduleSpec"];
+            };
+        };
+        responses: {
+            /** @description The job that an earlier request with the same idempotencyKey created. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduledJob2"];
+                };
+            };
+            /** @description The job was created. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduledJob2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cancelJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+                /** @description Only jobs of this agent. */
+                agentId?: string;
+                /** @description Only jobs that call this tool. */
+                toolId?: string;
+                /** @description Only jobs of this assignment. */
+                assignmentId?: string;
+                /** @description Only jobs in this state. `open` means all states that are not final; `discarded` includes periodic jobs with dead letters. */
+                state?: "scheduled" | "running" | "retryable" | "paused" | "completed" | "discarded" | "cancelled" | "open";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number of cancelled jobs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CancelledJobs"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    countJobs: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+                /** @description Only jobs of this agent. */
+                agentId?: string;
+                /** @description Only jobs that call this tool. */
+                toolId?: string;
+                /** @description Only jobs of this assignment. */
+                assignmentId?: string;
+                /** @description Only jobs in this state. `open` means all states that are not final; `discarded` includes periodic jobs with dead letters. */
+                state?: "scheduled" | "running" | "retryable" | "paused" | "completed" | "discarded" | "cancelled" | "open";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The number of jobs. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobCount"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobDetails"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    cancelJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    pauseJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    redriveJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    rescheduleJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleSpec"];
+            };
+        };
+        responses: {
+            /** @description The job's state with its new due time. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    resumeJob: {
+        parameters: {
+            query?: {
+                /** @description Only jobs of this user. */
+                userId?: string;
+                /** @description Only jobs of this company. */
+                companyId?: string;
+            };
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job's state. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobStatus2"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    live: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The process is alive. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                    };
+                };
+            };
+            500: components["responses"]["Problem"];
+        };
+    };
+    messengerCall: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Passed on to the API. */
+                "Idempotency-Key"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description The bot's token. It is never logged. */
+                    token: string;
+                    /** @example sendMessage */
+                    method: string;
+                    /** @description The method's parameters, as in the bot API. */
+                    params?: Record<string, unknown>;
+                };
+            };
+        };
+        responses: {
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+            504: components["responses"]["Problem"];
+            /** @description The bot API's response, with its status, body and content type. */
+            default: {
+                headers: {
+                    /** @description `parameters.retry_after` of an error response. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    metrics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The metrics. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/openmetrics-text": string;
+                };
+            };
+            500: components["responses"]["Problem"];
+        };
+    };
+    ready: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The service is ready. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                    };
+                };
+            };
+            500: components["responses"]["Problem"];
+            /** @description The service is draining, or its store cannot be written. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        status: string;
+                        reason?: string;
+                    };
+                };
+            };
+        };
+    };
+    getWidget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The script. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/javascript": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+        };
+    };
+    getWidgetModule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                path: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The script. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/javascript": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+        };
+    };
+}

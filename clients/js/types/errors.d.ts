@@ -1,0 +1,47 @@
+/**
+ * Converts what `fetch` or a body's reader has thrown.
+ *
+ * @param {unknown} cause
+ * @param {AbortSignal} [signal]
+ * @returns {AgentdError}
+ */
+export function connectionError(cause: unknown, signal?: AbortSignal): AgentdError;
+/**
+ * Reads the problem of a response whose status is not a success.
+ *
+ * @param {Response} response
+ * @returns {Promise<AgentdError>}
+ */
+export function responseError(response: Response): Promise<AgentdError>;
+/** Errors of the client. */
+/**
+ * An error of the server or of the connection to it. `code` is the machine-readable word: one of the server's codes
+ * (docs/http-api.md), or one of the client's own: `NETWORK` for a connection that fails, `ABORTED` for a cancelled
+ * request, `INVALID_RESPONSE` for an answer that is not the server's.
+ */
+export class AgentdError extends Error {
+    /**
+     * @param {string} message
+     * @param {{code: string, status?: number, retryAfter?: number, requestId?: string, problem?: object, cause?: unknown}} fields
+     */
+    constructor(message: string, { code, status, retryAfter, requestId, problem, cause }: {
+        code: string;
+        status?: number;
+        retryAfter?: number;
+        requestId?: string;
+        problem?: object;
+        cause?: unknown;
+    });
+    /** Machine-readable code. */
+    code: string;
+    /** HTTP status, if there was a response. */
+    status: number | undefined;
+    /** Seconds to wait before another attempt. */
+    retryAfter: number | undefined;
+    /** Identifier of the request, which the server's log has too. */
+    requestId: string | undefined;
+    /** All members of the problem (RFC 9457). */
+    problem: any;
+    /** True if the caller has cancelled the request. */
+    get isAborted(): boolean;
+}

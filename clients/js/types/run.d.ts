@@ -1,0 +1,70 @@
+/**
+ * A run in progress. It is an async iterable of its events, from the first one, for any number of readers. The events
+ * are kept until the run is garbage; the server bounds their number and size.
+ */
+export class ChatRun {
+    /**
+     * @param {(signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>} open Sends the request.
+     * @param {{signal?: AbortSignal, onEvent?: (event: AgentEvent) => void, onBatch?: (events: AgentEvent[]) => void,
+     *   cancelRun?: (runId: string) => Promise<unknown>,
+     *   attach?: (runId: string, after: number, signal: AbortSignal) => Promise<import('./follow.js').StreamResponse>}} options
+     */
+    constructor(open: (signal: AbortSignal) => Promise<import("./follow.js").StreamResponse>, { signal, onEvent, onBatch, cancelRun, attach }?: {
+        signal?: AbortSignal;
+        onEvent?: (event: AgentEvent) => void;
+        onBatch?: (events: AgentEvent[]) => void;
+        cancelRun?: (runId: string) => Promise<unknown>;
+        attach?: (runId: string, after: number, signal: AbortSignal) => Promise<import("./follow.js").StreamResponse>;
+    });
+    /** All events so far. @type {AgentEvent[]} */
+    events: AgentEvent[];
+    /** The result; rejects with an {@link AgentdError} if the run fails. @type {Promise<RunResult>} */
+    result: Promise<RunResult>;
+    /** The answer's text; rejects as {@link result} does. @type {Promise<string>} */
+    get text(): Promise<string>;
+    /** The text so far. */
+    get currentText(): string;
+    /** Identifier of the run, once it has started. */
+    get runId(): string | undefined;
+    /**
+     * Stops the run: by the server's route where the client has it, so that what was said is kept as cancelled; else by
+     * closing the connection.
+     */
+    cancel(): Promise<void>;
+    /** Closes the connection. Whether the run goes on is `onDisconnect`'s of its request. */
+    detach(): void;
+    /**
+     * Closes the connection of a run that can be attached to, until {@link resume}, such as while a page is hidden: browsers
+     * open six connections to a host. The run must have been asked for with `onDisconnect: "continue"`.
+     */
+    pause(): void;
+    /** Reads on, from the event after the last one. */
+    resume(): void;
+    [Symbol.asyncIterator](): AsyncGenerator<import("./stream.js").AgentEvent, void, unknown>;
+    #private;
+}
+export type AgentEvent = import("./stream.js").AgentEvent;
+export type ToolCall = {
+    id: string;
+    name: string;
+    arguments: string;
+    result?: string;
+    isError?: boolean;
+};
+export type Usage = {
+    model?: string;
+    provider?: string;
+    inputTokens?: number;
+    outputTokens?: number;
+    cachedInputTokens?: number;
+    reasoningTokens?: number;
+};
+export type RunResult = {
+    threadId: string;
+    runId: string;
+    text: string;
+    toolCalls: ToolCall[];
+    finishReason?: string;
+    isCancelled: boolean;
+    usage: Usage[];
+};
