@@ -20,6 +20,37 @@ async function check(page, name) {
 const tab = (page, name) => page.getByRole('tab', { name }).first().click();
 const settled = (selector) => async (page) => page.locator(selector).first().waitFor();
 
+/** A subscription, and the beginning of a sign-in to one. */
+const SIGNED_IN = {
+  signedIn: true, state: 'ok', plan: 'plus', account: '…1234', refreshedAt: '2026-11-22T08:00:00Z',
+  limits: {
+    primary: { usedPercent: 12.5, windowMinutes: 300, resetsAt: '2026-11-22T13:00:00Z' },
+    secondary: { usedPercent: 93, windowMinutes: 10_080, resetsAt: '2026-11-29T13:00:00Z' },
+  },
+};
+const BEGUN = {
+  signInId: 's', userCode: 'ABCD-EFGH', verificationUri: 'https://issuer.example/device', expiresIn: 900, interval: 5,
+  notice: 'Enter this code only if you asked for it yourself, here, a moment ago.',
+};
+
+/** Schedules jobs of several kinds, once for each user and key. */
+const schedule = (page) => page.evaluate(async () => {
+  const tool = (title) => ({ kind: 'tool', agentId: 'text', toolId: 'createTodo', arguments: { title }, todoListId: 'l1' });
+  const jobs = [
+    { payload: tool('Sow the peas'), cron: '0 7 * * 1', timezone: 'Europe/Berlin' },
+    { payload: tool('Turn the compost'), everyMs: 7_200_000 },
+    { payload: tool('Look after the bees'), everyMs: 7_200_000 },
+    { payload: tool('Order seeds'), executeAt: '2100-01-01T00:00:00Z' },
+    { payload: tool('Plan the beds'), executeAt: '2100-02-01T00:00:00Z' },
+    { payload: { kind: 'agent', agentId: 'garden', message: 'Write the news of the garden' }, cron: '30 18 * * 5', timezone: 'America/New_York' },
+    { payload: { ...tool('x'), arguments: {} }, delayMs: 1, maxAttempts: 1 },
+  ];
+  for (const [place, job] of jobs.entries()) {
+    const body = JSON.stringify({ ...job, idempotencyKey: `axe-${job.payload.arguments?.title ?? place}` });
+    await fetch('api/pulse/jobs', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body });
+  }
+});
+
 /** Each view: how it is opened, and what shows that it is there. */
 const VIEWS = {
   welcome: [(page) => visit(page, 'chat/garden'), settled('.welcome')],
@@ -34,6 +65,17 @@ const VIEWS = {
     await tab(page, 'Tools');
     await page.locator('#debug-panel .fold summary').first().click();
   }, settled('#debug-panel .facts')],
+  try: [async (page) => {
+    await tab(page, 'Context');
+    await page.getByLabel('Todo list').fill('l1');
+    await tab(page, 'Tools');
+    const tool = page.locator('#debug-panel .fold', { hasText: 'createTodo' });
+    await tool.locator('summary').first().click();
+    await tool.getByRole('button', { name: 'Call' }).click();
+    await tool.locator('.field-error').waitFor();
+    await tool.getByLabel('title').fill('Water the fern');
+    await tool.getByRole('button', { name: 'Call' }).click();
+  }, settled('.outcome .code')],
   events: [async (page) => {
     await tab(page, 'Events');
     await page.locator('.event-row').nth(1).click();
@@ -49,15 +91,84 @@ const VIEWS = {
     await ask(page, 'What is open?');
     await page.locator('.tool summary').last().click();
   }, settled('.tool .code')],
+  approval: [async (page) => {
+    await visit(page, 'chat/approvals');
+    await page.getByRole('tab', { name: 'Chat' }).click({ timeout: 500 }).catch(() => {});
+    await page.getByRole('textbox', { name: 'Message' }).fill('Write roses and tulips');
+    await page.keyboard.press('Enter');
+    await page.locator('.approval').nth(1).waitFor();
+    await page.getByRole('button', { name: 'Edit arguments' }).first().click();
+    await page.getByRole('button', { name: 'Deny', exact: true }).last().click();
+    await page.getByRole('textbox', { name: 'Message' }).fill('And now?');
+    await page.keyboard.press('Enter');
+  }, settled('.held')],
+  approvals: [(page) => visit(page, 'approvals'), settled('.page .approval .code')],
   threads: [(page) => visit(page, 'threads'), settled('.item')],
   agents: [(page) => visit(page, 'agents'), settled('.card')],
-  agent: [(page) => visit(page, 'agents/garden'), settled('#role-json')],
-  backend: [(page) => visit(page, 'agents/garden/backend'), settled('.rules')],
+  agent: [async (page) => {
+    await visit(page, 'agents/garden');
+    // Every section, and every kind of row.
+    await page.locator('.section').last().waitFor();
+    await page.evaluate(() => document.querySelectorAll('.section').forEach((section) => (section.open = true)));
+    for (const name of ['Add a block', 'Add an approval rule']) await page.getByRole('button', { name }).click();
+    for (const kind of ['AgentServer', 'WorkflowConnector', 'SubscriptionConnector']) {
+      await page.getByRole('combobox', { name: 'Kind of backend' }).selectOption(kind);
+      await page.getByRole('button', { name: 'Add', exact: true }).click();
+    }
+    await page.getByLabel('Authentication').selectOption({ label: 'user and password' });
+  }, settled('.picker tbody tr')],
+  'agent-json': [(page) => page.getByRole('button', { name: 'JSON', exact: true }).click(), settled('#role-json')],
+  unsaved: [(page) => visit(page, 'threads'), settled('dialog')],
+  backend: [async (page) => {
+    await page.getByRole('button', { name: 'Discard' }).click();
+    await page.locator('.item').first().waitFor();
+    await visit(page, 'agents/garden/backend');
+  }, settled('.rules')],
   documents: [async (page) => {
     await visit(page, 'agents/garden/documents');
     await page.locator('.as-link').first().click();
   }, settled('.item .code')],
+  tokens: [async (page) => {
+    await visit(page, 'agents/garden/tokens');
+    await page.getByRole('button', { name: 'New token' }).click();
+    await page.getByLabel('Origins').fill('shop.example');
+    await page.getByRole('button', { name: 'Make the token' }).click();
+  }, settled('.field-error')],
+  'token-made': [async (page) => {
+    await page.getByLabel('Origins').fill('https://shop.example');
+    await page.getByRole('button', { name: 'Make the token' }).click();
+  }, settled('.token-made')],
   'new-agent': [(page) => visit(page, 'agents/new'), settled('#agent-id')],
+  jobs: [async (page) => {
+    await schedule(page);
+    await visit(page, 'jobs');
+    await page.locator('.item .select').first().check();
+    await page.locator('.item .select').nth(1).check();
+  }, settled('.bulk')],
+  'jobs-confirm': [(page) => page.getByRole('button', { name: 'Cancel', exact: true }).click(), settled('dialog[open]')],
+  job: [async (page) => {
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel', exact: true }).click();
+    await page.locator('.item a').first().click();
+  }, settled('.facts')],
+  reschedule: [async (page) => {
+    await visit(page, 'jobs');
+    await page.getByRole('link', { name: 'Sow the peas' }).first().click();
+    await page.getByText('Reschedule').click();
+  }, settled('#schedule-cron')],
+  calendar: [(page) => visit(page, 'jobs/calendar'), settled('.entry')],
+  audit: [(page) => visit(page, 'audit/text'), settled('.table')],
+  account: [async (page) => {
+    await page.route('**/api/coding', (route) => route.fulfill({ json: SIGNED_IN }));
+    await visit(page, 'account');
+  }, settled('.limit')],
+  'subscription-code': [async (page) => {
+    await page.route('**/api/coding', (route) => route.fulfill({ json: { signedIn: false, state: 'signInRequired' } }));
+    await page.route('**/api/coding/sign-in', (route) => route.fulfill({ json: BEGUN }));
+    await page.route('**/api/coding/sign-in/*', (route) => route.fulfill({ json: { status: 'pending', expiresIn: 900 } }));
+    await visit(page, 'threads');
+    await visit(page, 'account');
+    await page.getByRole('button', { name: 'Sign in' }).click();
+  }, settled('.device')],
 };
 
 for (const colorScheme of ['light', 'dark']) {

@@ -1,21 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 
-import { ask, base, launch, link, openPage, picture, signedIn, visit } from './support.js';
+import { ask, base, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
-/** Runs a test in a page of its own, and fails if the page did what it may not. */
-function inPage(name, run, options) {
-  test(name, async () => {
-    const opened = await signedIn(browser, options);
-    await run(opened.page, opened);
-    assert.deepEqual(opened.faults, []);
-    await opened.context.close();
-  });
-}
+const inPage = pageTests(() => browser);
 
 const text = (page, selector) => page.locator(selector).last().innerText();
 const tab = (page, name) => page.getByRole('tab', { name, exact: false }).first().click();
@@ -228,12 +220,14 @@ inPage('threads are renamed, archived and deleted', async (page) => {
 
 inPage('a role is edited with its version', async (page, { context }) => {
   await visit(page, 'agents/text');
+  await page.getByRole('button', { name: 'JSON' }).click();
   const area = page.getByRole('textbox', { name: 'Role block' });
   await area.waitFor();
   const saved = await area.inputValue();
   assert.ok(!saved.includes('role-key-canary') && saved.includes('***'), 'keys are masked');
   const other = await context.newPage();
   await other.goto(`${base}#/agents/text`);
+  await other.getByRole('button', { name: 'JSON' }).click();
   await other.getByRole('textbox', { name: 'Role block' }).waitFor();
   const changed = (words) => saved.replace(/"You are Pip[^"]*"/, `"You are Pip, ${words}."`);
   const mark = `version ${Date.now()}`;

@@ -8,6 +8,7 @@
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
+import { test } from 'node:test';
 import { chromium } from 'playwright-core';
 
 export function required(name) {
@@ -101,7 +102,7 @@ export const picture = (page, name) => page.screenshot({ path: `${pictures}/${na
 /** Returns what is in a page and must not be: elements, attributes and addresses. It runs in the page. */
 export function forbidden(root = document.body) {
   const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
-    DT EM FORM H1 H2 H3 HEADER HR I INPUT KBD LABEL LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
+    DT EM FIELDSET FORM H1 H2 H3 HEADER HR I INPUT KBD LABEL LEGEND LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
     TABLE TBODY TD TEXTAREA TH THEAD TIME TR UL`.split(/\s+/));
   const found = [];
   for (const node of root.querySelectorAll('*')) {
@@ -118,3 +119,16 @@ export function forbidden(root = document.body) {
   if ({}.polluted) found.push('a polluted prototype');
   return found;
 }
+
+/**
+ * Returns a function that adds a test: it runs in a signed-in page of its own, and fails if the page did what it may not.
+ *
+ * @param {() => import('playwright-core').Browser} browser
+ */
+export const pageTests = (browser) => (name, run, options) =>
+  test(name, async () => {
+    const opened = await signedIn(browser(), options);
+    await run(opened.page, opened);
+    assert.deepEqual(opened.faults, []);
+    await opened.context.close();
+  });

@@ -74,6 +74,24 @@ test('name, arguments and result of a tool', async () => {
   await assertClean(page, 'a tool card');
 });
 
+test('arguments of a call that waits, and the reason of its refusal', async () => {
+  const { page } = opened;
+  await visit(page, 'chat/approvals');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Write <img src=x onerror=alert(1)> and "><script>alert(1)</script>');
+  await page.keyboard.press('Enter');
+  await page.locator('.approval').nth(1).waitFor();
+  await page.getByRole('button', { name: 'Edit arguments' }).first().click();
+  await assertClean(page, 'an approval');
+  await visit(page, 'approvals');
+  const item = page.locator('.page .approval', { hasText: '<script>' }).first();
+  await item.getByRole('button', { name: 'Deny', exact: true }).click();
+  await item.getByLabel('Reason').fill('<svg onload=alert(1)>');
+  await assertClean(page, 'the page of approvals');
+  await item.getByRole('button', { name: 'Deny the call' }).click();
+  await page.getByText('“<svg onload=alert(1)>”').waitFor();
+  await assertClean(page, 'a decision');
+});
+
 test('names of agents, titles of threads, context and documents', async () => {
   const { page } = opened;
   await page.evaluate(async (corpus) => {
@@ -91,17 +109,74 @@ test('names of agents, titles of threads, context and documents', async () => {
   }, corpus);
   await page.reload();
   await page.locator('.layout').waitFor();
-  for (const [route, selector] of [['agents', '.card'], ['threads', '.item'], ['agents/hostile-0/documents', '.item'], ['agents/hostile-8', '#role-json'], ['chat/hostile-8', '.part']]) {
+  for (const [route, selector] of [['agents', '.card'], ['threads', '.item'], ['agents/hostile-0/documents', '.item'], ['agents/hostile-8', '.role-form'], ['chat/hostile-8', '.part']]) {
     await visit(page, route);
     await page.locator(selector).first().waitFor();
     await assertClean(page, route);
   }
+  await visit(page, 'agents/hostile-8/tokens');
+  await page.getByRole('button', { name: 'New token' }).click();
+  await page.getByLabel('Label').fill('"><img src=x onerror=alert(1)>');
+  await page.getByRole('button', { name: 'Make the token' }).click();
+  await page.getByRole('region', { name: 'snippet' }).waitFor();
+  await assertClean(page, 'a snippet');
+  await page.getByRole('button', { name: 'Done' }).click();
+  await page.locator('.item', { hasText: 'onerror' }).first().waitFor();
+  await assertClean(page, 'tokens');
+  await visit(page, 'chat/hostile-8');
   await page.getByRole('tab', { name: 'Context' }).click();
   await page.getByLabel('pageContext').fill(JSON.stringify({ corpus: corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)) }));
   await page.getByRole('region', { name: 'combinedContext' }).filter({ hasText: 'onerror' }).waitFor();
   await page.getByRole('tab', { name: 'Prompt' }).click();
   for (const summary of await page.locator('.part summary').all()) await summary.click();
   await assertClean(page, 'a prompt');
+});
+
+test('jobs, the audit log and the subscription', async () => {
+  const { page } = opened;
+  const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)).slice(0, 40);
+  const json = (make) => (route) => route.fulfill({ json: make() });
+  const jobs = texts.map((text, place) => ({
+    jobId: `j${place}`, state: ['scheduled', 'discarded', text][place % 3], occurrence: 1, attempt: 1, lastError: text, createdAt: text,
+    payload: { kind: place % 2 ? 'tool' : 'agent', agentId: text, toolId: place % 2 ? text : undefined, message: text, arguments: { [text]: text } },
+    schedule: { cron: text, timezone: text }, executeAt: place % 5 === 0 ? text : new Date(Date.now() + place * 3_600_000).toISOString(),
+  }));
+  const calls = texts.map((text) => ({ at: text, userId: text, credentialId: text, runId: text, tool: text, outcome: text, durationMs: 1 }));
+  await page.route('**/api/pulse/jobs?*', json(() => ({ jobs })));
+  await page.route('**/api/agent/tools/audit?*', json(() => ({ calls })));
+  await page.route('**/api/coding', json(() => ({ signedIn: true, state: 'ok', plan: texts[0], account: texts[1], refreshedAt: texts[2], limits: { primary: { usedPercent: 5, resetsAt: texts[3] }, credits: { hasCredits: true, balance: texts[4] } } })));
+  for (const [route, selector] of [['jobs', '.item'], ['jobs/calendar', '.entry'], ['jobs/j1', '.facts'], ['jobs/j2', '.facts'], ['audit/echo', '.table'], ['account', '.limit']]) {
+    await visit(page, route);
+    await page.locator(selector).first().waitFor();
+    await assertClean(page, route);
+  }
+  await page.unrouteAll();
+});
+
+test('the form of a tool, and what the tool answers', async () => {
+  const { page } = opened;
+  const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)).slice(0, 40);
+  const kinds = [(text) => ({ type: 'string', description: text, examples: [text] }), (text) => ({ enum: [text, 'x'], description: text }), (text) => ({ type: 'object', description: text, default: { [text]: text } }), (text) => ({ type: 'number', minimum: text, maximum: text })];
+  const properties = Object.fromEntries(texts.map((text, place) => [text, kinds[place % kinds.length](text)]));
+  const tool = { name: '<img src=x onerror=alert(1)>', description: texts[1], inputSchema: JSON.parse(JSON.stringify({ type: 'object', properties }).replace('{"type":"object","properties":{', '{"type":"object","properties":{"__proto__":{"type":"string"},')), annotations: { readOnlyHint: true } };
+  await page.route('**/api/svcchat/previewPrompt', async (route) => {
+    const response = await route.fetch();
+    return route.fulfill({ response, json: { ...(await response.json()), tools: [tool] } });
+  });
+  await page.route('**/api/agents/text/tokens', (route) => route.fulfill({ status: 201, json: { id: 't', token: 'agm_x' } }));
+  await page.route('**/api/agents/text/tokens/t', (route) => route.fulfill({ status: 204 }));
+  const content = texts.map((text, place) => [{ type: 'text', text }, { type: text, mimeType: text, data: text }, { type: 'resource_link', uri: text }][place % 3]);
+  await page.route('**/api/agent/mcp', (route) => route.fulfill({ json: { jsonrpc: '2.0', id: 1, result: { content, isError: true } } }));
+  await visit(page, 'chat/text');
+  await page.getByRole('tab', { name: 'Tools' }).click();
+  await page.locator('#debug-panel .fold summary').first().click();
+  const form = page.locator('.try');
+  assert.equal(await form.locator('.field').count(), texts.length + 1);
+  await assertClean(page, 'a form');
+  await form.getByRole('button', { name: 'Call' }).click();
+  await form.locator('.outcome').waitFor();
+  await assertClean(page, 'a result');
+  await page.unrouteAll();
 });
 
 test('a thread that another page links does nothing by itself', async () => {

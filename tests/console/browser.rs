@@ -1,13 +1,18 @@
 //! The console and the widget in a real browser: the suite in `tests/browser`, against an application with a fake model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use agent_jobs::job::{JobStore, MemoryJobStore};
+use agent_platform::testing::SignInDecision;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use super::ON;
+use crate::support::coding_runtime::{CodingRuntime, RUNTIME_SECRET};
+use crate::support::free_port;
 use crate::support::packages::{node_path, npm_folder, run_program};
-use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use crate::support::server::{self, INTERNAL_SECRET, PULSE_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 
 /// Programs that are looked for, in this order, unless `CHROMIUM` names one.
@@ -67,11 +72,32 @@ fn respond(body: &Value) -> Vec<Step> {
         Some("tools") => tool_calls(&[("call_1", "readTodos", "{}")]),
         Some("echo-tools") if has_result(body) => answer(&[&text]),
         Some("echo-tools") => tool_calls(&[("call_1", &text, &json!({ "text": text }).to_string())]),
+        Some("approvals") => approvals(body, &text),
         Some("count") => count(),
         Some("slow") => vec![stream_head(), Step::Drip(chunk_of("tick "), TICK_INTERVAL)],
         Some("broken") => vec![stream_head(), delta(json!({"content": "Half an"})), Step::Close],
         _ => answer(&["Hello", " from ", "the model."]),
     }
+}
+
+/// Returns calls of `createDoc` for the titles after "Write", and an answer with the last result after them.
+fn approvals(body: &Value, text: &str) -> Vec<Step> {
+    if has_result(body) {
+        let last = body["messages"].as_array().and_then(|messages| messages.last());
+        let result = last.and_then(|message| message["content"].as_str()).unwrap_or_default();
+        return answer(&["Result: ", result]);
+    }
+    let Some(titles) = text.strip_prefix("Write ") else { return answer(&["Hello", " again."]) };
+    let calls: Vec<(String, String)> = titles
+        .split(" and ")
+        .enumerate()
+        .map(|(index, title)| {
+            let arguments = json!({ "title": title, "text": format!("About {title}.") });
+            (format!("call_{}", index + 1), arguments.to_string())
+        })
+        .collect();
+    let calls: Vec<_> = calls.iter().map(|(id, arguments)| (&**id, "createDoc", &**arguments)).collect();
+    tool_calls(&calls)
 }
 
 /// Returns an answer of numbers, one each tick, in which a gap or a repetition can be seen.
@@ -103,8 +129,9 @@ fn workspace(base_url: &str) -> Value {
         ("echo-tools", "Echo tools", "echo-tools"),
         ("count", "Count", "count"),
         ("text", "Text", "text"),
+        ("approvals", "Approvals", "approvals"),
     ];
-    let agents = agents.map(|(id, name, model)| {
+    let mut agents = agents.map(|(id, name, model)| {
         json!({
             "id": id, "name": name, "ownerId": "u1", "companyId": "c1",
             "content": {
@@ -116,6 +143,11 @@ fn workspace(base_url: &str) -> Value {
                 {"provider": "openai", "model": model, "baseUrl": base_url, "apiKey": "role-key-canary"}}]
         })
     });
+    for agent in agents.iter_mut().filter(|agent| agent["id"] == "approvals") {
+        agent["content"]["mcpPreset"] = json!(["createDoc", "listDocs"]);
+        agent["content"]["approvals"] =
+            json!([{"tools": ["createDoc"], "by": "company", "message": "Write this document?"}]);
+    }
     json!({
         "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],
         "agents": agents,
@@ -127,16 +159,41 @@ fn workspace(base_url: &str) -> Value {
     })
 }
 
-async fn start() -> (Server, Vendor) {
+/// The application, and what it talks to.
+struct Bench {
+    app: Server,
+    _scheduler: Server,
+    _runtime: CodingRuntime,
+    _vendor: Vendor,
+}
+
+/// Starts the application with a scheduler, and with a runtime whose users approve every sign-in.
+async fn start() -> Bench {
     let vendor = Vendor::start().await;
     vendor.on_all_with(respond);
-    let app = server::app(&workspace(&vendor.base_url()), &[ON]).await;
-    (app, vendor)
+    let runtime = CodingRuntime::start().await;
+    runtime.issuer.decide(SignInDecision::Approved);
+    let jobs: Arc<dyn JobStore> = Arc::new(MemoryJobStore::default());
+    let port = free_port().to_string();
+    let callback = format!("http://127.0.0.1:{port}/api/pulse/callback");
+    let scheduler = server::scheduler(jobs, &callback, &[]).await;
+    let (pulse_url, runtime_url) = (scheduler.url(""), runtime.url());
+    let settings = [
+        ON,
+        ("PORT", &*port),
+        ("PULSE_URL", &*pulse_url),
+        ("PULSE_SECRET", PULSE_SECRET),
+        ("RUNTIME_URL", &*runtime_url),
+        ("RUNTIME_SECRET", RUNTIME_SECRET),
+    ];
+    let app = server::app(&workspace(&vendor.base_url()), &settings).await;
+    Bench { app, _scheduler: scheduler, _runtime: runtime, _vendor: vendor }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_console_works_in_a_browser() {
-    let (app, _vendor) = start().await;
+    let bench = start().await;
+    let app = &bench.app;
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
     let mut tests = Command::new(node_path());
     tests
@@ -152,7 +209,7 @@ async fn the_console_works_in_a_browser() {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
     };
-    assert!(count("# pass ") >= 30, "tests are missing: {report}");
+    assert!(count("# pass ") >= 75, "tests are missing: {report}");
     assert_eq!((count("# fail "), count("# skipped ")), (0, 0), "{report}");
 }
 

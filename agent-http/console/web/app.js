@@ -1,8 +1,9 @@
 /** The console's page: navigation, the view of the route, and the sign-in. */
 
-import { html, render, useEffect, useState } from './vendor/ui.js';
+import { html, render, useEffect, useRef, useState } from './vendor/ui.js';
 import { agentId, open, stop, live } from './lib/chat.js';
-import { agents, enter, go, has, href, route, session, signIn, signInError, signOut, theme } from './lib/store.js';
+import { agents, enter, go, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
 import { Debug, debugTabs } from './tabs/debug.js';
 import { Chat } from './views/chat.js';
@@ -10,7 +11,10 @@ import { RecentThreads } from './views/threads.js';
 
 const Agents = lazy(async () => (await import('./views/agents.js')).Agents);
 const Agent = lazy(async () => (await import('./views/agents.js')).Agent);
+const Approvals = lazy(async () => (await import('./views/approvals.js')).Approvals);
 const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
+const Audit = lazy(async () => (await import('./views/audit.js')).Audit);
+const AccountView = lazy(async () => (await import('./views/account.js')).AccountView);
 const Threads = lazy(async () => (await import('./views/threads.js')).Threads);
 
 /** Width from which chat and debug layer are side by side. */
@@ -20,7 +24,9 @@ const VIEWS = [
   { id: 'chat', name: 'Chat' },
   { id: 'threads', name: 'Threads', feature: 'threads' },
   { id: 'agents', name: 'Agents' },
+  { id: 'approvals', name: 'Approvals', feature: 'approvals', count: openCount },
   { id: 'jobs', name: 'Jobs', feature: 'jobs' },
+  { id: 'audit', name: 'Audit', feature: 'audit' },
 ];
 
 function App() {
@@ -30,6 +36,7 @@ function App() {
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Side} />
     <main id="main" class="main" tabindex="-1"><${View} /></main>
+    ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
   </div>`;
 }
 
@@ -44,11 +51,15 @@ function Mark() {
 
 function Side() {
   const { view } = route.value;
+  usePoll(() => (has('approvals') ? loadOpen() : Promise.resolve()), 'approvals');
+  const nav = useRef(null);
+  // In a narrow window the row scrolls, and the current view may be out of sight.
+  useEffect(() => nav.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [view]);
   return html`<header class="side">
     <a class="brand" href="#/chat" aria-label="Agents: chat"><${Mark} /><span>Agents</span></a>
-    <nav class="nav" aria-label="Views">
-      ${VIEWS.filter(({ feature }) => !feature || has(feature)).map(({ id, name }) => html`<a
-        key=${id} class="nav-link" href=${id === 'chat' && agentId.value ? href('chat', agentId.value) : href(id)} aria-current=${view === id ? 'page' : undefined}>${name}</a>`)}
+    <nav class="nav" aria-label="Views" ref=${nav}>
+      ${VIEWS.filter(({ feature }) => !feature || has(feature)).map(({ id, name, count }) => html`<a
+        key=${id} class="nav-link" href=${id === 'chat' && agentId.value ? href('chat', agentId.value) : href(id)} aria-current=${view === id ? 'page' : undefined}>${name}${count?.() > 0 && html`<span class="badge">${count()}<span class="visually-hidden"> open</span></span>`}</a>`)}
     </nav>
     ${view === 'chat' && agentId.value && has('threads') && html`<${RecentThreads} agentId=${agentId.value} current=${route.value.parts[1]} />`}
     <${Account} />
@@ -60,9 +71,9 @@ function Account() {
   const { userId, companyId } = session.value;
   const themes = { auto: 'light', light: 'dark', dark: 'auto' };
   return html`<div class="account">
-    <p class="account-name" title=${`${userId} at ${companyId}`}>${userId}<span class="meta"> ${companyId}</span></p>
+    <a class="account-name" href=${href('account')} title=${`${userId} at ${companyId}`} aria-current=${route.value.view === 'account' ? 'page' : undefined}>${userId}<span class="meta"> ${companyId}</span></a>
     <div class="row">
-      <button type="button" class="button quiet small" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
+      <button type="button" class="button quiet small wide-only" onClick=${() => (theme.value = themes[theme.value] ?? 'auto')} aria-label=${`Theme: ${theme.value}. Change`}><span class="wide-only">Theme: </span>${theme.value}</button>
       <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Sign out</button>
     </div>
     ${asks && html`<${Confirm} title="Sign out?" text="This session ends. Everywhere ends your other sessions of the console too." action="Sign out" onConfirm=${() => signOut(false)} also=${{ action: 'Everywhere', run: () => signOut(true) }} onClose=${() => setAsks(false)} />`}
@@ -76,8 +87,14 @@ function View() {
       return html`<${Threads} />`;
     case 'agents':
       return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} />` : html`<${Agents} />`;
+    case 'approvals':
+      return html`<${Approvals} />`;
     case 'jobs':
-      return html`<${Jobs} />`;
+      return html`<${Jobs} id=${parts[0]} />`;
+    case 'audit':
+      return html`<${Audit} id=${parts[0]} />`;
+    case 'account':
+      return html`<${AccountView} />`;
     default:
       return html`<${ChatView} />`;
   }

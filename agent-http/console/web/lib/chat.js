@@ -24,6 +24,10 @@ export const inspected = signal(undefined);
 export const loadError = signal(undefined);
 export const isLoading = signal(false);
 export const draft = signal('');
+/** A message that was not sent, because tool calls of its thread wait for decisions: `{fields, parentId, text}`. */
+export const heldMessage = signal(undefined);
+/** Why the last decisions were not taken. */
+export const decisionError = signal(undefined);
 
 /** Texts of the context editors, sent with the next message. */
 export const context = {
@@ -69,10 +73,39 @@ function siblings(node) {
   return all.filter((other) => isUser(other) === isUser(node));
 }
 
+/** Grows when the time for a decision has run out. */
+export const expiries = signal(0);
+
+/** The thread's run that waits for decisions about tool calls. */
+export const waitingRun = computed(() => {
+  // What is open depends on the time, which is no signal.
+  expiries.value;
+  const run = runs.value.get(thread.value?.openRunId);
+  return run?.state === 'waiting' && run.approvals?.some(isOpen) ? run : undefined;
+});
+
+/** Returns true if a decision about an approval is awaited. */
+export const isOpen = ({ state, expiresAt }) => state === 'open' && Date.parse(expiresAt) > Date.now();
+
+/** Returns the open approvals of a run, each with the schema of its tool's arguments: `{approval, schema}`. */
+export function openCalls(run) {
+  const interrupts = new Map((run?.outcome?.interrupts ?? []).map((one) => [one.id, one]));
+  return (run?.approvals ?? []).filter(isOpen).map((approval) => (
+    { approval, schema: interrupts.get(approval.id)?.responseSchema?.properties?.editedArgs }));
+}
+
+/** Puts the result of a call into the answer that has called, which a withdrawn call's result comes after. */
+function addLateResult(answers, { toolCallId, content }) {
+  const of = ({ nodes }) => nodes.some(({ message }) => message.toolCalls?.some(({ id }) => id === toolCallId));
+  const answer = answers.findLast((item) => item.kind === 'answer' && of(item));
+  answer?.results.set(toolCallId, content);
+}
+
 /** The conversation as it is drawn: user messages and answers, each answer with all messages of its turn. */
 export const items = computed(() => {
   const found = [];
   for (const node of path.value) {
+    if (node.message.role === 'tool' && node.status !== 'deleted') addLateResult(found, node.message);
     if (isUser(node)) {
       found.push({ kind: 'user', key: node.id, node, siblings: siblings(node) });
       continue;
@@ -81,18 +114,20 @@ export const items = computed(() => {
     if (last?.kind === 'answer' && last.turnId === node.turnId) last.nodes.push(node);
     else {
       const key = `turn-${node.runId ?? node.turnId}`;
-      found.push({ kind: 'answer', key, turnId: node.turnId, runId: node.runId, nodes: [node], siblings: siblings(node) });
+      const results = new Map();
+      found.push({ kind: 'answer', key, turnId: node.turnId, nodes: [node], results, siblings: siblings(node) });
     }
   }
   return found;
 });
 
-/** The parts of an answer's stored messages, as a run in progress has them. A run of this page knows their times too. */
-export function answerParts(of, run) {
-  const known = new Map((run?.parts ?? []).map((part) => [part.id, part]));
+/** The parts of an answer's stored messages, as a run in progress has them. Runs of this page know their times too. */
+export function answerParts({ nodes: of, results }) {
+  const runIds = [...new Set(of.map(({ runId }) => runId))];
+  const known = new Map(runIds.flatMap((id) => keptRun(id)?.parts ?? []).map((part) => [part.id, part]));
   const parts = [];
   const tools = new Map();
-  for (const { id, message, status } of of) {
+  for (const { id, message, status, runId } of of) {
     if (status === 'deleted') {
       parts.push({ kind: 'deleted', key: id });
       continue;
@@ -106,7 +141,10 @@ export function answerParts(of, run) {
       if (text) parts.push({ kind: 'text', key: id, text });
       for (const call of message.toolCalls ?? []) {
         const { name, arguments: text } = call.function;
-        const part = { ...known.get(call.id), kind: 'tool', key: call.id, id: call.id, name, text, isOpen: false };
+        const approval = runs.value.get(runId)?.approvals?.find(({ toolCallId }) => toolCallId === call.id);
+        const isContinued = live.value && runId === thread.value?.openRunId;
+        const result = results.get(call.id) ?? (isContinued ? live.value.run.results.get(call.id) : undefined);
+        const part = { ...known.get(call.id), kind: 'tool', key: call.id, id: call.id, name, text, isOpen: false, approval, result };
         tools.set(call.id, part);
         parts.push(part);
       }
@@ -136,12 +174,35 @@ export async function open(agent, id) {
   head.value = undefined;
   live.value = undefined;
   loadError.value = undefined;
+  heldMessage.value = undefined;
+  decisionError.value = undefined;
   inspected.value = undefined;
   promptVersion.value += 1;
   if (!id || !has('threads')) return;
   await reload(id);
+  await attachRunning(id);
+}
+
+/** Shows the thread's run in progress, if it has one. */
+async function attachRunning(id) {
   const running = thread.value?.activeRunId;
   if (running && has('runEvents') && threadId.value === id && !live.value) await attach(id, running);
+}
+
+/** Reads the run that waits again, and the thread if it goes on because of decisions elsewhere. */
+export async function refreshWaiting() {
+  const run = waitingRun.value;
+  const id = threadId.value;
+  if (!run || live.value) return;
+  const { data } = await call('GET /api/runs/{id}', { params: { id: run.id } });
+  if (threadId.value !== id || live.value) return;
+  if (data.state === 'waiting') {
+    if (JSON.stringify(data.approvals) !== JSON.stringify(run.approvals)) runs.value = new Map(runs.value).set(run.id, data);
+    return;
+  }
+  status.value = 'the tool calls were decided elsewhere';
+  await reload(id);
+  await attachRunning(id);
 }
 
 /** Shows a run that goes on, such as one that was in progress when the page was loaded again. */
@@ -241,12 +302,27 @@ export function send(text, parentId) {
 /** Makes the answer to a user message anew. */
 export const regenerate = (node) => start({ parentId: node.id }, node.id);
 
+/** Continues the run that waits, with a decision for each of its open calls: AG-UI's `resume`. */
+export const resume = (decisions) => start({ messages: [], resume: decisions }, head.value);
+
+/** Sends the message that was not sent, and withdraws the open questions. */
+export function withdrawAndSend() {
+  const { fields, parentId, text } = heldMessage.value;
+  return start({ ...fields, onBusy: 'interrupt' }, parentId, text);
+}
+
 async function start(fields, parentId, text) {
   if (live.value) return;
+  if (waitingRun.value && !fields.resume && !fields.onBusy) {
+    heldMessage.value = { fields, parentId, text };
+    return;
+  }
+  heldMessage.value = undefined;
+  decisionError.value = undefined;
   const id = threadId.value ?? newId();
   const runId = newId();
   const run = new RunState(runId);
-  live.value = { run, parentId, text };
+  live.value = { run, parentId, text, isResume: Boolean(fields.resume) };
   inspected.value = run;
   status.value = 'answering';
   if (!threadId.value) {
@@ -258,12 +334,16 @@ async function start(fields, parentId, text) {
   else Object.assign(request, withHistory(text, parentId));
   // Closing the page leaves the run; the stop button cancels it.
   if (has('runEvents')) request.onDisconnect = 'continue';
-  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, text, parentId });
+  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, text, parentId, fields });
 }
 
 /** Waits for the end of a run. */
-async function follow(started, { id, run, text, parentId }) {
+async function follow(started, { id, run, text, parentId, fields }) {
   current = started;
+  // Tabs in the background leave the few connections of a browser to the others.
+  const show = () => (document.hidden ? started.pause() : started.resume());
+  document.addEventListener('visibilitychange', show);
+  show();
   try {
     await started.result;
   } catch (error) {
@@ -271,9 +351,29 @@ async function follow(started, { id, run, text, parentId }) {
     // The events have it already if the run itself failed.
     if (run.status === 'running') run.fail(error instanceof AgentdError ? error : new AgentdError(String(error), { code: 'INTERNAL' }));
   }
+  document.removeEventListener('visibilitychange', show);
   if (current === started) current = undefined;
-  status.value = run.status === 'finished' ? 'answer complete' : `answer ${run.status}`;
-  await finish(id, run, text, parentId);
+  status.value = run.interrupts ? 'tool calls wait for your decision' : run.status === 'finished' ? 'answer complete' : `answer ${run.status}`;
+  if (isStale(run, fields)) await reloadStale(id, run, { fields, parentId, text });
+  else await finish(id, run, text, parentId);
+}
+
+/** Returns true if a request was refused because of decisions that are missing, or were made elsewhere. */
+function isStale({ acceptedAt, error }, fields) {
+  const isRefused = acceptedAt === undefined && error?.status >= 400 && error.status < 500;
+  return isRefused && Boolean(fields?.resume || error.code === 'INTERRUPTS_OPEN');
+}
+
+/** Shows the thread as it is now, after a refusal that says it has changed. A message is held, not lost. */
+async function reloadStale(id, run, held) {
+  if (threadId.value !== id || live.value?.run !== run) return;
+  await reload(id);
+  if (live.value?.run !== run) return;
+  live.value = undefined;
+  if (held.fields.resume) decisionError.value = run.error;
+  else heldMessage.value = held;
+  promptVersion.value += 1;
+  await attachRunning(id);
 }
 
 /** Replaces what was drawn of a run by what the server has kept. */

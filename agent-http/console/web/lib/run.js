@@ -24,6 +24,8 @@ export class RunState {
   status = 'running';
   /** Parts of the answer: reasoning, text and tool calls. */
   parts = [];
+  /** Results of calls that an earlier run has started, by call. */
+  results = new Map();
   /** All events with the time of their arrival, in milliseconds since the start. */
   events = [];
   startedAt = performance.now();
@@ -128,12 +130,13 @@ export class RunState {
         if (tool) {
           const isError = event.metadata?.isError === true;
           Object.assign(tool, { result: event.content, isError, isOpen: false, endedAt: at });
-        }
+        } else this.results.set(event.toolCallId, event.content);
         break;
       case 'RUN_FINISHED':
         this.endedAt = at;
         this.status = event.outcome?.type === 'cancelled' ? 'cancelled' : 'finished';
         this.finishReason = event.result?.finishReason;
+        if (event.outcome?.type === 'interrupt') this.interrupts = event.outcome.interrupts;
         this.usage = event.usage;
         break;
       case 'RUN_ERROR':

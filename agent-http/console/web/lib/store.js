@@ -104,7 +104,27 @@ function parseRoute() {
   return { view: parts[0] ?? 'chat', parts: parts.slice(1), query: new URLSearchParams(search) };
 }
 
-addEventListener('hashchange', () => (route.value = parseRoute()));
+/** True while a view has changes that are not saved, so that it is left only if the user says so. */
+export const hasUnsaved = signal(false);
+/** Address that was asked for while there were such changes. */
+export const wantedHash = signal(undefined);
+let shownHash = location.hash;
+
+addEventListener('hashchange', () => {
+  if (hasUnsaved.value && location.hash !== shownHash) {
+    wantedHash.value = location.hash;
+    history.replaceState(null, '', shownHash);
+    return;
+  }
+  shownHash = location.hash;
+  route.value = parseRoute();
+});
+
+/** Goes on to the address that was asked for, and loses the changes. */
+export function leaveUnsaved() {
+  hasUnsaved.value = false;
+  location.hash = wantedHash.value;
+}
 
 /** Returns the address of a view. @param {string} view @param {string[]} parts */
 export const href = (view, ...parts) => `#/${[view, ...parts.filter(Boolean)].map(encodeURIComponent).join('/')}`;
@@ -115,6 +135,7 @@ export const go = (view, ...parts) => (location.hash = href(view, ...parts));
 /** Changes the address without an entry in the history. */
 export function replaceRoute(view, ...parts) {
   history.replaceState(null, '', href(view, ...parts));
+  shownHash = location.hash;
   route.value = parseRoute();
 }
 

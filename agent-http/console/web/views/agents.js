@@ -1,16 +1,13 @@
 /** The agents: the list, and an agent's role, backend, documents and memory. */
 
-import { html, useEffect, useState } from '../vendor/ui.js';
-import { client, agents, call, go, href, listAll, loadAgents } from '../lib/store.js';
+import { html, useState } from '../vendor/ui.js';
+import { client, agents, call, go, href, listAll } from '../lib/store.js';
 import { size } from '../lib/format.js';
-import { Code, Confirm, ErrorNote, Tabs, useLoad } from '../lib/ui.js';
+import { Code, ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
 import { Selection } from '../tabs/selection.js';
+import { RoleEditor } from './role-editor.js';
 
-const NEW_ROLE = {
-  name: 'Guide',
-  content: { systemPrompt: 'You are a friendly guide. Be brief.', mcpPreset: ['readTodos', 'createTodo'] },
-  children: [{ name: 'EmbeddedAI', content: { provider: 'auto' } }],
-};
+const Tokens = lazy(async () => (await import('./tokens.js')).Tokens);
 
 export function Agents() {
   return html`<section class="page" aria-labelledby="agents-title">
@@ -27,7 +24,7 @@ export function Agents() {
   </section>`;
 }
 
-const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }];
+const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }, { id: 'tokens', name: 'Tokens' }];
 
 export function Agent({ id, tab = 'role' }) {
   const isNew = id === 'new';
@@ -45,79 +42,10 @@ export function Agent({ id, tab = 'role' }) {
       ${isNew && html`<${RoleEditor} key="new" />`}
       ${found.data && tab === 'role' && html`<${RoleEditor} key=${found.data.etag} agent=${found.data} onSaved=${found.reload} />`}
       ${found.data && tab === 'backend' && html`<${Backend} id=${id} />`}
+      ${found.data && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
       ${found.data && tab === 'documents' && html`<${Documents} content=${found.data.data.content ?? {}} />`}
     </div>
   </section>`;
-}
-
-/** Leaves out what is not the editor's to change. */
-function editable(role) {
-  const { warnings, companyId, ownerId, ...rest } = role;
-  return rest;
-}
-
-function RoleEditor({ agent, onSaved }) {
-  const saved = JSON.stringify(agent ? editable(agent.data) : NEW_ROLE, null, 2);
-  const [text, setText] = useState(saved);
-  const [id, setId] = useState('');
-  const [state, setState] = useState({});
-  const [asks, setAsks] = useState(false);
-  const isChanged = text !== saved;
-  useEffect(() => {
-    if (!isChanged) return undefined;
-    const warn = (event) => event.preventDefault();
-    addEventListener('beforeunload', warn);
-    return () => removeEventListener('beforeunload', warn);
-  }, [isChanged]);
-  const save = async (event) => {
-    event.preventDefault();
-    let body;
-    try {
-      body = JSON.parse(text);
-    } catch (error) {
-      setState({ error: { code: 'INVALID_REQUEST', message: `The role is not JSON: ${error.message}` } });
-      return;
-    }
-    const params = { id: agent ? agent.data.id : id.trim() };
-    try {
-      // A new agent must not replace one that has its identifier.
-      const condition = agent ? { ifMatch: agent.etag } : { ifNoneMatch: '*' };
-      const { data } = await call('PUT /api/agents/{id}', { params, body, ...condition });
-      setState({ isSaved: true, warnings: data.warnings });
-      await loadAgents();
-      if (agent) onSaved();
-      else go('agents', params.id);
-    } catch (error) {
-      setState({ error });
-    }
-  };
-  const remove = async () => {
-    try {
-      await call('DELETE /api/agents/{id}', { params: { id: agent.data.id }, ifMatch: agent.etag });
-      await loadAgents();
-      go('agents');
-    } catch (error) {
-      setState({ error });
-    }
-  };
-  const warnings = state.warnings ?? agent?.data.warnings ?? [];
-  return html`<form class="stack-form" onSubmit=${save}>
-    ${!agent && html`<div class="field"><label for="agent-id">Identifier</label><input id="agent-id" required value=${id} placeholder="guide" onInput=${(event) => setId(event.target.value)} /></div>`}
-    ${agent && html`<p class="muted small">Saved secrets are shown as <code>***</code>, and kept unless you change them. Version ${agent.etag}.</p>`}
-    <div class="field"><label for="role-json">Role block</label>
-      <textarea id="role-json" class="code-input tall" spellcheck="false" value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>
-    ${warnings.map(({ path, message }) => html`<p key=${path} class="note"><code>${path}</code> ${message}</p>`)}
-    ${state.error && html`<${ErrorNote} error=${state.error} />`}
-    <div class="row between">
-      <div class="row">
-        <button class="button primary" disabled=${agent && !isChanged}>Save</button>
-        <button type="button" class="button" disabled=${!isChanged} onClick=${() => setText(saved)}>Revert</button>
-        <span class="muted small" role="status">${state.isSaved && !isChanged ? 'Saved' : isChanged ? 'Not saved' : ''}</span>
-      </div>
-      ${agent && html`<button type="button" class="button quiet danger-text" onClick=${() => setAsks(true)}>Delete agent</button>`}
-    </div>
-    ${asks && html`<${Confirm} title="Delete this agent?" text="Its tokens are revoked, and its assignments and memory are deleted. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}
-  </form>`;
 }
 
 /** The backend that answers, and the outcome of each rule that selects it. */

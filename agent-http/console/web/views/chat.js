@@ -2,13 +2,21 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
 import {
-  agentId, answerParts, dismiss, draft, inspect, inspected, isLoading, items, live, loadError, regenerate, select, send,
-  runs, stop, thread, unanswered,
+  agentId, answerParts, decisionError, dismiss, draft, expiries, heldMessage, inspect, inspected, isLoading, isOpen, items, live, loadError, regenerate, select, send,
+  runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
+import { decisions } from '../lib/approvals.js';
 import { contentText, duration, number, pretty } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { agents, go, has, status } from '../lib/store.js';
-import { Code, Copy, ErrorNote, Markdown } from '../lib/ui.js';
+import { Code, Copy, ErrorNote, Markdown, lazy } from '../lib/ui.js';
+
+/** A component of the approvals, which most chats never need. */
+const ofApprovals = (name) => lazy(async () => (await import('./approval-card.js'))[name]);
+const ChatApproval = ofApprovals('ChatApproval');
+const Decision = ofApprovals('Decision');
+const Held = ofApprovals('Held');
+const Waiting = ofApprovals('Waiting');
 
 export function Chat() {
   const agent = agents.value.find(({ id }) => id === agentId.value);
@@ -72,6 +80,7 @@ function Conversation({ agent }) {
       ${unanswered.value && html`<${ErrorNote} error=${unanswered.value.error}>
         <button type="button" class="button small" onClick=${() => regenerate(unanswered.value.node)}>Try again</button>
       <//>`}
+      ${(waitingRun.value || decisionError.value) && html`<${Waiting} />`}
       ${live.value && html`<${LiveTurn} key=${live.value.run.runId} turn=${live.value} onDraw=${follow} />`}
     </div>
   </div>`;
@@ -144,10 +153,12 @@ function Editor({ text, node, onClose }) {
 function Answer({ item }) {
   const agent = agents.value.find(({ id }) => id === agentId.value);
   const last = item.nodes.at(-1);
-  const run = keptRun(item.runId);
-  const stored = runs.value.get(item.runId);
+  // Decisions continue an answer in another run.
+  const { runId } = last;
+  const run = keptRun(runId);
+  const stored = runs.value.get(runId);
   const error = run?.error ?? stored?.error;
-  const parts = answerParts(item.nodes, run);
+  const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
@@ -158,7 +169,7 @@ function Answer({ item }) {
       <${Siblings} item=${item} />
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
       <${Copy} text=${text} />
-      ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === item.runId} onClick=${() => inspect(item.runId)}>Inspect</button>`}
+      ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === runId} onClick=${() => inspect(runId)}>Inspect</button>`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} />`}
     </div>
   </article>`;
@@ -224,10 +235,28 @@ function Reasoning({ part }) {
   </details>`;
 }
 
+/** State of a call, in a word. */
+function toolState({ result, isError, isOpen, approval }) {
+  if (approval && ['denied', 'cancelled', 'expired'].includes(approval.state)) return approval.state === 'cancelled' ? 'withdrawn' : approval.state;
+  if (result !== undefined) return { true: 'failed', false: 'done' }[isError] ?? 'result';
+  if (approval?.state === 'open') return openState(approval);
+  return isOpen ? 'running' : 'no result';
+}
+
+/** State of a call whose decision is on its way, or came from nobody. */
+function openState({ id }) {
+  if (!live.value) return 'expired';
+  if (!live.value.isResume) return 'withdrawn';
+  return decisions.value.get(id)?.verdict === 'deny' ? 'denied' : 'running';
+}
+
 function ToolCard({ part }) {
+  const { approval } = part;
+  // Whether a decision is awaited depends on the time.
+  expiries.value;
   const isDone = part.result !== undefined;
-  const done = { true: 'failed', false: 'done' }[part.isError] ?? 'result';
-  const state = isDone ? done : part.isOpen ? 'running' : 'no result';
+  if (approval && isOpen(approval) && !isDone && !(live.value && !live.value.isOver)) return html`<${ChatApproval} key=${approval.id} approval=${approval} />`;
+  const state = toolState(part);
   const time = part.endedAt !== undefined ? duration(part.endedAt - (part.calledAt ?? part.startedAt)) : '';
   const { progress } = part;
   return html`<details class=${`fold tool ${part.isError ? 'failed' : ''}`}>
@@ -239,6 +268,7 @@ function ToolCard({ part }) {
     <div class="fold-body">
       <p class="label">Arguments</p>
       <${Code} text=${pretty(part.text || '{}')} label="arguments" />
+      ${approval && html`<${Decision} approval=${approval} />`}
       ${progress && !isDone && html`<progress aria-label="progress" value=${progress.progress} max=${progress.total}></progress>`}
       ${isDone && html`<p class="label">${part.isError ? 'Error' : 'Result'}</p><${Code} text=${pretty(part.result)} label="result" wrap />`}
     </div>
@@ -268,6 +298,7 @@ function Composer({ agent }) {
     }
   };
   return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+    ${heldMessage.value && html`<${Held} />`}
     <div class="composer-box">
       <textarea id="composer" ref=${area} rows="1" aria-label="Message" placeholder=${`Message ${agent.name || agent.id}`}
         value=${draft.value} onInput=${(event) => (draft.value = event.target.value)} onKeyDown=${onKeyDown}></textarea>

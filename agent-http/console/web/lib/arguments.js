@@ -1,0 +1,147 @@
+/** The arguments of a call as a form of the tool's schema where it is simple, and as JSON. */
+
+import { html, useState } from '../vendor/ui.js';
+import { argumentsOf, fieldsOf } from './schema.js';
+
+/** Returns the text of a field's value, as its control has it. */
+function textOf({ kind, choices }, value) {
+  if (value === undefined) return '';
+  if (kind === 'choice') return String(choices.indexOf(value));
+  if (kind === 'json') return JSON.stringify(value, null, 2);
+  return String(value);
+}
+
+const isText = ({ kind }) => kind === 'text' || kind === 'lines';
+
+/** Returns true if a value is one that its field can show and give back. */
+function fits(field, value) {
+  if (value === undefined) return true;
+  if (field.kind === 'choice') return field.choices.includes(value);
+  if (isText(field)) return typeof value === 'string';
+  return field.kind === 'json' || typeof value === field.kind;
+}
+
+/** Returns the fields of a schema; `undefined` if a form of them could not show these arguments. */
+function formFields(schema, args) {
+  if (!schema || args === null || typeof args !== 'object') return undefined;
+  const fields = fieldsOf(schema);
+  const byName = new Map(fields.map((field) => [field.name, field]));
+  const isWhole = Object.keys(args).every((name) => byName.has(name) && fits(byName.get(name), args[name]));
+  return isWhole ? fields : undefined;
+}
+
+/**
+ * The state of an editor of arguments: `read()` returns `{value}` or, after it has marked what is wrong, `undefined`.
+ *
+ * @param {object} args Arguments that the model has sent.
+ * @param {object} [schema] Schema of the tool.
+ */
+export function useArguments(args, schema) {
+  const fields = formFields(schema, args);
+  const textsOf = (from, fields) => new Map(fields.map((field) => [field.name, textOf(field, from[field.name])]));
+  const [texts, setTexts] = useState(() => (fields ? textsOf(args, fields) : new Map()));
+  const [json, setJson] = useState(fields ? undefined : JSON.stringify(args, null, 2));
+  const [errors, setErrors] = useState(new Map());
+  const readForm = () => {
+    // A text that was empty and is not required stays as it was: a field without a text is left out.
+    const { value, errors } = argumentsOf(fields, texts);
+    setErrors(errors);
+    for (const { name, kind } of fields) if (args[name] === '' && (texts.get(name) ?? '') === '' && kind !== 'json') value[name] = '';
+    return errors.size > 0 ? undefined : { value };
+  };
+  const readJson = () => {
+    let value;
+    let error;
+    try {
+      value = JSON.parse(json);
+    } catch (cause) {
+      error = `is not JSON: ${cause.message}`;
+    }
+    if (!error && (value === null || typeof value !== 'object' || Array.isArray(value))) error = 'must be an object';
+    setErrors(new Map(error ? [['', error]] : []));
+    return error ? undefined : { value };
+  };
+  const read = () => (json === undefined ? readForm() : readJson());
+  const toggle = () => {
+    const found = read();
+    if (!found) return;
+    if (json === undefined) setJson(JSON.stringify(found.value, null, 2));
+    else {
+      const fields = formFields(schema, found.value);
+      if (!fields) {
+        setErrors(new Map([['', 'has what the form does not show']]));
+        return;
+      }
+      setTexts(textsOf(found.value, fields));
+      setJson(undefined);
+    }
+  };
+  const change = (name, text) => {
+    if (name === '') setJson(text);
+    else setTexts(new Map(texts).set(name, text));
+    setErrors(new Map([...errors].filter(([of]) => of !== name)));
+  };
+  const hasForm = Boolean(schema && fieldsOf(schema).length > 0);
+  return { fields: fields ?? (schema ? fieldsOf(schema) : []), texts, json, errors, read, toggle, change, hasForm };
+}
+
+/** The editor. `id` makes the ids of its controls unique. */
+export function ArgumentsEditor({ id, state }) {
+  const { fields, texts, json, errors, toggle, change, hasForm } = state;
+  return html`<div class="arguments">
+    ${json === undefined
+      ? fields.map((field) => html`<${Field} key=${field.name} id=${`${id}-${field.name}`.replace(/\s/g, '_')} field=${field}
+          text=${texts.get(field.name) ?? ''} error=${errors.get(field.name)} onChange=${(text) => change(field.name, text)} />`)
+      : html`<${Json} id=${`${id}-json`} text=${json} error=${errors.get('')} onChange=${(text) => change('', text)} />`}
+    ${hasForm && html`<button type="button" class="button quiet small" onClick=${toggle}>${json === undefined ? 'As JSON' : 'As a form'}</button>`}
+  </div>`;
+}
+
+function Json({ id, text, error, onChange }) {
+  return html`<div class="field">
+    <label for=${id}>Arguments <span class="meta">JSON</span></label>
+    <textarea id=${id} class="code-input" rows=${Math.min(14, text.split('\n').length + 1)} spellcheck="false" value=${text}
+      aria-invalid=${Boolean(error)} aria-describedby=${error ? `${id}-error` : undefined} onInput=${(event) => onChange(event.target.value)}></textarea>
+    ${error && html`<p class="field-error" id=${`${id}-error`}>It ${error}.</p>`}
+  </div>`;
+}
+
+function Field({ id, field, text, error, onChange }) {
+  const { name, kind, isRequired, schema } = field;
+  const hint = [kind === 'json' ? 'JSON' : '', schema.description].filter(Boolean).join(' · ');
+  const common = {
+    id, value: text, required: isRequired, 'aria-invalid': Boolean(error),
+    'aria-describedby': [hint && `${id}-hint`, error && `${id}-error`].filter(Boolean).join(' ') || undefined,
+    onInput: (event) => onChange(event.target.value),
+  };
+  return html`<div class="field">
+    <label for=${id}><code>${name}</code>${isRequired && html` <span class="meta">required</span>`}</label>
+    ${control(field, common)}
+    ${hint && html`<p class="meta" id=${`${id}-hint`}>${hint}</p>`}
+    ${error && html`<p class="field-error" id=${`${id}-error`}>It ${error}.</p>`}
+  </div>`;
+}
+
+function control({ kind, choices, isWhole, isRequired, schema }, common) {
+  const absent = html`<option value="">${isRequired ? 'choose' : 'not set'}</option>`;
+  switch (kind) {
+    case 'choice':
+      return html`<select ...${common}>${absent}${choices.map((value, place) => html`<option key=${place} value=${String(place)}>${String(value)}</option>`)}</select>`;
+    case 'boolean':
+      return html`<select ...${common}>${absent}<option value="true">true</option><option value="false">false</option></select>`;
+    case 'number':
+      return html`<input ...${common} type="number" step=${isWhole ? '1' : 'any'} min=${schema.minimum} max=${schema.maximum} />`;
+    case 'text':
+      return html`<input ...${common} autocomplete="off" maxlength=${schema.maxLength} placeholder=${example(schema)} />`;
+    default:
+      return html`<textarea ...${common} class=${kind === 'json' ? 'code-input' : ''} rows=${Math.min(8, common.value.split('\n').length + 1)} spellcheck=${kind !== 'json'}
+        placeholder=${example(schema, kind === 'json')}></textarea>`;
+  }
+}
+
+/** The first example or the default of a schema, as a placeholder. */
+function example({ examples, default: value, type }, isJson = false) {
+  const found = Array.isArray(examples) && examples.length > 0 ? examples[0] : value;
+  if (found !== undefined && found !== null) return isJson ? JSON.stringify(found) : String(found);
+  return isJson ? (type === 'array' ? '[]' : '{}') : undefined;
+}

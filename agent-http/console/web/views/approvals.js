@@ -1,0 +1,92 @@
+/** Tool calls that wait for the user's decision, of all threads, and those that were decided. */
+
+import { html, useState } from '../vendor/ui.js';
+import { decide, loadOpen, mayDecide, openApprovals } from '../lib/approvals.js';
+import { dateTime, moment } from '../lib/format.js';
+import { agents, call, href } from '../lib/store.js';
+import { Code, ErrorNote, useLoad } from '../lib/ui.js';
+import { ApprovalCard, Decision } from './approval-card.js';
+
+const DOTS = { approved: 'done', denied: 'failed' };
+
+export function Approvals() {
+  const [state, setState] = useState('open');
+  return html`<section class="page" aria-labelledby="approvals-title">
+    <header class="page-head"><h1 id="approvals-title">Approvals</h1>
+      <label><span class="visually-hidden">Show</span><select value=${state} onChange=${(event) => setState(event.target.value)}>
+        <option value="open">Open</option><option value="decided">Decided, of your chats</option></select></label>
+    </header>
+    ${state === 'open' ? html`<${Open} />` : html`<${Decided} />`}
+  </section>`;
+}
+
+function Open() {
+  // The navigation reads the list every few seconds; this is for its errors.
+  const { error, reload } = useLoad(loadOpen, 'open');
+  const [done, setDone] = useState([]);
+  const open = openApprovals.value ?? [];
+  const isDone = ({ id }) => done.some((approval) => approval.id === id);
+  const onDone = (approval) => {
+    setDone((done) => [...done.filter(({ id }) => id !== approval.id), approval]);
+    reload();
+  };
+  return html`
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${openApprovals.value && open.length === 0 && html`<p class="muted">Nothing waits. Calls of tools that a role’s <code>approvals</code> name wait here, and in their chats.</p>`}
+    <ul class="rows approvals">${[...open.filter((approval) => !isDone(approval)), ...done].map((approval) => html`<li key=${approval.id}>
+      <${OpenItem} approval=${approval} isOver=${isDone(approval)} onDone=${onDone} /></li>`)}</ul>`;
+}
+
+/** The run of an approval, if it is the user's: other people's runs are not found. */
+const loadRun = (id) => (signal) => call('GET /api/runs/{id}', { params: { id }, signal });
+
+function OpenItem({ approval, isOver, onDone }) {
+  const { id, runId, agentId, threadId, createdAt, message, tool } = approval;
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState(undefined);
+  const run = useLoad(loadRun(runId), runId);
+  const interrupt = run.data?.data.outcome?.interrupts?.find((one) => one.id === id);
+  const onDecide = async (decision) => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      onDone(await decide(id, decision));
+    } catch (error) {
+      setError(error);
+      // Another person or page may have decided, or nobody in time.
+      if ([409, 410].includes(error.status)) await call('GET /api/approvals/{id}', { params: { id } }).then(({ data }) => data.state !== 'open' && onDone(data), () => {});
+    }
+    setBusy(false);
+  };
+  const agent = agents.value.find((one) => one.id === agentId)?.name || agentId;
+  const title = html`${agent} · <time datetime=${createdAt} title=${dateTime(createdAt)}>${moment(createdAt)}</time> · `;
+  const chat = run.data && html`<a class="button quiet small" href=${href('chat', agentId, threadId)}>Open the chat</a>`;
+  if (isOver) {
+    return html`<div class="approval" role="group" aria-label=${`Approval of ${tool}`}>
+      <header class="approval-head"><span class=${`dot ${DOTS[approval.state] ?? 'idle'}`} aria-hidden="true"></span><span class="tool-name">${tool}</span><span class="meta">${agent}</span></header>
+      ${error && html`<p class="note" role="alert">Your decision came too late: ${error.message}.</p>`}
+      <${Decision} approval=${approval} />
+      ${chat}
+    </div>`;
+  }
+  // The schema decides whether there is a form, so that the card waits for it.
+  if (run.isLoading && !run.data) return html`<p class="muted">${message ?? tool}…</p>`;
+  return html`<${ApprovalCard} approval=${approval} schema=${interrupt?.responseSchema?.properties?.editedArgs} title=${title} isBusy=${isBusy}
+    error=${error} onDecide=${mayDecide(approval) ? onDecide : undefined}>${chat}<//>`;
+}
+
+function Decided() {
+  const { data, error } = useLoad(async (signal) => (await call('GET /api/approvals', { signal })).data.approvals, 'decided');
+  const decided = (data ?? []).filter(({ state }) => state !== 'open');
+  return html`
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${data && decided.length === 0 && html`<p class="muted">Nothing was decided in your latest chats.</p>`}
+    <ul class="rows">${decided.map((approval) => html`<li key=${approval.id} class="item">
+      <div class="item-main">
+        <p class="item-title"><span class=${`dot ${DOTS[approval.state] ?? 'idle'}`} aria-hidden="true"></span> <code>${approval.tool}</code></p>
+        <${Decision} approval=${approval} />
+        <details><summary class="meta">Arguments of the model</summary><${Code} text=${JSON.stringify(approval.arguments, null, 2)} label=${`arguments of ${approval.tool}`} wrap /></details>
+      </div>
+      <a class="button quiet small" href=${href('chat', approval.agentId, approval.threadId)}>Open the chat</a>
+    </li>`)}</ul>`;
+}

@@ -1,0 +1,129 @@
+/** The editor of a role: a form and the JSON of the same object, saved under the version that was read. */
+
+import { html, signal, useEffect, useMemo, useRef, useState } from '../vendor/ui.js';
+import { fieldErrors, isWithin, setAt } from '../lib/role.js';
+import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
+import { Confirm, ErrorNote } from '../lib/ui.js';
+import { RoleForm } from './role-form.js';
+
+const NEW_ROLE = {
+  name: 'Guide',
+  content: { systemPrompt: 'You are a friendly guide. Be brief.', mcpPreset: ['readTodos', 'createTodo'] },
+  children: [{ name: 'EmbeddedAI', content: { provider: 'auto' } }],
+};
+
+/** `form` or `json`, for all agents of this page. */
+const shownView = signal('form');
+
+/** Leaves out what is not the editor's to change. */
+function editable(role) {
+  const { warnings, companyId, ownerId, ...rest } = role;
+  return rest;
+}
+
+const write = (role) => JSON.stringify(role, null, 2);
+
+/** Returns the role of a text, or what is wrong with it: `{role}` or `{fault}`. */
+function read(text) {
+  try {
+    const role = JSON.parse(text);
+    const isObject = role !== null && typeof role === 'object' && !Array.isArray(role);
+    return isObject ? { role } : { fault: 'The role is not a JSON object.' };
+  } catch (error) {
+    return { fault: `The role is not JSON: ${error.message}` };
+  }
+}
+
+/** Asks before the page or the view is left with changes that are not saved. */
+function useGuard(isChanged) {
+  useEffect(() => {
+    if (!isChanged) return undefined;
+    const warn = (event) => event.preventDefault();
+    hasUnsaved.value = true;
+    addEventListener('beforeunload', warn);
+    return () => {
+      hasUnsaved.value = false;
+      removeEventListener('beforeunload', warn);
+    };
+  }, [isChanged]);
+}
+
+export function RoleEditor({ agent, onSaved }) {
+  const saved = useMemo(() => (agent ? editable(agent.data) : NEW_ROLE), [agent]);
+  const savedText = useMemo(() => write(saved), [saved]);
+  const [text, setText] = useState(savedText);
+  const [id, setId] = useState('');
+  const [state, setState] = useState({});
+  const [asks, setAsks] = useState(false);
+  const root = useRef(null);
+  const isChanged = text !== savedText;
+  const { role, fault } = useMemo(() => read(text), [text]);
+  const view = fault ? 'json' : shownView.value;
+  useGuard(isChanged);
+  const fail = (error) => setState({ error, errors: fieldErrors(error.status === 400 ? error.message : '') });
+  // What the server has said about a field is out of date when the field changes.
+  const set = (path, value) => {
+    setText((text) => write(setAt(JSON.parse(text), path, value)));
+    setState(({ error, errors = new Map() }) => ({ error, errors: new Map([...errors].filter(([of]) => !isWithin(of, path) && !isWithin(path, of))) }));
+  };
+  const save = async (event) => {
+    event.preventDefault();
+    if (fault) return fail({ code: 'INVALID_REQUEST', message: fault });
+    const params = { id: agent ? agent.data.id : id.trim() };
+    try {
+      // A new agent must not replace one that has its identifier.
+      const condition = agent ? { ifMatch: agent.etag } : { ifNoneMatch: '*' };
+      const { data } = await call('PUT /api/agents/{id}', { params, body: role, ...condition });
+      setState({ isSaved: true, warnings: data.warnings });
+      hasUnsaved.value = false;
+      await loadAgents();
+      if (agent) return onSaved();
+      return go('agents', params.id);
+    } catch (error) {
+      return fail(error);
+    }
+  };
+  const remove = async () => {
+    try {
+      await call('DELETE /api/agents/{id}', { params: { id: agent.data.id }, ifMatch: agent.etag });
+      hasUnsaved.value = false;
+      await loadAgents();
+      go('agents');
+    } catch (error) {
+      fail(error);
+    }
+  };
+  useEffect(() => reveal(root.current), [state.error]);
+  const warnings = state.warnings ?? agent?.data.warnings ?? [];
+  const form = { value: role, saved: agent ? saved : {}, errors: state.errors ?? new Map(), set };
+  return html`<form class="stack-form" ref=${root} onSubmit=${save} noValidate=${Boolean(agent)}>
+    ${!agent && html`<div class="field"><label for="agent-id">Identifier</label><input id="agent-id" required value=${id} placeholder="guide" onInput=${(event) => setId(event.target.value)} /></div>`}
+    <div class="row between view-bar">
+      <div class="row" role="group" aria-label="View of the role">
+        ${[['form', 'Form'], ['json', 'JSON']].map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
+          disabled=${Boolean(fault) && name === 'form'} onClick=${() => (shownView.value = name)}>${words}</button>`)}
+      </div>
+      ${agent && html`<span class="muted small">Version ${agent.etag}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
+    </div>
+    ${fault && html`<p class="field-error">${fault} The form is there again when it is.</p>`}
+    ${view === 'form' ? html`<${RoleForm} form=${form} />` : html`<div class="field"><label for="role-json">Role block</label>
+      <textarea id="role-json" class="code-input tall" spellcheck="false" value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
+    ${warnings.map(({ path, message }) => html`<p key=${path} class="note"><code>${path}</code> ${message}</p>`)}
+    ${state.error && html`<${ErrorNote} error=${state.error} />`}
+    <div class="row between save-bar">
+      <div class="row">
+        <button class="button primary" disabled=${agent && !isChanged}>Save</button>
+        <button type="button" class="button" disabled=${!isChanged} onClick=${() => { setText(savedText); setState({}); }}>Revert</button>
+        <span class="muted small" role="status">${state.isSaved && !isChanged ? 'Saved' : isChanged ? 'Not saved' : ''}</span>
+      </div>
+      ${agent && html`<button type="button" class="button quiet danger-text" onClick=${() => setAsks(true)}>Delete agent</button>`}
+    </div>
+    ${asks && html`<${Confirm} title="Delete this agent?" text="Its tokens are revoked, and its assignments and memory are deleted. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}
+  </form>`;
+}
+
+/** Opens the sections with fields about which the server has said something, and goes to the first one. */
+function reveal(root) {
+  for (const section of root?.querySelectorAll('.section') ?? []) if (section.querySelector('.field-error')) section.open = true;
+  root?.querySelector('[aria-invalid=true]')?.focus();
+}

@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { base, launch, link, openPage, pageTests, picture, signedIn, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+
+const card = (page, nth = 0) => page.locator('.chat .approval').nth(nth);
+const button = (place, name) => place.getByRole('button', { name, exact: true });
+/** A title that no other test has. */
+const unique = (word) => `${word}-${Math.random().toString(36).slice(2, 8)}`;
+
+/** Asks the agent to write documents, each of which needs approval. */
+async function askFor(page, ...titles) {
+  await visit(page, 'chat/approvals');
+  await page.getByRole('textbox', { name: 'Message' }).fill(`Write ${titles.join(' and ')}`);
+  await page.keyboard.press('Enter');
+  await card(page, titles.length - 1).waitFor();
+}
+
+/** Returns the titles of the company's documents. */
+const documents = (page) =>
+  page.evaluate(async () => (await (await fetch('api/documents?limit=200')).json()).documents.map(({ title }) => title));
+
+inPage('a call that needs approval is made when it is approved', async (page) => {
+  const title = unique('roses');
+  await askFor(page, title);
+  await card(page).getByText('Write this document?').waitFor();
+  assert.match(await card(page).innerText(), /createDoc[^]*expires in (1 d|23 h 59 min)/);
+  assert.ok((await card(page).innerText()).includes(title));
+  assert.ok(!(await documents(page)).includes(title), 'nothing is done before the decision');
+  await page.reload();
+  await card(page).waitFor();
+  await button(card(page), 'Approve').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  await page.locator('.tool summary', { hasText: 'createDoc' }).click();
+  assert.match(await page.locator('.tool').innerText(), /Approved by u1, in the chat/);
+  assert.equal(await page.locator('.message.answer').count(), 1, 'the answer goes on');
+  assert.ok((await documents(page)).includes(title));
+});
+
+inPage('arguments are changed by a form and as JSON', async (page) => {
+  const title = unique('tulips');
+  const changed = unique('lilies');
+  await askFor(page, title);
+  await button(card(page), 'Edit arguments').click();
+  await card(page).getByLabel('title').fill('');
+  await button(card(page), 'Approve changed').click();
+  await card(page).getByText('It is required.').waitFor();
+  await card(page).getByLabel('title').fill(changed);
+  await picture(page, 'approval-form');
+  await button(card(page), 'As JSON').click();
+  const json = card(page).getByRole('textbox', { name: 'Arguments' });
+  assert.equal(JSON.parse(await json.inputValue()).title, changed, 'the form’s edit goes along');
+  await json.fill('{"title": "x",');
+  await button(card(page), 'As a form').click();
+  await card(page).getByText(/is not JSON/).waitFor();
+  await json.fill(JSON.stringify({ title: changed, text: 7 }));
+  await button(card(page), 'Approve changed').click();
+  await page.getByRole('alert').filter({ hasText: 'arguments.text does not conform to the schema' }).waitFor();
+  const again = card(page).getByRole('textbox', { name: 'Arguments' });
+  assert.equal(JSON.parse(await again.inputValue()).text, 7, 'what was refused is there to be mended');
+  await again.fill(JSON.stringify({ title: changed, text: 'All about it.' }));
+  await button(card(page), 'Approve changed').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  const titles = await documents(page);
+  assert.deepEqual([titles.includes(title), titles.includes(changed)], [false, true]);
+  await page.locator('.tool summary').click();
+  await page.getByText('Changed arguments').waitFor();
+});
+
+inPage('several calls are decided together, with a reason', async (page) => {
+  const [first, second] = [unique('asters'), unique('basil')];
+  await askFor(page, first, second);
+  const send = button(page.getByRole('group', { name: 'Decisions' }), 'Send decisions');
+  await button(card(page, 0), 'Approve').click();
+  assert.ok(await send.isDisabled(), 'one call has no decision');
+  await button(card(page, 1), 'Deny').click();
+  await card(page, 1).getByLabel('Reason').fill('no herbs');
+  await button(card(page, 1), 'Deny the call').click();
+  await page.getByText('2 of 2 decided').waitFor();
+  await button(card(page, 0), 'Change').click();
+  await button(card(page, 0), 'Approve').click();
+  await picture(page, 'approvals-decided');
+  await send.click();
+  await page.locator('.message.answer .markdown', { hasText: 'no herbs' }).waitFor();
+  const titles = await documents(page);
+  assert.deepEqual([titles.includes(first), titles.includes(second)], [true, false]);
+  assert.match(await page.locator('.tool summary').nth(1).innerText(), /denied/);
+});
+
+inPage('a decision elsewhere is seen without a reload', async (page, { context }) => {
+  await askFor(page, unique('ferns'));
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await button(card(other), 'Deny').click();
+  await button(card(other), 'Deny the call').click();
+  await other.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+  await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+  assert.match(await page.locator('.tool summary').innerText(), /denied/);
+});
+
+inPage('a decision that comes too late is not taken, and the page says so', async (page, { context }) => {
+  const title = unique('hops');
+  await askFor(page, title);
+  // This page hears nothing of the other one.
+  await page.route(/\/api\/runs\/[^/?]+$/, (route) => route.abort());
+  const other = await context.newPage();
+  await other.goto(page.url());
+  await button(card(other), 'Deny').click();
+  await button(card(other), 'Deny the call').click();
+  await other.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+  await button(card(page), 'Approve').click();
+  await page.getByRole('alert').filter({ hasText: 'decided elsewhere' }).waitFor();
+  await page.locator('.message.answer .markdown', { hasText: 'denied' }).waitFor();
+  assert.ok(!(await documents(page)).includes(title));
+});
+
+inPage('a message while calls wait is held, and withdraws them', async (page) => {
+  await askFor(page, unique('ivy'));
+  const message = page.getByRole('textbox', { name: 'Message' });
+  await message.fill('Something else');
+  await page.keyboard.press('Enter');
+  await button(page, 'Keep waiting').click();
+  assert.equal(await message.inputValue(), 'Something else', 'the text is not lost');
+  await message.press('Enter');
+  await picture(page, 'approval-held');
+  await button(page, 'Withdraw and send').click();
+  await page.locator('.message.answer .markdown', { hasText: 'Hello again' }).waitFor();
+  assert.equal(await page.locator('.chat .approval').count(), 0);
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  await page.locator('.tool summary', { hasText: 'withdrawn' }).waitFor();
+});
+
+inPage('a decision is awaited until it expires', async (page) => {
+  await page.evaluate(async () => {
+    const { content, children } = await (await fetch('api/agents/approvals')).json();
+    content.approvals[0].ttlMs = 3000;
+    // The key is not needed, and not known for another agent.
+    delete children[0].content.apiKey;
+    const role = { name: 'Brief', content, children };
+    await fetch('api/agents/approvals-brief', { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(role) });
+  });
+  await page.reload();
+  await visit(page, 'chat/approvals-brief');
+  const message = page.getByRole('textbox', { name: 'Message' });
+  await message.fill('Write weeds');
+  await message.press('Enter');
+  await card(page).getByText(/expires in \d s/).waitFor();
+  await page.locator('.tool summary', { hasText: 'expired' }).waitFor();
+  assert.equal(await page.locator('.chat .approval').count(), 0);
+  await message.fill('Hello?');
+  await message.press('Enter');
+  await page.locator('.message.answer .markdown', { hasText: /again|Result:/ }).waitFor();
+  await page.evaluate(() => fetch('api/agents/approvals-brief', { method: 'DELETE' }));
+});
+
+test('a colleague decides where the role lets the company decide', async () => {
+  const asking = await signedIn(browser);
+  const title = unique('sage');
+  await askFor(asking.page, title);
+  const colleague = await openPage(browser);
+  await colleague.page.goto(await link('u2'));
+  await colleague.page.locator('.layout').waitFor();
+  await visit(colleague.page, 'approvals');
+  const item = colleague.page.locator('.page .approval', { hasText: title });
+  await button(item, 'Edit arguments').click();
+  // The run, which has the tool's schema, is another user's.
+  const edited = colleague.page.locator('.page .approval:has(.arguments)');
+  const json = edited.getByRole('textbox', { name: 'Arguments' });
+  assert.equal(JSON.parse(await json.inputValue()).title, title);
+  await json.fill(JSON.stringify({ title: `${title}-2`, text: 'By a colleague.' }));
+  assert.equal(await edited.getByRole('link', { name: 'Open the chat' }).count(), 0);
+  await button(edited, 'Approve changed').click();
+  await colleague.page.getByText('Approved by u2').first().waitFor();
+  await asking.page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  await asking.page.locator('.tool summary').click();
+  assert.match(await asking.page.locator('.tool').innerText(), /Approved by u2, outside of the chat/);
+  assert.ok((await documents(asking.page)).includes(`${title}-2`));
+  assert.deepEqual([...asking.faults, ...colleague.faults], []);
+  await Promise.all([asking.context.close(), colleague.context.close()]);
+});
+
+inPage('the page of approvals decides, and the navigation counts', async (page, { context }) => {
+  const title = unique('moss');
+  await askFor(page, title);
+  const chat = page.url();
+  await visit(page, 'approvals');
+  const item = page.locator('.page .approval', { hasText: title });
+  await item.waitFor();
+  assert.match(await page.locator('.nav-link', { hasText: 'Approvals' }).innerText(), /Approvals\s*\d+\s*open/);
+  await picture(page, 'approvals');
+  const late = await context.newPage();
+  await late.goto(`${base}#/approvals`);
+  const lateItem = late.locator('.page .approval', { hasText: title });
+  await button(lateItem, 'Deny').click();
+  await late.route('**/api/approvals?state=open', (route) => route.abort());
+  await button(item, 'Approve').click();
+  await page.getByText('Approved by u1, outside of the chat').waitFor();
+  await button(lateItem, 'Deny the call').click();
+  await late.getByRole('alert').filter({ hasText: 'too late: the approval is approved already' }).waitFor();
+  await late.getByText('Approved by u1, outside of the chat').waitFor();
+  await page.goto(chat);
+  await page.locator('.message.answer .markdown', { hasText: 'Result:' }).waitFor();
+  assert.ok((await documents(page)).includes(title));
+  await visit(page, 'approvals');
+  await page.getByRole('combobox', { name: 'Show' }).selectOption('decided');
+  await page.locator('.item', { hasText: 'Approved by u1' }).first().waitFor();
+});
