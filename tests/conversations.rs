@@ -3,11 +3,13 @@
 mod approvals;
 mod client_tools;
 mod identity;
+mod jobs;
 mod kill;
 mod lists;
 mod logs;
 mod merging;
 mod refusals;
+mod retention;
 mod runs;
 mod stores;
 mod switched_off;

@@ -19,7 +19,7 @@ use agent_core::tool::ExecutionContext;
 use agent_http::webhook;
 use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::records::{Key, ListQuery, Records, RecordsExt};
-use agent_platform::workspace::{MetricFilter, TodoList, list_metrics, list_notifications};
+use agent_platform::workspace::{MetricFilter, Notification, TodoList, list_metrics, list_notifications};
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -116,7 +116,7 @@ async fn recorded_metrics(records: &dyn Records) -> Vec<u64> {
 }
 
 /// Returns the body that the scheduler delivers for an occurrence of a job.
-fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
+pub(crate) fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
     payload["jobId"] = job.into();
     payload["occurrence"] = occurrence.into();
     payload["scheduledFor"] = "2026-01-01T00:00:00.000Z".into();
@@ -125,7 +125,7 @@ fn delivery(mut payload: Value, job: &str, occurrence: u64) -> Value {
 }
 
 /// Delivers a signed callback as the scheduler does.
-async fn deliver_callback(app: &Server, delivery: &Value) -> Response {
+pub(crate) async fn deliver_callback(app: &Server, delivery: &Value) -> Response {
     let id = format!("{}:{}", delivery["jobId"].as_str().expect("an id"), delivery["occurrence"]);
     let body = delivery.to_string();
     let signed = webhook::sign(&Secret::new(PULSE_SECRET), &id, SystemTime::now(), body.as_bytes());
@@ -152,7 +152,7 @@ async fn request_scheduler(scheduler: &Server, method: &str, path: &str, body: O
 }
 
 /// Checks the status and the absence of secrets; returns the JSON body.
-async fn expect_json(response: Response, status: u16) -> Value {
+pub(crate) async fn expect_json(response: Response, status: u16) -> Value {
     let given = response.status();
     let text = response.text().await.expect("a whole body");
     assert_eq!(given, status, "{text}");
@@ -161,7 +161,7 @@ async fn expect_json(response: Response, status: u16) -> Value {
 }
 
 /// Returns the titles of the todos in the list.
-async fn todo_titles(stores: &Stores) -> Vec<String> {
+pub(crate) async fn todo_titles(stores: &Stores) -> Vec<String> {
     let key = Key::new("c1", "todoLists", "l1").expect("a key");
     let list = stores.records.get_as::<TodoList>(&key).await.expect("read").expect("a list");
     list.value.todos.into_iter().map(|todo| todo.title).collect()
@@ -169,10 +169,15 @@ async fn todo_titles(stores: &Stores) -> Vec<String> {
 
 /// Returns title and text of the user's notifications, newest first.
 async fn notification_texts(stores: &Stores) -> Vec<(String, String)> {
+    let told = notifications(stores).await;
+    told.into_iter().map(|told| (told.title, told.text.unwrap_or_default())).collect()
+}
+
+/// Returns the notifications of the user `u1`, the newest first.
+pub(crate) async fn notifications(stores: &Stores) -> Vec<Notification> {
     let context =
         ExecutionContext { user_id: "u1".into(), company_id: "c1".into(), ..ExecutionContext::default() };
     let found =
         list_notifications(&*stores.records, &context, false, ListQuery::default()).await.expect("read");
-    let shown = found.items.into_iter().map(|record| record.value);
-    shown.map(|told| (told.title, told.text.unwrap_or_default())).collect()
+    found.items.into_iter().map(|record| record.value).collect()
 }

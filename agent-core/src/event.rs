@@ -215,6 +215,17 @@ pub struct RunResult {
 }
 
 impl Event {
+    /// Creates the event with a call's result, as a new message.
+    pub fn tool_call_result(tool_call_id: Id, content: String, is_error: bool) -> Self {
+        Self::ToolCallResult {
+            message_id: crate::new_id().into(),
+            tool_call_id,
+            content,
+            role: ToolRole::Tool,
+            metadata: is_error.then_some(ResultMetadata { is_error }),
+        }
+    }
+
     /// Returns true if no event may follow this one.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Self::RunFinished { .. } | Self::RunError { .. })

@@ -24,7 +24,7 @@ mod conversations;
 mod schema;
 
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
-pub use conversations::{ClientTools, ConversationSettings};
+pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::event::Interrupt;
+use crate::event::{Audience, Interrupt};
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::SharedJson;
 use crate::store_error::StoreError;
@@ -114,6 +114,16 @@ pub enum Caller {
     Widget,
     /// The platform itself, on behalf of a user.
     Proactive,
+}
+
+impl Caller {
+    /// Returns the audience that the caller belongs to.
+    pub fn audience(self) -> Audience {
+        match self {
+            Self::Widget => Audience::Visitor,
+            Self::Session | Self::Legacy | Self::Proactive => Audience::Trusted,
+        }
+    }
 }
 
 /// Constraint on tool calls of the model.

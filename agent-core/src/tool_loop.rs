@@ -20,9 +20,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use crate::clock::Clock;
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{
-    Event, EventStream, Id, Interrupt, ResultMetadata, RunEnd, RunIds, RunOutcome, SourceEvent, ToolRole,
-};
+use crate::event::{Event, EventStream, Id, Interrupt, RunEnd, RunIds, RunOutcome, SourceEvent};
 use crate::message::{FinishReason, Message, Usage};
 use crate::model::{Model, ModelRequest, ModelStream};
 use crate::payload::Payload;
@@ -183,13 +181,8 @@ impl RunningCalls {
             return None;
         }
         self.results[call_index] = Some(content.clone());
-        Some(Event::ToolCallResult {
-            message_id: crate::new_id().into(),
-            tool_call_id: self.answer.tool_calls[call_index].id.as_str().into(),
-            content,
-            role: ToolRole::Tool,
-            metadata: is_error.then_some(ResultMetadata { is_error }),
-        })
+        let id = self.answer.tool_calls[call_index].id.as_str().into();
+        Some(Event::tool_call_result(id, content, is_error))
     }
 }
 

@@ -17,7 +17,7 @@ use crate::budget::{EstimateCounter, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{Audience, EventStream, OutputLimits, RunIds};
+use crate::event::{EventStream, OutputLimits, RunIds};
 use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, PartHash, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
@@ -257,10 +257,7 @@ async fn start(
     if let Some(prefix) = prefix {
         platform.latest_prompts.insert((&turn.context).into(), prefix);
     }
-    let audience = match principal.caller {
-        Caller::Widget => Audience::Visitor,
-        _ => Audience::Trusted,
-    };
+    let audience = principal.caller.audience();
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
     let events = events.with_custom_event("agent.prompt", summary).for_audience(audience);
     let observers = turn.prompt.reports().filter_map(|report| report.observer(audience));

@@ -20,16 +20,19 @@ mod document_versions;
 mod documents;
 mod due;
 mod endpoints;
+mod feedback;
 mod mcp;
 mod memories;
 mod ownership;
 mod pulse;
 mod rate_limits;
+mod reader_access;
 mod resource;
 mod retrieve;
 mod run_events;
 mod runs;
 mod thread_docs;
+mod thread_export;
 mod thread_messages;
 mod thread_view;
 mod threads;
@@ -127,5 +130,9 @@ pub fn service(app: Arc<App>) -> impl HttpService {
 /// Runs the application's background work: jobs, expired records, and runs of ended processes. Runs until the future is
 /// dropped.
 pub async fn run_maintenance(app: Arc<App>) {
-    tokio::join!(pulse::run_maintenance(app.clone()), app.conversations.run_upkeep());
+    tokio::join!(
+        pulse::run_maintenance(app.clone()),
+        app.conversations.run_upkeep(),
+        conversation::sweep_threads(&app)
+    );
 }

@@ -38,12 +38,13 @@ mod ui_message;
 mod watch;
 
 pub use body::StreamBody;
-pub(crate) use collect::collect;
+pub(crate) use collect::CollectedRun;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 pub(crate) use record::{Departure, RunRecorder};
 pub(crate) use replay::replay_response;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
 
+use collect::collect;
 use encode::Encoder;
 use watch::{AttachedStream, TimeoutStream};
 
@@ -136,6 +137,21 @@ pub(crate) async fn run_response(
 /// Must be called inside a tokio runtime with time enabled.
 pub(crate) fn run_detached(events: EventStream, recorder: Box<dyn RunRecorder>, limits: &StreamLimits) {
     TimeoutStream::new(events, limits).with_recorder(Some(recorder)).leave();
+}
+
+/// Runs a run without a client, and collects it to its end. `max_bytes` bounds text, arguments and results together. If
+/// the future is dropped, the run's client has left.
+///
+/// # Errors
+/// The error of the run; a run that is too long.
+pub(crate) async fn collect_run(
+    events: EventStream,
+    recorder: Option<Box<dyn RunRecorder>>,
+    limits: &StreamLimits,
+    max_bytes: usize,
+) -> Result<CollectedRun, AgentError> {
+    let events = TimeoutStream::new(events, limits).with_recorder(recorder);
+    collect(AttachedStream(Some(events)), max_bytes).await
 }
 
 fn build_response(framing: Framing, body: StreamBody) -> Response<StreamBody> {

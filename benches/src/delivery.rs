@@ -30,6 +30,7 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
         arguments: arguments.as_object().cloned(),
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
     }
 }

@@ -33,7 +33,7 @@ fn body(fields: Value) -> Value {
 }
 
 /// Reads a response until it contains `text`.
-async fn read_until(response: &mut reqwest::Response, text: &str) -> String {
+pub(super) async fn read_until(response: &mut reqwest::Response, text: &str) -> String {
     let mut read = String::new();
     while !read.contains(text) {
         let chunk = response.chunk().await.expect("it reads").unwrap_or_else(|| panic!("it ends: {read}"));

@@ -50,6 +50,7 @@ impl ConversationApp {
             parent_id: Some(question.id.clone()),
             nodes: vec![question],
             new_thread: NewThread::default(),
+            retention: None,
             expected_version: None,
             on_disconnect: OnDisconnect::Cancel,
             grace_ms: None,

@@ -1,5 +1,10 @@
 //! Threads of a widget's visitors: who has them, what they show, and how many there are.
 
+mod agent_owner;
+mod detach;
+mod exports;
+mod feedback;
+
 use std::num::NonZeroU32;
 use std::sync::Arc;
 

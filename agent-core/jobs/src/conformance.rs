@@ -82,6 +82,7 @@ fn payload(company: &str, user: &str) -> JobPayload {
         arguments: None,
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use agent_core::event::{Event, Id, ReportedToolCalls, ResultMetadata, ToolRole};
+use agent_core::event::{Event, Id, ReportedToolCalls};
 use futures_util::task::AtomicWaker;
 
 /// Limit on a run's reported calls that are in progress or not yet read.
@@ -147,13 +147,7 @@ impl SharedReports {
             content = format!("[omitted: {} bytes]", content.len());
         }
         waiting.bytes += content.len();
-        waiting.events.push_back(Event::ToolCallResult {
-            message_id: agent_core::new_id().into(),
-            tool_call_id: id.clone(),
-            content,
-            role: ToolRole::Tool,
-            metadata: is_error.then_some(ResultMetadata { is_error }),
-        });
+        waiting.events.push_back(Event::tool_call_result(id.clone(), content, is_error));
         drop(waiting);
         self.notify();
     }

@@ -6,17 +6,20 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run`, `run_log`, `approval` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
 //! | `memory` | [`MemoryConversations`] |
+//! | `export` | threads as text, in pieces |
 
 mod approval;
 pub mod commit;
 mod error;
 mod event_log;
+mod export;
+mod feedback;
 mod fold;
 mod interrupt;
 mod key;
@@ -24,7 +27,9 @@ mod memory;
 mod merge;
 mod node;
 pub mod page;
+mod retention;
 mod run;
+mod run_list;
 mod run_log;
 mod store;
 mod thread;
@@ -32,12 +37,18 @@ mod time;
 mod title;
 pub mod tree;
 
+pub use agent_core::role::OnDisconnect;
 pub use approval::{
     Approval, ApprovalState, CallExecution, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, RunChange,
     Verdict, approval_interrupt, parse_approval_id,
 };
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
+pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};
+pub use feedback::{
+    AgentFeedback, Feedback, FeedbackCursor, FeedbackPage, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS,
+    MAX_TAG_BYTES, RatedMessage, Rating,
+};
 pub use fold::{FoldedRun, RunFold, fold};
 pub use interrupt::interrupt_run;
 pub use key::{
@@ -49,22 +60,24 @@ pub use node::{
     ContentHash, NewNode, Node, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, ReasoningMessage,
     ReasoningMessageRole, Siblings, StoredNode,
 };
+pub use retention::{ActiveThread, MAX_SCANNED_THREADS, ThreadRetention, ThreadScan};
 pub use run::{
-    CancelReason, OnDisconnect, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding,
-    RunEvents, RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
+    CancelReason, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents,
+    RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
 };
+pub use run_list::{RunFilter, RunPage};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };
 pub use store::{
     AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,
     DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS,
-    NodePage, NodeQuery, NodeSelection, RunFilter, RunLease, RunPage, ThreadLinks, parse_number_cursor,
+    NodePage, NodeQuery, NodeSelection, RunLease, ThreadLinks, parse_number_cursor,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,
     MAX_USER_THREADS, MAX_VISITOR_THREADS, NewThread, Thread, ThreadCursor, ThreadFilter, ThreadLimit,
-    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, max_threads,
+    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, VisitorThreadCursor, max_threads,
 };
 pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
 

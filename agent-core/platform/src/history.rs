@@ -38,7 +38,7 @@ pub use json::JsonBody;
 pub use repair::{is_missing_result, repair};
 pub use resume::ResumeEntry;
 pub use runtime::RuntimeRequest;
-pub use thread_fields::{HistorySource, MAX_GRACE_MS, OnBusy, ThreadFields};
+pub use thread_fields::{HistorySource, MAX_GRACE_MS, ThreadFields};
 
 use json::ObjectFields;
 use sources::FieldSources;

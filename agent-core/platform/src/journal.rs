@@ -20,7 +20,7 @@ mod tools;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -140,7 +140,7 @@ impl Journals {
             return None;
         }
         active.insert(run.clone(), None);
-        Some(Reservation { journals: self.clone(), run })
+        Some(Reservation { journals: self.clone(), run, attempt: OnceLock::new() })
     }
 
     fn now(&self) -> Timestamp {
@@ -153,22 +153,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Entry of a run in the table of active ones; removed on drop.
+/// Entries of a run in the table of active ones; removed on drop.
 struct Reservation {
     journals: Arc<Journals>,
     run: (CompanyId, RunId),
+    /// Id of the attempt's run, if it is not that of the first attempt.
+    attempt: OnceLock<RunId>,
 }
 
 impl Reservation {
     fn activate(self, journal: Arc<RunJournal>) -> ActiveRun {
         lock(&self.journals.active).insert(self.run.clone(), Some(journal.clone()));
-        ActiveRun { journal, _reservation: self }
+        ActiveRun { journal, reservation: self }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        lock(&self.journals.active).remove(&self.run);
+        let mut active = lock(&self.journals.active);
+        active.remove(&self.run);
+        if let Some(attempt) = self.attempt.take() {
+            active.remove(&(self.run.0.clone(), attempt));
+        }
     }
 }
 
@@ -185,7 +191,18 @@ pub enum ClaimOutcome {
 /// An occurrence that this process runs, and its journal.
 pub struct ActiveRun {
     journal: Arc<RunJournal>,
-    _reservation: Reservation,
+    reservation: Reservation,
+}
+
+impl ActiveRun {
+    /// Names the run of this attempt, by whose id its calls are found. By default it is the occurrence's key, which is
+    /// that of the first attempt. Is called at most once.
+    pub fn set_run_id(&self, id: RunId) {
+        let Reservation { journals, run: (company, first), attempt } = &self.reservation;
+        if id != *first && attempt.set(id.clone()).is_ok() {
+            lock(&journals.active).insert((company.clone(), id), Some(self.journal.clone()));
+        }
+    }
 }
 
 impl std::ops::Deref for ActiveRun {

@@ -1,5 +1,7 @@
 //! Settings of conversations in a role.
 
+use std::num::NonZeroU16;
+
 #[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,42 @@ pub struct ConversationSettings {
     /// Callers that may bring tools of their own; absent means `session`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_tools: Option<ClientTools>,
+    /// Days after the last activity at which a thread is deleted, unless the server deletes it earlier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<NonZeroU16>,
+    /// Effect of a client's disconnect on runs whose request does not say; absent means `cancel`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Time in milliseconds without a client after which a run is cancelled, if its request does not say; absent means 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_ms: Option<u32>,
+    /// Treatment of a request in a thread that has a run, if the request does not say; absent means `reject`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_busy: Option<OnBusy>,
+}
+
+/// Effect of a client's disconnect on a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum OnDisconnect {
+    /// The run is cancelled.
+    #[default]
+    Cancel,
+    /// The run goes on to its end.
+    Continue,
+}
+
+/// Treatment of a request in a thread that has a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub enum OnBusy {
+    /// The request is refused.
+    #[default]
+    Reject,
+    /// The run is cancelled, and what it has said is kept.
+    Interrupt,
 }
 
 /// Callers whose clients may bring tools of their own.

@@ -5,8 +5,8 @@
 
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
-    ContentHash, ConversationError, LogChunk, NodeLink, NodeOrigin, NodeRole, NodeStatus, Run, StoredNode,
-    Thread, ThreadKey, ThreadOwner,
+    ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, NodeLink, NodeMessage,
+    NodeOrigin, NodeRole, NodeStatus, Run, StoredNode, Thread, ThreadKey, ThreadOwner,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -91,14 +91,19 @@ impl NodeRow {
         })
     }
 
-    /// Returns the node, whose parent has the id `parent_id`.
-    pub(crate) fn into_node(self, parent_id: Option<String>) -> Result<StoredNode, StoreError> {
+    /// Returns the node, whose parent has the id `parent_id`, with the column `body` of its feedback.
+    pub(crate) fn into_node(
+        self,
+        parent_id: Option<String>,
+        feedback: Option<&str>,
+    ) -> Result<StoredNode, StoreError> {
         let message = from_json("nodes", &self.id, &self.body)?;
         let origin = NodeOrigin::from_name(&self.origin).ok_or_else(|| unknown("nodes", &self.id))?;
         let run_id = self.run.as_deref().map(Into::into);
         let created_at = from_millis(self.at_ms);
-        let link = self.into_link()?;
-        Ok(StoredNode { link, parent_id: parent_id.map(Into::into), run_id, origin, created_at, message })
+        let feedback = feedback.map(|body| parse_feedback(&self.id, body)).transpose()?;
+        let (link, parent_id) = (self.into_link()?, parent_id.map(Into::into));
+        Ok(StoredNode { link, parent_id, run_id, origin, created_at, feedback, message })
     }
 
     /// Returns the node's identity. The columns `run`, `origin`, `at_ms` and `body` are not needed.
@@ -162,6 +167,53 @@ impl RunRow {
     }
 }
 
+/// A row of the table of feedback.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FeedbackRow {
+    pub(crate) thread: i64,
+    pub(crate) seq: i64,
+    pub(crate) company: String,
+    pub(crate) agent: String,
+    pub(crate) at_ms: i64,
+    pub(crate) id: String,
+    /// True if the agent's owner may read the rated message.
+    pub(crate) shared: bool,
+    pub(crate) body: String,
+}
+
+impl FeedbackRow {
+    pub(crate) fn new(
+        thread: i64,
+        seq: u32,
+        company: &str,
+        agent: &str,
+        feedback: &Feedback,
+    ) -> Result<Self, StoreError> {
+        Ok(Self {
+            thread,
+            seq: seq.into(),
+            company: company.to_owned(),
+            agent: agent.to_owned(),
+            at_ms: feedback.created_at.as_millisecond(),
+            id: feedback.id.clone(),
+            shared: feedback.share,
+            body: to_json(feedback)?,
+        })
+    }
+}
+
+/// Parses a feedback with the rated message, if that is read too.
+pub(crate) fn parse_agent_feedback(body: &str, message: Option<&str>) -> Result<AgentFeedback, StoreError> {
+    let feedback = parse_feedback("", body)?;
+    let message: Option<NodeMessage> =
+        message.map(|message| from_json("nodes", &feedback.id, message)).transpose()?;
+    Ok(AgentFeedback::new(feedback, message.as_ref()))
+}
+
+fn parse_feedback(id: &str, body: &str) -> Result<Feedback, StoreError> {
+    from_json("feedback", id, body)
+}
+
 /// A row of the table of logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogRow {
@@ -211,6 +263,15 @@ pub(crate) fn with_stored_events(mut run: Run, last: Option<i64>) -> Run {
 /// Parses the column `body` of a thread.
 pub(crate) fn parse_thread(id: &str, body: &str) -> Result<Thread, StoreError> {
     from_json("threads", id, body)
+}
+
+/// Returns what retention needs of a thread's columns.
+pub(crate) fn active_thread(company: &str, owner: &str, agent: &str, active_ms: i64) -> ActiveThread {
+    ActiveThread {
+        owner: ThreadOwner::new(company, owner),
+        agent_id: agent.into(),
+        last_activity_at: Timestamp::from_millisecond(active_ms).unwrap_or_default(),
+    }
 }
 
 /// Parses the column `body` of a run.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use crate::conversation_row::{LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 pub use crate::copy_rows::CopyError;
 use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
@@ -100,6 +100,7 @@ async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<
     transfer_table!(rows.nodes, sink.insert_nodes, digest.add_node);
     transfer_table!(rows.runs, sink.insert_runs, digest.add_run);
     transfer_table!(rows.logs, sink.insert_logs, digest.add_log);
+    transfer_table!(rows.feedback, sink.insert_feedback, digest.add_feedback);
     Ok(digest)
 }
 
@@ -128,6 +129,10 @@ impl CopySink for NoSink {
     }
 
     async fn insert_logs(&mut self, _: &[LogRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_feedback(&mut self, _: &[FeedbackRow]) -> Result<(), CopyError> {
         Ok(())
     }
 }
@@ -196,6 +201,14 @@ impl RowDigest {
         let length = i64::try_from(body.len()).unwrap_or(i64::MAX);
         [*run, *first, *last, length].into_iter().for_each(|number| self.add_number(Some(number)));
         self.hash.update(body);
+    }
+
+    fn add_feedback(&mut self, row: &FeedbackRow) {
+        let FeedbackRow { thread, seq, company, agent, at_ms, id, shared, body } = row;
+        [company, agent, id, body].into_iter().for_each(|text| self.add_text(Some(text)));
+        [*thread, *seq, *at_ms, i64::from(*shared)]
+            .into_iter()
+            .for_each(|number| self.add_number(Some(number)));
     }
 
     /// Adds a text with its length, so that the boundaries of texts count.

@@ -1,6 +1,6 @@
 //! Rows and operations that a copy of a database needs of each kind of database.
 
-use crate::conversation_row::{LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 
 /// Maximum number of rows that are read at once.
 pub(crate) const ROWS_PER_PAGE: usize = 200;
@@ -82,6 +82,9 @@ pub(crate) trait CopyRows {
     /// Returns the chunks of logs after a row, at most [`ROWS_PER_PAGE`], and few if they are large.
     async fn logs(&mut self, after: Option<&LogRow>) -> Result<Vec<LogRow>, CopyError>;
 
+    /// Returns the feedback after a row, at most [`ROWS_PER_PAGE`].
+    async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError>;
+
     /// Returns the last record version that was assigned.
     async fn last_version(&mut self) -> Result<i64, CopyError>;
 }
@@ -99,6 +102,8 @@ pub(crate) trait CopySink {
     async fn insert_runs(&mut self, rows: &[RunRow]) -> Result<(), CopyError>;
 
     async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError>;
+
+    async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError>;
 }
 
 /// An empty database in a transaction.

@@ -87,6 +87,9 @@ pub(crate) enum Command {
     /// Manage the people of a company.
     #[command(subcommand)]
     User(UserCommand),
+    /// Export and delete the conversations of a user.
+    #[command(subcommand)]
+    Threads(ThreadsCommand),
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
@@ -197,6 +200,29 @@ pub(crate) enum UserCommand {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
+}
+
+/// Subcommands of `agentd threads`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ThreadsCommand {
+    /// Print all threads of a user with all that is stored of them, a JSON object a line.
+    Export(ThreadsArgs),
+    /// Delete all threads of a user.
+    Delete(ThreadsArgs),
+}
+
+/// Owner of threads.
+#[derive(Debug, Args)]
+pub(crate) struct ThreadsArgs {
+    /// Identifier of the user, or of a visitor: widget:<tokenId>:<hash>.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: UserId,
+    /// Identifier of the user's company.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: CompanyId,
+    /// Configuration source.
+    #[command(flatten)]
+    pub(crate) settings: ConfigFileArg,
 }
 
 /// Subcommands of `agentd token`.
@@ -470,6 +496,8 @@ mod tests {
             "backup copy.db",
             "secrets rotate",
             "user delete --user u --company c --config a.toml",
+            "threads export --user u --company c",
+            "threads delete --user u --company c --config a.toml",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "scheduler --config a.toml --port 3002",
             "config check scheduler",
@@ -512,6 +540,8 @@ mod tests {
             ("token session --user u --company c --ttl soon", ErrorKind::ValueValidation),
             ("token session --user u --company c --ttl 10ms", ErrorKind::ValueValidation),
             ("user delete --user u", ErrorKind::MissingRequiredArgument),
+            ("threads delete --user u", ErrorKind::MissingRequiredArgument),
+            ("threads export --company c", ErrorKind::MissingRequiredArgument),
             ("token widget", ErrorKind::MissingRequiredArgument),
             ("token widget --agent a --origin *", ErrorKind::ValueValidation),
             ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::cli::{
-    Cli, Command, ConfigCommand, ConsoleCommand, ModelCommand, SecretsCommand, TokenCommand, UserCommand,
+    Cli, Command, ConfigCommand, ConsoleCommand, ModelCommand, SecretsCommand, ThreadsCommand, TokenCommand,
+    UserCommand,
 };
 use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
-    console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, token, user,
-    weights,
+    console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, threads,
+    token, user, weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -63,6 +64,12 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         }
         Command::User(UserCommand::Delete { user, company, settings }) => {
             block_on(user::delete(&user, &company, &settings.load(env)?, out))
+        }
+        Command::Threads(ThreadsCommand::Export(args)) => {
+            block_on(threads::export(&args.user, &args.company, &args.settings.load(env)?, out))
+        }
+        Command::Threads(ThreadsCommand::Delete(args)) => {
+            block_on(threads::delete(&args.user, &args.company, &args.settings.load(env)?, out))
         }
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),

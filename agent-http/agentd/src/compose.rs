@@ -65,10 +65,10 @@ use crate::config::{
 };
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
-use tools::{AgentTools, agent_tools, builtin_tools};
 
 use jobs::{job_services, scheduler_link};
 use retrieval::{documents_layer, retriever};
+use tools::{AgentTools, agent_tools, builtin_tools};
 
 /// Builds the application, which will listen on `bound`.
 ///

@@ -45,6 +45,16 @@ pub(crate) enum CommandError {
         /// Company in which the user was searched.
         company: String,
     },
+    /// A user without threads.
+    #[error(
+        "there are no threads of {user:?} at {company:?} in the database; see --user, --company and DATABASE_URL"
+    )]
+    NoThreads {
+        /// Identifier of the user.
+        user: String,
+        /// Company in which the threads were searched.
+        company: String,
+    },
     /// No user was given, and the agent has no owner.
     #[error("the agent has no owner; give a user with --user")]
     NoUser,

@@ -36,6 +36,7 @@ pub mod run;
 mod settings;
 mod sign_in_link;
 pub mod stores;
+mod threads;
 mod token;
 mod user;
 mod weights;

@@ -5,15 +5,14 @@ use std::sync::Arc;
 
 use agent_core::clock::SystemClock;
 use agent_core::ids::{CompanyId, UserId};
-use agent_core::store_error::StoreError;
 use agent_platform::console::ConsoleSessions;
-use agent_platform::conversation::{ConversationError, Conversations, DeleteFilter, ThreadOwner};
 use agent_platform::token::Tokens;
 use agent_platform::workspace::{UserDeletion, delete_user};
 
 use crate::config::AppConfig;
 use crate::failure::CommandError;
 use crate::stores::Stores;
+use crate::threads::delete_threads;
 
 /// Deletes a user with all that belongs to the user alone, and revokes the user's MCP tokens.
 pub(crate) async fn delete(
@@ -51,27 +50,6 @@ async fn delete_in(
         writeln!(out, "The sign-in to a subscription is forgotten; the vendor has not been told.")?;
     }
     Ok(())
-}
-
-/// Deletes all threads of a user, and returns their number.
-async fn delete_threads(
-    conversations: &dyn Conversations,
-    company: &CompanyId,
-    user: &UserId,
-) -> Result<usize, CommandError> {
-    let owner = ThreadOwner::new(company.clone(), user.clone());
-    let mut count = 0;
-    loop {
-        let deleted = conversations.delete_many(&owner, &DeleteFilter::default()).await;
-        let deleted = deleted.map_err(|error| match error {
-            ConversationError::Store(error) => error,
-            error => StoreError::unavailable(error.to_string()),
-        })?;
-        count += deleted.deleted;
-        if !deleted.more {
-            return Ok(count);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -134,6 +112,7 @@ mod tests {
                 key: ThreadKey::new(company, user, "t"),
                 agent_id: "a".into(),
                 new: NewThread::default(),
+                retention: None,
                 nodes: Vec::new(),
                 now: Timestamp::UNIX_EPOCH,
             };

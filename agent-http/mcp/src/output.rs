@@ -1,8 +1,9 @@
 //! Converts an MCP tool result to the text that a model reads.
 
-use crate::suspension::read_suspension;
 use agent_core::tool::ToolOutput;
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
+
+use crate::suspension::read_suspension;
 
 /// Converts a tool result to text, one block per line. Content that is not text is replaced by a description, since
 /// models read tool results as text: media and binary resources by type and size, links by URL. A result of structured

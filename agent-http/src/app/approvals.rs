@@ -34,7 +34,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     };
     let mut approvals = Vec::new();
     for (owner, run) in own.store.waiting_runs(&principal.company_id).await? {
-        for approval in run.approvals.into_iter().map(|approval| approval.at(now)) {
+        for approval in run.at(now).approvals {
             let is_visible = owner == own.owner || own.app.may_decide(&principal, &owner, &approval).await?;
             if is_visible && is_wanted(&approval) {
                 approvals.push(approval);
@@ -44,7 +44,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     if state != Some(ApprovalState::Open) {
         let page = own.store.runs(&own.owner, &RunFilter::default(), None, MAX_LISTED_RUNS).await?;
         let decided = page.runs.into_iter().filter(|run| run.state.is_final());
-        let decided = decided.flat_map(|run| run.approvals).map(|approval| approval.at(now));
+        let decided = decided.flat_map(|run| run.at(now).approvals);
         approvals.extend(decided.filter(is_wanted));
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));

@@ -4,11 +4,13 @@
 mod approval;
 mod continued;
 mod error;
+mod job;
 mod kept_run;
 mod live;
 mod log_reader;
 mod plan;
 mod resume;
+mod retention;
 mod stop;
 mod tail;
 mod turn;
@@ -18,7 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::clock::Clock;
-use agent_platform::conversation::{Conversations, RUN_LEASE_MS, RunClock, RunLease};
+use agent_core::role::ConversationSettings;
+use agent_platform::conversation::{
+    Conversations, RUN_LEASE_MS, RunClock, RunLease, ThreadOwner, ThreadRetention,
+};
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
@@ -28,11 +33,13 @@ use crate::shutdown::{Shutdown, ShutdownStage};
 use live::LiveRuns;
 
 pub use approval::ApprovedCalls;
+pub(super) use job::start_job_turn;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
 pub(super) use resume::continue_run;
+pub(super) use retention::sweep_threads;
 pub(super) use turn::{KeptTurn, ThreadRequest};
 
-/// Times of the runs that are kept.
+/// Times of what is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct RunTimes {
     /// Time for which events wait in memory before they are stored; 500 ms.
@@ -41,6 +48,8 @@ pub struct RunTimes {
     pub lease: Duration,
     /// Time for which a run's log is kept after its end; 24 h.
     pub log_retention: Duration,
+    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter one.
+    pub thread_retention: ThreadRetention,
 }
 
 impl Default for RunTimes {
@@ -49,6 +58,7 @@ impl Default for RunTimes {
             log_flush: Duration::from_millis(500),
             lease: Duration::from_millis(RUN_LEASE_MS.unsigned_abs()),
             log_retention: Duration::from_secs(24 * 60 * 60),
+            thread_retention: ThreadRetention::default(),
         }
     }
 }
@@ -123,6 +133,16 @@ impl ConversationService {
 
     fn lease(&self) -> RunLease {
         RunLease { process: self.process.clone(), until: later(self.now(), self.times.lease) }
+    }
+
+    /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.
+    pub(super) fn retention(
+        &self,
+        owner: &ThreadOwner,
+        agent: &ConversationSettings,
+    ) -> Option<SignedDuration> {
+        let time = self.times.thread_retention.of(owner, agent)?;
+        Some(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX))
     }
 
     fn is_ending(&self) -> bool {

@@ -231,6 +231,7 @@ mod tests {
             arguments: None,
             message: None,
             todo_list_id: None,
+            thread_id: None,
             timezone: None,
         };
         let later = Schedule::after(now, Duration::from_secs(3600));

@@ -88,6 +88,7 @@ mod tests {
             arguments: None,
             message: None,
             todo_list_id: None,
+            thread_id: None,
             timezone: None,
         };
         Delivery {

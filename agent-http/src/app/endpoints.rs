@@ -17,8 +17,8 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, approvals, assistants, chat, coding, console, cron, debug, mcp, resource, retrieve, run_events,
-    runs, thread_docs, thread_messages, threads, widget,
+    App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, resource, retrieve,
+    run_events, runs, thread_docs, thread_export, thread_messages, threads, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -222,7 +222,14 @@ fn thread_endpoints() -> Vec<Endpoint<App>> {
 fn visitor_endpoints() -> Vec<Endpoint<App>> {
     const VISITOR: SessionOrVisitor = SessionOrVisitor;
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
+    let (all_path, export_path) = ("/api/threads/export", "/api/threads/{id}/export");
+    let feedback_path = "/api/threads/{id}/messages/{node}/feedback";
     let all = vec![
+        Endpoint::get(all_path, VISITOR, thread_export::get_all, thread_export::describe_get_all)
+            .without_head(),
+        Endpoint::get(export_path, VISITOR, thread_export::get, thread_export::describe_get).without_head(),
+        Endpoint::put(feedback_path, VISITOR, feedback::put, feedback::describe_put),
+        Endpoint::delete(feedback_path, VISITOR, feedback::delete, feedback::describe_delete),
         Endpoint::get(threads_path, VISITOR, threads::list, thread_docs::list),
         Endpoint::delete(threads_path, VISITOR, threads::delete_many, thread_docs::delete_many),
         Endpoint::get(thread_path, VISITOR, threads::get, thread_docs::get),
@@ -249,6 +256,13 @@ fn own_thread_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/runs", USER, runs::list, thread_docs::list_runs),
         Endpoint::post("/api/threads/{id}/cancel", USER, threads::cancel, thread_docs::cancel_thread),
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
+        Endpoint::get("/api/agents/{id}/feedback", USER, feedback::list, feedback::describe_list),
+        Endpoint::get(
+            "/api/agents/{id}/threads",
+            USER,
+            feedback::list_threads,
+            feedback::describe_list_threads,
+        ),
         Endpoint::get("/api/approvals", USER, approvals::list, thread_docs::list_approvals),
         Endpoint::get(approval_path, USER, approvals::get, thread_docs::get_approval),
         Endpoint::post(approval_path, USER, approvals::decide, thread_docs::decide_approval),

@@ -1,6 +1,7 @@
 //! `/api/pulse`: the application's side of the scheduler. Browsers call these endpoints instead of the scheduler,
 //! whose secret stays on the server; the scheduler calls back here when a job is due.
 
+mod agent_turn;
 pub(super) mod callback;
 mod handover;
 pub(super) mod jobs;

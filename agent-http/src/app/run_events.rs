@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderName, request};
 use jiff::Timestamp;
 
 use super::conversation::{LogReader, MAX_RUN_READERS};
+use super::reader_access::ReaderAccess;
 use super::threads::{OwnConversations, private};
 use super::{App, resource};
 use crate::endpoint::RequestContext;
@@ -21,9 +22,9 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Handles `GET /api/runs/{id}/events`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.run_key(params.get("id")?)?;
     let query = Query::from_uri(&head.uri);
+    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = own.run_key(params.get("id")?)?;
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let from = first_event(&head.headers, &query)?;
     let waits = match query.get("wait")? {
@@ -32,9 +33,12 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
         Some(_) => return Err(HttpError::invalid("wait", "must be true or false")),
     };
     let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+    own.check_agent(&run.agent_id).await?;
     match place(&run, from, own.app.conversations.now())? {
         Place::Over => private(Ok(resource::no_content())),
-        Place::From(from) => attach(&own, run, framing, from, waits).await,
+        Place::From(from) => {
+            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, from, waits).await
+        }
     }
 }
 
@@ -52,7 +56,9 @@ pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -
     };
     match run {
         None => private(Ok(resource::no_content())),
-        Some(run) => attach(&own, run, framing, 0, true).await,
+        Some(run) => {
+            attach(&own, ReaderAccess::new(&own, &principal, head, &run), run, framing, 0, true).await
+        }
     }
 }
 
@@ -109,8 +115,15 @@ fn place(run: &Run, from: u64, now: Timestamp) -> Result<Place, HttpError> {
     })
 }
 
-/// Returns the log of a run from event `from` on.
-async fn attach(own: &OwnConversations, run: Run, framing: Framing, from: u64, waits: bool) -> HandlerResult {
+/// Returns the log of a run from event `from` on, until its end or until the client has lost its right to it.
+async fn attach(
+    own: &OwnConversations,
+    access: ReaderAccess,
+    run: Run,
+    framing: Framing,
+    from: u64,
+    waits: bool,
+) -> HandlerResult {
     let service = &own.app.conversations;
     let key = RunKey { owner: own.owner.clone(), id: run.id };
     let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
@@ -118,10 +131,15 @@ async fn attach(own: &OwnConversations, run: Run, framing: Framing, from: u64, w
         let detail = format!("the run has {MAX_RUN_READERS} readers, which is the maximum");
         HttpError::new(Code::RateLimited, detail)
     })?;
-    let log = stream::unfold(Some(reader), |reader| async move {
-        let mut reader = reader?;
-        match reader.next().await {
-            Ok(events) => events.map(|events| (Ok(events), Some(reader))),
+    let log = stream::unfold(Some((reader, access)), |attached| async move {
+        let (mut reader, mut access) = attached?;
+        let next = tokio::select! {
+            biased;
+            () = access.lost() => return None,
+            next = reader.next() => next,
+        };
+        match next {
+            Ok(events) => events.map(|events| (Ok(events), Some((reader, access)))),
             Err(error) => Some((Err(HttpError::from(error)), None)),
         }
     });

@@ -6,17 +6,17 @@ use crate::endpoint::{Operation, Schemas, string_schema};
 use crate::error::Code;
 
 /// Tag of the operations on threads and runs.
-const TAG: &str = "threads";
+pub(super) const TAG: &str = "threads";
 
-fn object(required: &[&str], properties: Value) -> Value {
+pub(super) fn object(required: &[&str], properties: Value) -> Value {
     json!({"type": "object", "required": required, "properties": properties})
 }
 
-fn words(words: &[&str]) -> Value {
+pub(super) fn words(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-fn thread_schema() -> Value {
+pub(super) fn thread_schema() -> Value {
     let text = string_schema;
     let required =
         ["id", "agentId", "title", "titleFrom", "status", "archived", "origin", "messageCount", "metadata"];
@@ -41,6 +41,7 @@ fn node_schema() -> Value {
             "status": words(&["complete", "incomplete", "cancelled", "deleted"]),
             "origin": words(&["run", "user", "client"]), "createdAt": text(),
             "siblings": object(&["index", "count"], json!({"index": count, "count": count})),
+            "feedback": {"type": "object"},
             "message": {"type": "object", "description": "AG-UI's message, or the AI SDK's `UIMessage`."},
         }),
     )
@@ -67,7 +68,7 @@ fn run_schema() -> Value {
     )
 }
 
-fn list_schema(name: &str, item: Value) -> Value {
+pub(super) fn list_schema(name: &str, item: Value) -> Value {
     object(&[name], json!({name: {"type": "array", "items": item}, "nextCursor": string_schema()}))
 }
 
@@ -110,6 +111,7 @@ pub(super) fn get(_: &mut Schemas) -> Operation {
     let limit = json!({"type": "integer", "minimum": 1, "maximum": 500, "default": 200});
     let messages = words(&["path", "tree", "none"]);
     Operation::new("getThread", TAG, "Returns a thread of the caller with a page of its messages.")
+        .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
         .parameter("query", "messages", "The messages to return; `path` by default.", messages)
         .parameter("query", "at", "The last message of the path; the head by default.", string_schema())
         .parameter("query", "format", "The format of the messages.", words(&["ag-ui", "ui-message"]))
@@ -134,6 +136,7 @@ pub(super) fn patch(_: &mut Schemas) -> Operation {
 
 pub(super) fn delete(_: &mut Schemas) -> Operation {
     Operation::new("deleteThread", TAG, "Deletes a thread with its messages and runs.")
+        .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
         .conditional_write(&["If-Match"])
         .empty_response(204, "The thread was deleted.")
         .problems(&[Code::NotFound])
@@ -257,6 +260,7 @@ pub(super) fn run_events(_: &mut Schemas) -> Operation {
     )
     .describe("The body is what the first response had after that event, in any format.")
     .parameter("query", "after", after, json!({"type": "integer", "minimum": 0}))
+    .parameter("query", "owner", "A visitor of an agent that the caller owns.", string_schema())
     .parameter("query", "wait", "Waits for further events of a live run.", wait)
     .parameter("header", "Last-Event-ID", "The number of the last event.", string_schema())
     .run_responses()

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use agent_core::event::Audience;
+use agent_core::ids::UserId;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
 use agent_platform::conversation::{
-    Approval, ApprovalState, Node, NodeId, NodeMessage, NodeOrigin, NodePage, NodeRole, NodeStatus, Thread,
+    Approval, ApprovalState, Node, NodeMessage, NodePage, NodeRole, NodeStatus, Thread, VisitorNodes,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -68,7 +69,10 @@ impl ThreadView {
         let NodePage { thread, nodes, next_cursor } = page;
         let nodes = match audience {
             Audience::Trusted => nodes,
-            Audience::Visitor => without_hidden(nodes),
+            Audience::Visitor => {
+                let mut shown = VisitorNodes::default();
+                nodes.into_iter().filter_map(|node| shown.show(node)).collect()
+            }
         };
         let nodes = match format {
             NodeFormat::AgUi => NodeViews::AgUi(nodes),
@@ -77,30 +81,15 @@ impl ThreadView {
         Self { thread, nodes: Some(nodes), next_cursor }
     }
 
+    /// Returns the view with the thread's owner.
+    pub(super) fn with_owner(mut self, owner: UserId) -> Self {
+        self.thread.owner = Some(owner);
+        self
+    }
+
     pub(super) fn version(&self) -> u64 {
         self.thread.version
     }
-}
-
-/// Removes the nodes that a visitor must not see, as the visitor's streams do, and what a client has added of its own.
-/// A node below a removed one is shown below the closest ancestor that remains.
-fn without_hidden(nodes: Vec<Node>) -> Vec<Node> {
-    let mut hidden: HashMap<NodeId, Option<NodeId>> = HashMap::new();
-    let mut shown = Vec::with_capacity(nodes.len());
-    // Parents come before their children, in a path and in a tree.
-    for mut node in nodes {
-        let ancestor = node.parent_id.as_ref().and_then(|parent| hidden.get(parent));
-        if let Some(ancestor) = ancestor {
-            node.parent_id = ancestor.clone();
-        }
-        let is_conversation = matches!(node.message.role(), NodeRole::User | NodeRole::Assistant);
-        if is_conversation && node.origin != NodeOrigin::Client {
-            shown.push(node);
-        } else {
-            hidden.insert(node.id, node.parent_id);
-        }
-    }
-    shown
 }
 
 /// Returns a node for each user message and each turn's answer, in the order of the path.
@@ -138,7 +127,10 @@ fn ui_message_node(thread: &Thread, group: &[Node], approvals: &[Approval]) -> V
         message["metadata"] = json!({"threadId": thread.id, "runId": run_id});
     }
     let mut node = json!(first);
-    let changes = json!({"id": last.id, "status": last.status, "message": message});
+    let mut changes = json!({"id": last.id, "status": last.status, "message": message});
+    if let Some(feedback) = group.iter().rev().find_map(|node| node.feedback.as_ref()) {
+        changes["feedback"] = json!(feedback);
+    }
     if let (Value::Object(node), Value::Object(changes)) = (&mut node, changes) {
         node.extend(changes);
     }
@@ -262,6 +254,7 @@ mod tests {
             nodes: vec![question],
             parent_id: Some("q".into()),
             new_thread: NewThread::default(),
+            retention: None,
             expected_version: None,
             on_disconnect: OnDisconnect::Cancel,
             grace_ms: None,

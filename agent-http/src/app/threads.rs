@@ -1,12 +1,11 @@
-//! `/api/threads`: the conversations of a user, or of a widget's visitor. An id is looked up with company and owner, so that another user's
-//! thread is as absent as one that never was.
+//! `/api/threads`: the conversations of a user, or of a widget's visitor. An id is looked up with company and owner, so
+//! that another user's thread is as absent as one that never was.
 
 use std::sync::Arc;
 
 use agent_core::event::Audience;
 use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
-use agent_core::tool::Caller;
 use agent_platform::conversation::{
     Approval, CancelReason, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
     MAX_PAGE_NODES, NewThread, NodeId, NodeQuery, NodeSelection, RunKey, Thread, ThreadFilter, ThreadKey,
@@ -34,6 +33,8 @@ pub(super) struct OwnConversations {
     pub(super) owner: ThreadOwner,
     pub(super) store: Arc<dyn Conversations>,
     pub(super) audience: Audience,
+    /// The caller, if the owner is a visitor of an agent that the caller must own.
+    pub(super) agent_owner: Option<Principal>,
 }
 
 impl OwnConversations {
@@ -44,11 +45,7 @@ impl OwnConversations {
     pub(super) fn open(app: Arc<App>, principal: &Principal) -> Result<Self, HttpError> {
         let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
         let owner = ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone());
-        let audience = match principal.caller {
-            Caller::Widget => Audience::Visitor,
-            _ => Audience::Trusted,
-        };
-        Ok(Self { app, owner, store, audience })
+        Ok(Self { app, owner, store, audience: principal.caller.audience(), agent_owner: None })
     }
 
     /// Returns the key of the thread with this id; 404 for an id that no thread has.
@@ -63,9 +60,8 @@ impl OwnConversations {
         let Some(id) = thread.open_run_id.as_ref().filter(|_| format == NodeFormat::UiMessage) else {
             return Ok(Vec::new());
         };
-        let (run, now) = (self.store.run(&self.owner, id).await?, self.app.conversations.now());
-        let approvals = run.map(|run| run.approvals).unwrap_or_default();
-        Ok(approvals.into_iter().map(|approval| approval.at(now)).collect())
+        let run = self.store.run(&self.owner, id).await?;
+        Ok(run.map(|run| run.at(self.app.conversations.now()).approvals).unwrap_or_default())
     }
 
     /// Stops the runs of deleted threads.
@@ -138,7 +134,9 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let depth = own.app.base.json_depth;
     let input: ThreadInput = parse_json(&bytes, depth)?;
     let messages = history::read_messages(&history::JsonBody::parse(&bytes, depth)?)?;
-    load_in_company(&own.app, &principal, &input.agent_id).await?;
+    let role = load_in_company(&own.app, &principal, &input.agent_id).await?;
+    let retention =
+        own.app.conversations.retention(&own.owner, &role.value.content.conversations.unwrap_or_default());
     let create = CreateThread {
         key: own.owner.thread(new_thread_id(input.id)?),
         agent_id: input.agent_id,
@@ -146,8 +144,8 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
             origin: ThreadOrigin::Client,
             title: input.title.filter(|title| !title.is_empty()),
             metadata: input.metadata.unwrap_or_default(),
-            expires_at: None,
         },
+        retention,
         nodes: import_nodes(None, messages),
         now: own.app.conversations.now(),
     };
@@ -196,9 +194,10 @@ fn node_query(query: &Query<'_>) -> Result<Option<NodeQuery>, HttpError> {
 /// Handles `GET /api/threads/{id}`.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
-    let own = OwnConversations::open(state, &principal)?;
-    let key = own.key(params.get("id")?)?;
     let query = Query::from_uri(&head.uri);
+    let own = OwnConversations::open(state, &principal)?.named(&principal, &query)?;
+    let key = own.key(params.get("id")?)?;
+    own.check_thread(&key).await?;
     let format = NodeFormat::parse(&query)?;
     let nodes = node_query(&query)?;
     let is_tree = nodes.as_ref().is_some_and(|query| query.select == NodeSelection::Tree);
@@ -215,7 +214,10 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
             None => None,
         },
     };
-    let view = view.ok_or_else(HttpError::not_found)?;
+    let mut view = view.ok_or_else(HttpError::not_found)?;
+    if own.agent_owner.is_some() {
+        view = view.with_owner(own.owner.owner.clone());
+    }
     private(resource::get_response(&head.headers, &Versioned { version: view.version(), value: view }))
 }
 
@@ -254,9 +256,10 @@ pub(super) async fn patch(context: RequestContext<App>, principal: Principal) ->
 
 /// Handles `DELETE /api/threads/{id}`.
 pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
-    let own = OwnConversations::open(context.state, &principal)?;
+    let query = Query::from_uri(&context.head.uri);
+    let own = OwnConversations::open(context.state, &principal)?.named(&principal, &query)?;
     let key = own.key(context.params.get("id")?)?;
-    check_version(&own, &key, &context.head.headers).await?;
+    check_deletion(&own, &key, &context.head.headers).await?;
     let deleted = own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
     own.stop_runs(deleted.active_runs);
     private(Ok(resource::no_content()))
@@ -274,12 +277,13 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     private(answer::json(StatusCode::OK, &thread))
 }
 
-/// Checks the condition of a deletion, if it has one.
-async fn check_version(
+/// Checks the condition of a deletion, if it has one, and the right of an agent's owner to it.
+async fn check_deletion(
     own: &OwnConversations,
     key: &ThreadKey,
     headers: &HeaderMap,
 ) -> Result<(), HttpError> {
+    own.check_thread(key).await?;
     if !headers.contains_key(IF_MATCH) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Payload of a job: the work to do, and the user to do it for.
 
-use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::ids::{AgentId, CompanyId, ThreadId, UserId};
 #[cfg(feature = "schemars")]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,6 +50,10 @@ pub struct JobPayload {
     /// Todo list that the tools work on; by default the agent's first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub todo_list_id: Option<String>,
+    /// Thread of the user in which the turns are kept, for the kind `agent`; by default one of the job's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemars", schemars(length(min = 1, max = 128)))]
+    pub thread_id: Option<ThreadId>,
     /// IANA time zone of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
@@ -91,6 +95,7 @@ impl JobPayload {
             ("toolId", self.tool_id.as_deref()),
             ("assignmentId", self.assignment_id.as_deref()),
             ("todoListId", self.todo_list_id.as_deref()),
+            ("threadId", self.thread_id.as_deref()),
         ];
         for (field, id) in ids {
             if id.is_some_and(|id| !is_id(id)) {

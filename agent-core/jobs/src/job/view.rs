@@ -122,6 +122,7 @@ mod tests {
             arguments: json!({"title": "call"}).as_object().cloned(),
             message: None,
             todo_list_id: None,
+            thread_id: None,
             timezone: None,
         };
         let spec = ScheduleSpec { every_ms: Some(60_000), ..ScheduleSpec::default() };

@@ -14,6 +14,7 @@ use crate::conversation::{
 
 mod approvals;
 mod deletion;
+mod feedback;
 mod limits;
 mod lists;
 mod logs;
@@ -62,7 +63,14 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     limits::ten_thousand_nodes_are_read(&*make().await).await;
     deletion::a_thread_is_deleted_with_all_it_has(&*make().await).await;
     deletion::many_are_deleted_by_agent_and_time(&*make().await).await;
+    deletion::all_threads_are_scanned_in_pages(&*make().await).await;
+    deletion::activity_postpones_the_expiry(&*make().await).await;
     deletion::a_node_is_erased_and_stays_in_the_tree(&*make().await).await;
+    feedback::a_message_is_rated_by_its_owner(&*make().await).await;
+    feedback::feedback_is_limited(&*make().await).await;
+    feedback::feedback_goes_with_what_it_rates(&*make().await).await;
+    feedback::an_agent_s_feedback_is_listed_in_pages(&*make().await).await;
+    feedback::visitors_threads_are_listed_by_agent(&*make().await).await;
 }
 
 fn done<T>(what: &str, result: Result<T, ConversationError>) -> T {
@@ -100,7 +108,14 @@ fn create(key: ThreadKey, texts: &[&str], ms: i64) -> CreateThread {
         _ => Message::assistant(*text),
     });
     let nodes = import_nodes(None, messages.collect());
-    CreateThread { key, agent_id: "gardener".into(), new: NewThread::default(), nodes, now: at(ms) }
+    CreateThread {
+        key,
+        agent_id: "gardener".into(),
+        new: NewThread::default(),
+        retention: None,
+        nodes,
+        now: at(ms),
+    }
 }
 
 fn lease(until_ms: i64) -> RunLease {
@@ -126,6 +141,7 @@ fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64
         parent_id: Some(node.id.clone()),
         nodes: vec![node],
         new_thread: NewThread::default(),
+        retention: None,
         expected_version: None,
         on_disconnect: OnDisconnect::default(),
         grace_ms: None,

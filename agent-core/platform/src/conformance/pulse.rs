@@ -85,6 +85,7 @@ fn request(company: &str, user: &str) -> JobRequest {
         arguments: json!({"title": "tea", "n": [1, {"deep": null}]}).as_object().cloned(),
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
     };
     JobRequest::new(payload, delay(FAR_MS))

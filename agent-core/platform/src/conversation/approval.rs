@@ -86,7 +86,7 @@ pub enum ApprovalState {
     Denied,
     /// The question was withdrawn.
     Cancelled,
-    /// Nobody has decided in time.
+    /// The time for the decision is over.
     Expired,
 }
 
@@ -250,13 +250,12 @@ impl Approval {
         self
     }
 
-    /// Returns true if a decision is awaited and accepted.
-    pub fn is_open(&self, now: Timestamp) -> bool {
-        self.state == ApprovalState::Open && now < self.expires_at
+    fn is_open(&self) -> bool {
+        self.state == ApprovalState::Open
     }
 
     fn is_expired(&self, now: Timestamp) -> bool {
-        self.state == ApprovalState::Open && now >= self.expires_at
+        self.is_open() && now >= self.expires_at
     }
 
     /// Applies a decision. The same decision again changes nothing. An expired question can be withdrawn.
@@ -266,7 +265,7 @@ impl Approval {
     /// [`ConversationError::Invalid`] for arguments that must not be changed.
     pub fn decide(&mut self, decision: &Decision, now: Timestamp) -> Result<(), ConversationError> {
         let state = decision.verdict.state();
-        if self.state != ApprovalState::Open {
+        if !self.is_open() {
             let edited = match &decision.verdict {
                 Verdict::Approve { arguments } => arguments.as_ref(),
                 _ => None,
@@ -332,13 +331,24 @@ impl Approval {
 }
 
 impl Run {
+    /// Returns the run as it is at a time: open approvals expire.
+    #[must_use]
+    pub fn at(mut self, now: Timestamp) -> Self {
+        self.approvals = self.approvals.into_iter().map(|approval| approval.at(now)).collect();
+        self
+    }
+
+    /// Returns true if a decision is awaited.
+    pub fn is_undecided(&self) -> bool {
+        self.approvals.iter().any(Approval::is_open)
+    }
+
     /// Returns the interrupts whose decisions are awaited, as the run's end has told them.
-    pub fn open_interrupts(&self, now: Timestamp) -> Vec<Interrupt> {
+    pub fn open_interrupts(&self) -> Vec<&Interrupt> {
         let Some(RunOutcome::Interrupt { interrupts, .. }) = &self.outcome else { return Vec::new() };
-        let is_open = |interrupt: &&Interrupt| {
-            self.approvals.iter().any(|approval| approval.id == interrupt.id && approval.is_open(now))
-        };
-        interrupts.iter().filter(is_open).cloned().collect()
+        let is_open =
+            |id: &str| self.approvals.iter().any(|approval| approval.id == id && approval.is_open());
+        interrupts.iter().filter(|interrupt| is_open(&interrupt.id)).collect()
     }
 }
 

@@ -6,14 +6,16 @@
 use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::{AgentId, RunId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 mod decisions;
 mod erasure;
+mod rating;
 
 pub use decisions::{ChangeCommit, ChangeRows, change_run};
 use decisions::{approvals, complete_calls, continue_run};
 pub use erasure::{erase_node, erase_run};
+pub use rating::rate_node;
 
 use super::thread::{check_metadata, check_title, max_threads};
 use super::time::whole_millis;
@@ -111,6 +113,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
     let nodes = placement.add_all(begin.nodes.clone(), true)?;
     let parent_id = begin.parent_id.as_ref().map(|id| placement.resolve(id)).transpose()?;
     apply_nodes(&mut thread, &nodes, now);
+    thread.expires_at = expiry(thread.last_activity_at, begin.retention);
     thread.active_run_id = Some(begin.run_id.clone());
     thread.open_run_id = None;
     thread.status = ThreadStatus::Running;
@@ -272,6 +275,7 @@ pub fn create(
     check_thread_count(&create.key, thread_count)?;
     let now = whole_millis(create.now);
     let mut thread = new_thread(&create.key, create.agent_id, &create.new, now)?;
+    thread.expires_at = expiry(now, create.retention);
     let nodes = Placement::new(&thread, KnownNodes::default(), now).add_all(create.nodes, true)?;
     apply_nodes(&mut thread, &nodes, now);
     Ok((thread, nodes))
@@ -302,9 +306,11 @@ pub fn fork(
     }
     let copy = |(seq, node): (u32, StoredNode)| {
         let link = NodeLink { seq, parent: seq.checked_sub(1), ..node.link };
-        StoredNode { link, run_id: None, ..node }
+        StoredNode { link, run_id: None, feedback: None, ..node }
     };
     let nodes: Vec<StoredNode> = (0..).zip(path).map(copy).collect();
+    let retention = source.expires_at.map(|at| at.duration_since(source.last_activity_at));
+    thread.expires_at = expiry(now, retention);
     thread.message_count = count(nodes.len());
     thread.head = nodes.last().map(|node| node.link.id.clone());
     Ok((thread, nodes))
@@ -352,7 +358,7 @@ fn new_thread(
     new: &NewThread,
     now: Timestamp,
 ) -> Result<Thread, ConversationError> {
-    let NewThread { origin, title, metadata, expires_at } = new;
+    let NewThread { origin, title, metadata } = new;
     title.as_deref().map_or(Ok(()), check_title)?;
     check_metadata(metadata)?;
     let title_from = if title.is_some() { TitleFrom::User } else { TitleFrom::Message };
@@ -372,7 +378,7 @@ fn new_thread(
         metadata: metadata.clone(),
         created_at: now,
         last_activity_at: now,
-        expires_at: expires_at.map(whole_millis),
+        expires_at: None,
         version: 1,
     })
 }
@@ -383,10 +389,17 @@ fn apply_nodes(thread: &mut Thread, nodes: &[StoredNode], now: Timestamp) {
         thread.head = Some(last.link.id.clone());
     }
     thread.message_count += count(nodes.len());
+    let retention = thread.expires_at.map(|at| at.duration_since(thread.last_activity_at));
     thread.last_activity_at = thread.last_activity_at.max(now);
+    thread.expires_at = expiry(thread.last_activity_at, retention);
     if thread.title.is_empty() && thread.title_from == TitleFrom::Message {
         thread.title = title(nodes.iter().map(|node| &node.message));
     }
+}
+
+/// Returns the time at which retention deletes a thread; `None` for one that is kept.
+fn expiry(last_activity: Timestamp, retention: Option<SignedDuration>) -> Option<Timestamp> {
+    retention.map(|time| whole_millis(last_activity.saturating_add(time).unwrap_or(Timestamp::MAX)))
 }
 
 fn count(nodes: usize) -> u32 {
@@ -460,7 +473,8 @@ impl Placement {
         let (role, hash) = (node.message.role(), node.message.hash());
         let message = node.message.with_id(&id);
         let link = NodeLink { seq, parent, id, client_id, turn_id, role, status: node.status, hash };
-        Ok(StoredNode { link, parent_id, run_id, origin: node.origin, created_at: now, message })
+        let origin = node.origin;
+        Ok(StoredNode { link, parent_id, run_id, origin, created_at: now, feedback: None, message })
     }
 }
 

@@ -161,7 +161,10 @@ impl RunFold {
     }
 
     fn append(&mut self, id: &str, delta: &str) {
-        let Some(at) = self.by_id.get(id).copied() else { return };
+        // Nearly every delta belongs to the latest message, which takes no hash to find.
+        let is_latest = self.messages.last().is_some_and(|latest| latest.id == id);
+        let at = if is_latest { Some(self.messages.len() - 1) } else { self.by_id.get(id).copied() };
+        let Some(at) = at else { return };
         match &mut self.messages[at].message {
             NodeMessage::Reasoning(reasoning) => reasoning.content.push_str(delta),
             NodeMessage::Message(message) => {

@@ -41,6 +41,9 @@ impl ThreadOwner {
     }
 }
 
+/// Id that no thread has, since the export of all threads has its path.
+const RESERVED_THREAD_ID: &str = "export";
+
 /// Key of a thread. An id is unique within its owner only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadKey {
@@ -66,11 +69,15 @@ impl ThreadKey {
     /// Checks that a thread may be created under this key.
     ///
     /// # Errors
-    /// [`ConversationError::Invalid`] names the part that is empty, too long or has a control character.
+    /// [`ConversationError::Invalid`] names the part that is empty, too long, reserved or has a control character.
     pub fn check(&self) -> Result<(), ConversationError> {
         check_conversation_id("the company", &self.company)?;
         check_conversation_id("the owner", &self.owner)?;
-        check_conversation_id("the thread's id", &self.id)
+        check_conversation_id("the thread's id", &self.id)?;
+        match self.id.as_str() {
+            RESERVED_THREAD_ID => Err(ConversationError::Invalid("the thread's id is reserved".to_owned())),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -142,6 +149,9 @@ mod tests {
         for id in ["a", "job:1", "..", "日本語", "a b", "😀", &longest] {
             ThreadKey::new("acme", "ada", id).check().unwrap_or_else(|error| panic!("{id:?}: {error}"));
         }
+        let reserved = ThreadKey::new("acme", "ada", RESERVED_THREAD_ID).check();
+        assert!(matches!(reserved, Err(ConversationError::Invalid(_))), "{reserved:?}");
+        ThreadKey::new("acme", RESERVED_THREAD_ID, "exports").check().expect("another id");
         for id in ["", "a\0", "a\nb", &"x".repeat(129)] {
             for key in [
                 ThreadKey::new("acme", "ada", id),

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{CompanyId, RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -11,11 +11,12 @@ use super::commit::{self, BeginRows, StoredRun};
 use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
-    AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
-    MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage,
-    NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState,
-    Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch,
+    AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations,
+    CreateThread, DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
+    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
+    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter,
+    RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor, ThreadFilter,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor,
     parse_number_cursor,
 };
 
@@ -148,6 +149,12 @@ impl Conversations for MemoryConversations {
         let more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
         Ok(DeletedThreads { more, ..state.remove(owner, ids) })
+    }
+
+    async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {
+        let wrong = |_| ConversationError::Invalid("the cursor is invalid".to_owned());
+        let after = cursor.map(serde_json::from_str).transpose().map_err(wrong)?;
+        Ok(self.lock().scan(after))
     }
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
@@ -364,5 +371,66 @@ impl Conversations for MemoryConversations {
             .collect();
         over.iter().for_each(|(owner, id)| state.remove_log(owner, id));
         Ok(over.len())
+    }
+
+    async fn set_feedback(
+        &self,
+        key: &ThreadKey,
+        node: &NodeId,
+        feedback: Option<Feedback>,
+    ) -> Result<(), ConversationError> {
+        let mut state = self.lock();
+        let found = state.find_mut(key)?;
+        let missing = || ConversationError::NodeNotFound(node.to_string());
+        let at = found.nodes.iter().position(|found| found.link.id == *node).ok_or_else(missing)?;
+        let (thread, node) = (found.thread.clone(), found.nodes[at].clone());
+        if let Some((thread, node)) = commit::rate_node(&key.thread_owner(), thread, node, feedback)? {
+            (found.thread, found.nodes[at]) = (thread, node);
+        }
+        Ok(())
+    }
+
+    async fn agent_feedback(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<FeedbackPage, ConversationError> {
+        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let limit = limit.clamp(1, MAX_PAGE_THREADS);
+        let state = self.lock();
+        let threads = state.threads_with(company, agent).flat_map(|(_, found)| found.nodes.iter());
+        let rated = threads.filter_map(|node| Some((node.feedback.as_ref()?, node)));
+        let mut rated: Vec<_> = rated.filter(|(feedback, _)| FeedbackCursor::of(feedback) < after).collect();
+        rated.sort_by_key(|(feedback, _)| std::cmp::Reverse(FeedbackCursor::of(feedback)));
+        let shown = |(feedback, node): (&Feedback, &StoredNode)| {
+            AgentFeedback::new(feedback.clone(), Some(&node.message))
+        };
+        let rated = rated.into_iter().take(limit + 1).map(shown).collect();
+        Ok(FeedbackPage::from_overfetch(rated, limit))
+    }
+
+    async fn visitor_threads(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ThreadPage, ConversationError> {
+        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
+        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let limit = limit.clamp(1, MAX_PAGE_THREADS);
+        let state = self.lock();
+        let threads = state.threads_with(company, agent).filter(|(owner, _)| owner.is_visitor());
+        let with_owner = |(owner, found): (&ThreadOwner, &MemoryThread)| Thread {
+            owner: Some(owner.owner.clone()),
+            ..found.thread.clone()
+        };
+        let mut threads: Vec<Thread> = threads.map(with_owner).collect();
+        threads.retain(|thread| VisitorThreadCursor::of(thread) < after);
+        threads.sort_by_key(|thread| std::cmp::Reverse(VisitorThreadCursor::of(thread)));
+        threads.truncate(limit + 1);
+        Ok(ThreadPage::of_visitors(threads, limit))
     }
 }

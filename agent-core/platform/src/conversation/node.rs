@@ -4,11 +4,10 @@ use agent_core::ids::RunId;
 use agent_core::message::{Content, ContentPart, Message, Role};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::NodeId;
 use super::time;
+use super::{Feedback, NodeId};
 
 /// A message node, in its JSON form on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,7 +34,7 @@ pub struct Node {
     pub siblings: Siblings,
     /// Rating by the person who reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub feedback: Option<Value>,
+    pub feedback: Option<Feedback>,
     /// The message, with the node's id.
     pub message: NodeMessage,
 }
@@ -372,6 +371,8 @@ pub struct StoredNode {
     pub origin: NodeOrigin,
     /// Time at which the node was stored.
     pub created_at: Timestamp,
+    /// Rating by the owner.
+    pub feedback: Option<Feedback>,
     /// The message, with the node's id.
     pub message: NodeMessage,
 }
@@ -388,7 +389,7 @@ impl StoredNode {
             origin: self.origin,
             created_at: self.created_at,
             siblings,
-            feedback: None,
+            feedback: self.feedback,
             message: self.message,
         }
     }

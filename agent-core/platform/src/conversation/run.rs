@@ -3,6 +3,7 @@
 use agent_core::event::{Id, RunOutcome};
 use agent_core::ids::{AgentId, JobId, RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
+use agent_core::role::OnDisconnect;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -194,17 +195,6 @@ impl CancelReason {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == name)
     }
-}
-
-/// Effect of a client's disconnect on a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OnDisconnect {
-    /// The run is cancelled.
-    #[default]
-    Cancel,
-    /// The run goes on to its end.
-    Continue,
 }
 
 /// Cause of a run.

@@ -2,13 +2,13 @@
 
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use async_trait::async_trait;
-use jiff::Timestamp;
-use serde::Serialize;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    ChangeRun, ConversationError, Decision, LogEnd, LogPage, NewNode, NewThread, Node, NodeId, NodeLink,
-    OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunKey, RunSignal, RunState, RunTrigger,
-    RunTriggerKind, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+    ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
+    Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
+    RunPage, RunSignal, RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+    ThreadScan,
 };
 
 /// Default number of nodes on a page.
@@ -100,6 +100,13 @@ pub trait Conversations: Send + Sync {
         owner: &ThreadOwner,
         filter: &DeleteFilter,
     ) -> Result<DeletedThreads, ConversationError>;
+
+    /// Returns a page of all owners' threads, at most [`MAX_SCANNED_THREADS`](super::MAX_SCANNED_THREADS), in an order that
+    /// activity does not change.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError>;
 
     /// Erases the content of a node, which stays as `deleted`. Again, it changes nothing.
     ///
@@ -203,6 +210,45 @@ pub trait Conversations: Send + Sync {
 
     /// Deletes the logs whose time is over, of at most [`MAX_TRIMMED_LOGS`](super::MAX_TRIMMED_LOGS) runs. Returns their number.
     async fn trim_logs(&self, now: Timestamp) -> Result<usize, ConversationError>;
+
+    /// Stores the owner's feedback on a node in place of an earlier one, or removes it. It is gone with the node's content
+    /// and with the thread, and a fork has none.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`] also for a deleted node and for one that
+    /// a visitor does not see, [`ConversationError::Invalid`] beyond a limit.
+    async fn set_feedback(
+        &self,
+        key: &ThreadKey,
+        node: &NodeId,
+        feedback: Option<Feedback>,
+    ) -> Result<(), ConversationError>;
+
+    /// Returns a page of the feedback on an agent's messages, newest first, at most
+    /// [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn agent_feedback(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<FeedbackPage, ConversationError>;
+
+    /// Returns a page of the threads that visitors have with an agent, with their owners: latest activity first, then in
+    /// descending order of owner and id, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS).
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn visitor_threads(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ThreadPage, ConversationError>;
 }
 
 /// Lease of a process on all its runs.
@@ -279,6 +325,8 @@ pub struct CreateThread {
     pub agent_id: AgentId,
     /// Attributes.
     pub new: NewThread,
+    /// Time after its last activity at which retention deletes the thread.
+    pub retention: Option<SignedDuration>,
     /// Nodes, parents first.
     pub nodes: Vec<NewNode>,
     /// Current time.
@@ -362,6 +410,8 @@ pub struct BeginRun {
     pub parent_id: Option<NodeId>,
     /// Attributes of the thread, if this call makes it.
     pub new_thread: NewThread,
+    /// Time after its last activity at which retention deletes the thread.
+    pub retention: Option<SignedDuration>,
     /// Version that the thread must have; 0 for a thread that must not exist. `None` for any.
     pub expected_version: Option<u64>,
     /// Effect of a client's disconnect.
@@ -423,51 +473,6 @@ pub struct EndedRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
-}
-
-/// Filter of a list of runs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RunFilter {
-    /// Restricts to a thread.
-    pub thread: Option<ThreadId>,
-    /// Restricts to an agent.
-    pub agent: Option<AgentId>,
-    /// Restricts to a state.
-    pub state: Option<RunState>,
-    /// Restricts to a kind of cause.
-    pub kind: Option<RunTriggerKind>,
-}
-
-impl RunFilter {
-    /// Returns true if the run matches all conditions.
-    pub fn matches(&self, run: &Run) -> bool {
-        self.thread.as_ref().is_none_or(|thread| *thread == run.thread_id)
-            && self.agent.as_ref().is_none_or(|agent| *agent == run.agent_id)
-            && self.state.is_none_or(|state| state == run.state)
-            && self.kind.is_none_or(|kind| kind == run.trigger.kind)
-    }
-}
-
-/// Page of runs, newest first.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RunPage {
-    /// Runs of this page.
-    pub runs: Vec<Run>,
-    /// Cursor of the next page; absent on the last page.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
-}
-
-impl RunPage {
-    /// Builds a page from runs with their numbers, in order. A store reads one more than `limit` to detect whether
-    /// another page follows.
-    pub fn from_overfetch(mut runs: Vec<(i64, Run)>, limit: usize) -> Self {
-        let has_more = runs.len() > limit;
-        runs.truncate(limit);
-        let next_cursor = runs.last().filter(|_| has_more).map(|(number, _)| format!("{number:x}"));
-        Self { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor }
-    }
 }
 
 /// Parses the number in a cursor of nodes or runs.

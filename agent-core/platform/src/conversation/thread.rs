@@ -219,6 +219,14 @@ impl ThreadPage {
         let next = threads.last().filter(|_| has_more).map(ThreadCursor::of);
         Self { threads, next_cursor: next.map(|cursor| cursor.to_string()) }
     }
+
+    /// Builds a page of visitors' threads in order, as [`from_overfetch`](Self::from_overfetch) does.
+    pub fn of_visitors(mut threads: Vec<Thread>, limit: usize) -> Self {
+        let has_more = threads.len() > limit;
+        threads.truncate(limit);
+        let next = threads.last().filter(|_| has_more).map(VisitorThreadCursor::of);
+        Self { threads, next_cursor: next.map(|cursor| cursor.to_string()) }
+    }
 }
 
 /// Place in a list of threads: the activity and id of the last thread that was given. A thread of equal activity and
@@ -262,6 +270,55 @@ impl fmt::Display for ThreadCursor {
     }
 }
 
+/// Place in a list of visitors' threads, which is in descending order.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VisitorThreadCursor {
+    /// Time of the last activity, in milliseconds since 1970.
+    pub active_ms: i64,
+    /// The visitor.
+    pub owner: UserId,
+    /// Id of the thread.
+    pub id: ThreadId,
+}
+
+impl VisitorThreadCursor {
+    /// Returns the place before the first thread.
+    pub fn start() -> Self {
+        Self { active_ms: i64::MAX, owner: "".into(), id: "".into() }
+    }
+
+    /// Returns the place of a thread with its owner.
+    pub fn of(thread: &Thread) -> Self {
+        Self {
+            active_ms: thread.last_activity_at.as_millisecond(),
+            owner: thread.owner.clone().unwrap_or_else(|| "".into()),
+            id: thread.id.clone(),
+        }
+    }
+
+    /// Parses a cursor of a page.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] if no page has given it.
+    pub fn parse(cursor: &str) -> Result<Self, ConversationError> {
+        let text = |part: &str| String::from_utf8(hex::decode(part).ok()?).ok();
+        let parse = || {
+            let mut parts = cursor.splitn(3, '-');
+            let active_ms = i64::from_str_radix(parts.next()?, 16).ok()?;
+            let (owner, id) = (text(parts.next()?)?, text(parts.next()?)?);
+            Some(Self { active_ms, owner: owner.into(), id: id.into() })
+        };
+        parse().ok_or_else(|| ConversationError::Invalid("the cursor is invalid".to_owned()))
+    }
+}
+
+impl fmt::Display for VisitorThreadCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (owner, id) = (hex::encode(self.owner.as_str()), hex::encode(self.id.as_str()));
+        write!(f, "{:x}-{owner}-{id}", self.active_ms)
+    }
+}
+
 /// Changes of a thread; absent fields stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ThreadPatch {
@@ -286,8 +343,6 @@ pub struct NewThread {
     pub title: Option<String>,
     /// The application's own data.
     pub metadata: Map<String, Value>,
-    /// Time at which retention deletes it.
-    pub expires_at: Option<Timestamp>,
 }
 
 /// Returns the maximum number of threads of an owner.

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::json::ObjectFields;
 use super::sources::FieldSources;
 use super::{FieldError, MAX_MESSAGES};
 use crate::conversation::{MAX_REASON_CHARS, Verdict};
@@ -52,13 +53,7 @@ enum Payload {
     },
 }
 
-/// A part of the AI SDK with a call.
-#[derive(Deserialize)]
-struct CallPart {
-    state: String,
-    approval: Answer,
-}
-
+/// Answer of the AI SDK to a request for approval.
 #[derive(Deserialize)]
 struct Answer {
     id: String,
@@ -115,15 +110,17 @@ fn verdict(approved: bool, arguments: Option<Map<String, Value>>, reason: Option
 /// Returns the answers to requests for approval in the last message of the AI SDK.
 fn parts(sources: &FieldSources<'_>) -> Result<Vec<ResumeEntry>, FieldError> {
     let messages = sources.body.list("messages", MAX_MESSAGES)?;
-    let last = messages.and_then(<[_]>::last).map(Value::from).unwrap_or_default();
-    let parts = last["parts"].as_array().into_iter().flatten();
-    let answers = parts.filter_map(|part| CallPart::deserialize(part).ok());
-    let answers = answers.filter(|part| part.state == "approval-responded").take(MAX_ENTRIES);
-    let entry = |CallPart { approval, .. }: CallPart| ResumeEntry {
-        interrupt_id: approval.id,
-        verdict: verdict(approval.approved, None, approval.reason),
+    let last = messages.and_then(<[_]>::last).and_then(|message| ObjectFields::from_value(message).ok());
+    let parts = last.and_then(|message| message.list("parts", usize::MAX).ok()).flatten().unwrap_or_default();
+    // Only the answers are copied: other parts may be large files.
+    let answer = |part| {
+        let part = ObjectFields::from_value(part).ok()?;
+        let is_answer = part.text("state").is_ok_and(|state| state == Some("approval-responded"));
+        let answer = part.get("approval").filter(|_| is_answer)?;
+        let Answer { id, approved, reason } = serde_json::from_value(Value::from(answer)).ok()?;
+        Some(ResumeEntry { interrupt_id: id, verdict: verdict(approved, None, reason) })
     };
-    Ok(answers.map(entry).collect())
+    Ok(parts.iter().filter_map(answer).take(MAX_ENTRIES).collect())
 }
 
 #[cfg(test)]

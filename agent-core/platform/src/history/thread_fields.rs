@@ -3,15 +3,14 @@
 use std::borrow::Cow;
 
 use agent_core::message::Message;
+use agent_core::role::{OnBusy, OnDisconnect};
 use serde_json::{Map, Value};
 
 use super::json::{self, check_single_line};
 use super::resume::{self, ResumeEntry};
 use super::sources::FieldSources;
 use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
-use crate::conversation::{
-    Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, OnDisconnect, ParentChoice, UiTrigger,
-};
+use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
 
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,16 +43,6 @@ pub struct ThreadFields {
 
 /// Maximum of `graceMs`: ten minutes.
 pub const MAX_GRACE_MS: u32 = 600_000;
-
-/// Treatment of a request in a thread that has a run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum OnBusy {
-    /// The request is refused.
-    #[default]
-    Reject,
-    /// The run is cancelled, and what it has said is kept.
-    Interrupt,
-}
 
 /// Source of the prompt's history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -98,7 +98,8 @@ impl RunJournal {
         }
         let digest = call_digest(name, arguments);
         let numbered = context.idempotency_key.as_deref().and_then(|key| {
-            let (round, index) = key.strip_prefix(run)?.strip_prefix('/')?.split_once('/')?;
+            // The loop's keys begin with the id of the attempt's run.
+            let (round, index) = key.strip_prefix(&*context.run_id)?.strip_prefix('/')?.split_once('/')?;
             Some((round.parse::<u16>().ok()?, index.parse::<u16>().ok()?))
         });
         let place = match numbered {

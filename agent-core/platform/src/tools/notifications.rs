@@ -71,16 +71,23 @@ struct NotificationResult {
     /// The same time in the user's time zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     local_time: Option<String>,
+    /// The thread in which the agent sent it, if it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread_id: Option<String>,
+    /// The run that sent it, if it is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run_id: Option<String>,
     /// True if it has been read.
     read: bool,
 }
 
 impl NotificationResult {
     fn new(notification: workspace::Notification, context: &ExecutionContext) -> Self {
-        let workspace::Notification { id, title, text, at, read, .. } = notification;
+        let workspace::Notification { id, title, text, at, thread_id, run_id, read, .. } = notification;
+        let (thread_id, run_id) = (thread_id.map(|id| id.to_string()), run_id.map(|id| id.to_string()));
         let zone = context.timezone.as_deref();
         let local_time = zone.and_then(|zone| local_time(at.parse().ok()?, zone));
-        Self { id, title, text, at, local_time, read }
+        Self { id, title, text, at, local_time, thread_id, run_id, read }
     }
 }
 

@@ -110,6 +110,7 @@ async fn schedule_tool(
         arguments: wish.arguments,
         message: None,
         todo_list_id: context.todo_list_id.clone(),
+        thread_id: None,
         timezone,
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;

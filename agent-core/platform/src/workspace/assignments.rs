@@ -114,6 +114,7 @@ impl Assignment {
             arguments: self.arguments.clone(),
             message: self.message.clone(),
             todo_list_id: self.todo_list_id.clone(),
+            thread_id: None,
             timezone: self.schedule.timezone.clone(),
         }
     }

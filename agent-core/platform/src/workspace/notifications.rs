@@ -9,7 +9,7 @@ use super::{WorkspaceError, collection, utc_time};
 use crate::records::{
     Collection, ListQuery, MAX_PAGE_RECORDS, Order, Precondition, Record, Records, StoreError, Write, to_json,
 };
-use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::tool::ExecutionContext;
 
 /// Maximum number of notifications per user; the oldest are deleted.
@@ -36,6 +36,12 @@ pub struct Notification {
     pub text: Option<String>,
     /// Time of sending, RFC 3339.
     pub at: String,
+    /// Thread of the run that sent it, if the run is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<ThreadId>,
+    /// The run that sent it, if it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
     /// True if the user has read it.
     #[serde(default)]
     pub read: bool,
@@ -74,6 +80,8 @@ pub async fn prepare_notification(
         title: title.to_owned(),
         text: text.map(str::to_owned),
         at: utc_time(now),
+        thread_id: context.can_suspend.then(|| context.thread_id.clone()),
+        run_id: context.can_suspend.then(|| context.run_id.clone()),
         read: false,
     };
     let own = collection_of_user(context)?;

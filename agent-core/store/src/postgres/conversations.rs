@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 
-use agent_core::ids::{CompanyId, RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
-    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk,
-    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor,
-    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
+    DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
+    LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
+    NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
+    RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -23,6 +24,7 @@ use super::fault::{OperationError, PostgresErrorKind};
 use super::session::{Session, contains_nul};
 use crate::conversation_row::RowError;
 
+pub(super) mod feedback_tables;
 pub(super) mod log_tables;
 mod run_tables;
 mod runs;
@@ -118,13 +120,14 @@ impl PostgresRecords {
         &self,
         owner: &ThreadOwner,
         ids: Vec<ThreadId>,
+        filter: &DeleteFilter,
     ) -> Result<DeletedThreads, ConversationError> {
         let _permit = self.permits.acquire(&owner.company, self.wait_timeout).await.map_err(failed)?;
         let mut deleted = DeletedThreads::default();
         let mut done = 0;
         while done < ids.len() {
             let tables = self.lock_conversations(owner).await?;
-            let batch = runs::delete_batch(&tables, owner, &ids[done..]).await;
+            let batch = runs::delete_batch(&tables, owner, &ids[done..], filter).await;
             let (count, batch) = self.finish(tables, batch).await?;
             done += count;
             deleted.deleted += batch.deleted;
@@ -283,7 +286,8 @@ impl Conversations for PostgresRecords {
         if key.check().is_err() {
             return Ok(None);
         }
-        let deleted = self.delete_threads(&key.thread_owner(), vec![key.id.clone()]).await?;
+        let deleted =
+            self.delete_threads(&key.thread_owner(), vec![key.id.clone()], &DeleteFilter::default()).await?;
         Ok(Some(deleted).filter(|deleted| deleted.deleted > 0))
     }
 
@@ -299,7 +303,14 @@ impl Conversations for PostgresRecords {
         let mut ids: Vec<ThreadId> = ids.into_iter().map(ThreadId::from).collect();
         let more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
-        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids).await? })
+        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids, filter).await? })
+    }
+
+    async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {
+        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
+        let limit = i64::try_from(MAX_SCANNED_THREADS + 1).unwrap_or(i64::MAX);
+        let threads = read!(self, "", |tables| tables.scan_threads(after, limit))?;
+        Ok(ThreadScan::from_overfetch(threads))
     }
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
@@ -431,5 +442,43 @@ impl Conversations for PostgresRecords {
             trimmed += usize::from(is_trimmed);
         }
         Ok(trimmed)
+    }
+
+    async fn set_feedback(
+        &self,
+        key: &ThreadKey,
+        node: &NodeId,
+        feedback: Option<Feedback>,
+    ) -> Result<(), ConversationError> {
+        write!(self, &key.thread_owner(), |tables| feedback_tables::set_feedback(
+            &tables, key, node, feedback
+        ))
+    }
+
+    async fn agent_feedback(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<FeedbackPage, ConversationError> {
+        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let (after, (limit, wanted)) = (&after, page_limit(limit));
+        let found = read!(self, company, |tables| tables.agent_feedback(company, agent, after, wanted))?;
+        Ok(FeedbackPage::from_overfetch(found, limit))
+    }
+
+    async fn visitor_threads(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ThreadPage, ConversationError> {
+        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
+        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let (after, (limit, wanted)) = (&after, page_limit(limit));
+        let found = read!(self, company, |tables| tables.visitor_threads(company, agent, after, wanted))?;
+        Ok(ThreadPage::of_visitors(found, limit))
     }
 }

@@ -3,11 +3,12 @@
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
+use super::conversations::feedback_tables::{FEEDBACK_COLUMNS, feedback_row, insert_feedback};
 use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
-use crate::conversation_row::{BATCH_LOG_BYTES, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
@@ -97,7 +98,7 @@ impl PostgresCopyTarget {
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
         let begin = format!(
-            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events IN EXCLUSIVE MODE"
+            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback IN EXCLUSIVE MODE"
         );
         session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
@@ -143,6 +144,15 @@ impl CopyRows for PostgresCopySource {
         let max_bytes = i64::try_from(BATCH_LOG_BYTES).unwrap_or(i64::MAX);
         let rows = self.0.query(SELECT_LOGS, &[&run, &first, &page_size(), &max_bytes]).await;
         Ok(rows.map_err(CopyError::failed)?.iter().map(|row| log_row(row, 0)).collect())
+    }
+
+    async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError> {
+        let (thread, seq) = after.map_or((i64::MIN, 0), |row| (row.thread, row.seq));
+        let sql = format!(
+            "SELECT {FEEDBACK_COLUMNS} FROM feedback WHERE (thread, seq) > ($1, $2) ORDER BY thread, seq LIMIT $3"
+        );
+        let rows = self.0.query(&sql, &[&thread, &seq, &page_size()]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(feedback_row).collect())
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -239,6 +249,10 @@ impl CopySink for PostgresCopyTarget {
 
     async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError> {
         insert_logs(&self.0.0, rows).await.map_err(CopyError::failed)
+    }
+
+    async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
+        insert_feedback(&self.0.0, rows).await.map_err(CopyError::failed)
     }
 }
 

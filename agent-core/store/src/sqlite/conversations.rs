@@ -1,15 +1,16 @@
 //! Conversations: each operation is one read of a reader thread, or one operation of the writer thread.
 
-use agent_core::ids::{CompanyId, RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_platform::conversation::commit::{self, referenced_ids};
 use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, EndRun, EndedRun, ForkThread, LogPage, MAX_DELETED_THREADS,
-    MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk,
-    RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor,
-    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, parse_number_cursor,
+    DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
+    LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
+    NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
+    RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -20,6 +21,7 @@ use super::fault::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
 use crate::conversation_row::{RowError, with_stored_events};
 
+pub(super) mod feedback_rows;
 pub(super) mod log_rows;
 pub(super) mod rows;
 mod run_rows;
@@ -106,13 +108,15 @@ impl SqliteStore {
         &self,
         owner: &ThreadOwner,
         ids: Vec<ThreadId>,
+        filter: &DeleteFilter,
     ) -> Result<DeletedThreads, ConversationError> {
         let mut deleted = DeletedThreads::default();
         let mut done = 0;
         while done < ids.len() {
-            let (owner, rest) = (owner.clone(), ids[done..].to_vec());
-            let batch =
-                self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest)).await?;
+            let (owner, rest, filter) = (owner.clone(), ids[done..].to_vec(), filter.clone());
+            let write =
+                self.write_conversations(0, move |tables| runs::delete_batch(tables, &owner, &rest, &filter));
+            let batch = write.await?;
             done += batch.0;
             deleted.deleted += batch.1.deleted;
             deleted.active_runs.extend(batch.1.active_runs);
@@ -225,7 +229,8 @@ impl Conversations for SqliteStore {
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<Option<DeletedThreads>, ConversationError> {
-        let deleted = self.delete_threads(&key.thread_owner(), vec![key.id.clone()]).await?;
+        let deleted =
+            self.delete_threads(&key.thread_owner(), vec![key.id.clone()], &DeleteFilter::default()).await?;
         Ok(Some(deleted).filter(|deleted| deleted.deleted > 0))
     }
 
@@ -242,7 +247,13 @@ impl Conversations for SqliteStore {
         let mut ids: Vec<ThreadId> = read.await?.into_iter().map(ThreadId::from).collect();
         let more = ids.len() > MAX_DELETED_THREADS;
         ids.truncate(MAX_DELETED_THREADS);
-        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids).await? })
+        Ok(DeletedThreads { more, ..self.delete_threads(owner, ids, filter).await? })
+    }
+
+    async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError> {
+        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
+        let read = self.read_conversations(move |tables| tables.scan_threads(after, MAX_SCANNED_THREADS + 1));
+        Ok(ThreadScan::from_overfetch(read.await?))
     }
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
@@ -399,5 +410,51 @@ impl Conversations for SqliteStore {
             trimmed += batch.1;
         }
         Ok(trimmed)
+    }
+
+    async fn set_feedback(
+        &self,
+        key: &ThreadKey,
+        node: &NodeId,
+        feedback: Option<Feedback>,
+    ) -> Result<(), ConversationError> {
+        let (key, node) = (key.clone(), node.clone());
+        let write = self.write_conversations(0, move |tables| {
+            feedback_rows::set_feedback(tables, &key, &node, feedback.clone())
+        });
+        write.await
+    }
+
+    async fn agent_feedback(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<FeedbackPage, ConversationError> {
+        let after = cursor.map(FeedbackCursor::parse).transpose()?.unwrap_or_else(FeedbackCursor::start);
+        let limit = limit.clamp(1, MAX_PAGE_THREADS);
+        let (company, agent) = (company.clone(), agent.clone());
+        let read =
+            self.read_conversations(move |tables| tables.agent_feedback(&company, &agent, &after, limit + 1));
+        let found = read.await?;
+        Ok(FeedbackPage::from_overfetch(found, limit))
+    }
+
+    async fn visitor_threads(
+        &self,
+        company: &CompanyId,
+        agent: &AgentId,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<ThreadPage, ConversationError> {
+        let after = cursor.map(VisitorThreadCursor::parse).transpose()?;
+        let after = after.unwrap_or_else(VisitorThreadCursor::start);
+        let limit = limit.clamp(1, MAX_PAGE_THREADS);
+        let (company, agent) = (company.clone(), agent.clone());
+        let read = self
+            .read_conversations(move |tables| tables.visitor_threads(&company, &agent, &after, limit + 1));
+        let found = read.await?;
+        Ok(ThreadPage::of_visitors(found, limit))
     }
 }

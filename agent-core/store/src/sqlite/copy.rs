@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Params, Row, params};
 use tempfile::TempDir;
 
+use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, feedback_row, insert_feedback};
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
 use super::file::{self, SqliteOpenError, sync_folder};
 use super::{SqliteOptions, schema};
-use crate::conversation_row::{BATCH_LOG_BYTES, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 
 const SELECT_RECORDS: &str = "
@@ -95,6 +96,14 @@ impl CopyRows for SqliteCopySource {
 
     async fn logs(&mut self, after: Option<&LogRow>) -> Result<Vec<LogRow>, CopyError> {
         select_logs(&self.0, after).map_err(CopyError::failed)
+    }
+
+    async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError> {
+        let (thread, seq) = after.map_or((i64::MIN, 0), |row| (row.thread, row.seq));
+        let sql = format!(
+            "SELECT {FEEDBACK_COLUMNS} FROM feedback WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3"
+        );
+        select(&self.0, &sql, params![thread, seq, ROWS_PER_PAGE], feedback_row)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -206,6 +215,11 @@ impl CopySink for SqliteCopyTarget {
             insert.execute(params![run, first, last, body]).map_err(CopyError::failed)?;
         }
         Ok(())
+    }
+
+    async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(INSERT_FEEDBACK).map_err(CopyError::failed)?;
+        rows.iter().try_for_each(|row| insert_feedback(&mut insert, row)).map_err(CopyError::failed)
     }
 }
 

@@ -166,6 +166,45 @@ const MIGRATIONS: &[&str] = &["
         until_ms INTEGER NOT NULL,
         PRIMARY KEY (process, run, kind)
     ) STRICT, WITHOUT ROWID;
+", "
+    -- Number of threads of each owner that has any. Counting them for each new thread would take time in proportion.
+    CREATE TABLE thread_counts (
+        company TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        threads INTEGER NOT NULL,
+        PRIMARY KEY (company, owner)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO thread_counts SELECT company, owner, count(*) FROM threads GROUP BY company, owner;
+    CREATE TRIGGER thread_added AFTER INSERT ON threads BEGIN
+        INSERT INTO thread_counts VALUES (new.company, new.owner, 1)
+            ON CONFLICT (company, owner) DO UPDATE SET threads = threads + 1;
+    END;
+    CREATE TRIGGER thread_deleted AFTER DELETE ON threads BEGIN
+        UPDATE thread_counts SET threads = threads - 1 WHERE company = old.company AND owner = old.owner;
+        DELETE FROM thread_counts WHERE company = old.company AND owner = old.owner AND threads < 1;
+    END;
+    -- Ratings of messages, with all of them in `body`.
+    CREATE TABLE feedback (
+        thread INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        company TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        at_ms INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        shared INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (thread, seq)
+    ) STRICT;
+    CREATE INDEX feedback_agent ON feedback (company, agent, at_ms, id);
+    -- Also for a process of the version before, which does not know of feedback.
+    CREATE TRIGGER thread_feedback_deleted AFTER DELETE ON threads BEGIN
+        DELETE FROM feedback WHERE thread = old.n;
+    END;
+    CREATE TRIGGER node_feedback_deleted AFTER UPDATE OF status ON nodes WHEN new.status = 'deleted' BEGIN
+        DELETE FROM feedback WHERE thread = old.thread AND seq = old.seq;
+    END;
+    -- Threads of visitors in the order of the list of the agent's owner.
+    CREATE INDEX threads_visitors ON threads (company, agent, active_ms, owner, id) WHERE owner GLOB 'widget:*';
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

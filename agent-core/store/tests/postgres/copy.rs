@@ -37,6 +37,7 @@ async fn fill(store: &SqliteStore) {
         key: conversation::owner().thread("large"),
         agent_id: "gardener".into(),
         new: NewThread::default(),
+        retention: None,
         nodes: import_nodes(None, messages),
         now: at(0),
     };

@@ -79,6 +79,7 @@ fn job(company: &str, ms: i64) -> Job {
         arguments: None,
         message: Some("hello".to_owned()),
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     };
     Job::new(NewJob::new(payload, Schedule::At(at(ms))), at(0))

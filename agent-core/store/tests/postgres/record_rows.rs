@@ -1,3 +1,4 @@
+use agent_platform::conversation::Conversations;
 use agent_platform::records::{
     Collection, Inventory, Key, ListQuery, Precondition, Records, StoreError, Write,
 };
@@ -9,12 +10,13 @@ use serde_json::value::RawValue;
 use super::{Cluster, conversation, database, fault, impatient, other};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 3] = [
+const DATABASES: [(&str, &str); 4] = [
     ("version_1", include_str!("../golden/postgres-app-v1.sql")),
     ("version_2", include_str!("../golden/postgres-app-v2.sql")),
-    ("version_3", NEWEST),
+    ("version_3", include_str!("../golden/postgres-app-v3.sql")),
+    ("version_4", NEWEST),
 ];
-const NEWEST: &str = include_str!("../golden/postgres-app-v3.sql");
+const NEWEST: &str = include_str!("../golden/postgres-app-v4.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -53,6 +55,7 @@ async fn databases_of_every_version_are_read_and_migrations_are_told() {
         a_database_is_read_and_written(&cluster, name, script).await;
     }
     conversation::runs_of_the_version_before_are_read(&open(&cluster.url("version_2")).await).await;
+    threads_are_counted(&cluster, "version_3").await;
     rows_are_written_in_the_format_of_the_newest_version(&cluster).await;
     conversations_are_written_in_the_format_of_the_newest_version(&cluster).await;
     a_newer_compatible_version_is_used_and_another_refused(&cluster).await;
@@ -72,6 +75,22 @@ async fn a_database_is_read_and_written(cluster: &Cluster, name: &str, script: &
     }
     let written = store.commit(vec![put(&keys[0], "1")]).await.expect("put");
     assert!(written[0] > Some(41), "{written:?}");
+}
+
+/// Checks the number of threads in a database of a version that had none, and after deletions.
+async fn threads_are_counted(cluster: &Cluster, name: &str) {
+    let store = open(&cluster.url(name)).await;
+    for (deleted, count) in [(None, Some(2)), (Some("t2"), Some(1)), (Some("t/1"), None)] {
+        if let Some(id) = deleted {
+            Conversations::delete(&store, &conversation::owner().thread(id))
+                .await
+                .expect("deleted")
+                .expect("it was there");
+        }
+        let sql = "SELECT threads FROM app.thread_counts WHERE company = 'acme' AND owner = 'ada \"ü\"'";
+        let rows = other(cluster, name).await.query(sql, &[]).await.expect("rows");
+        assert_eq!(rows.first().map(|row| row.get::<_, i64>(0)), count, "{deleted:?}");
+    }
 }
 
 /// A change of the format of a row needs a migration and a new golden database.
@@ -102,6 +121,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
         ("runs", "n"),
         ("processes", "id"),
         ("run_events", "run, first"),
+        ("thread_counts", "company, owner"),
+        ("feedback", "thread, seq"),
     ];
     for (table, order) in tables {
         let sql =
@@ -125,16 +146,16 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 4";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 5";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 4").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 5").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 4, and this program knows versions up to 3: update this program";
+        "the schema \"app\" has version 5, and this program knows versions up to 4: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -148,7 +169,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 3 },
+            MigrationStatus { schema: "app", found: app, newest: 4 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -156,7 +177,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(3, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(4, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {
@@ -175,7 +196,7 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     let store = open(&weak).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("put");
-    assert!(store.delete(&key, Precondition::Any).await.expect("deleted"));
+    assert!(Records::delete(&store, &key, Precondition::Any).await.expect("deleted"));
     owner.batch_execute("REVOKE SELECT ON app.records FROM writer").await.expect("revoked");
     let uncached = Key::new("acme", "things", "b").expect("a key");
     assert_eq!(fault(store.get(&uncached).await).kind(), PostgresErrorKind::Denied);
@@ -199,7 +220,7 @@ async fn every_statement_on_records_binds_the_company() {
     store.list(keys[0].collection(), &ListQuery::default()).await.expect("listed");
     store.count(keys[0].collection()).await.expect("counted");
     store.collections("acme", None).await.expect("listed");
-    store.delete(&keys[0], Precondition::Any).await.expect("deleted");
+    Records::delete(&store, &keys[0], Precondition::Any).await.expect("deleted");
 
     let log = cluster.log_text();
     let (mut statements, mut executed) = (0, log.split("LOG:  execute ").skip(1));

@@ -1,6 +1,7 @@
 //! Databases of every schema version, as the programs of their time wrote them.
 
 use agent_jobs::job::{ClaimRequest, CompanyQuota, Job, JobFilter, JobOrder, JobScope, JobStore, Step};
+use agent_platform::conversation::Conversations;
 use agent_platform::records::{Records, StoreError};
 use agent_store::sqlite::SqliteOptions;
 use jiff::Timestamp;
@@ -9,7 +10,7 @@ use rusqlite::types::Value;
 use super::{TempStore, conversation, key, other, uncached};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 8] = [
+const DATABASES: [(&str, &str, usize); 9] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
@@ -17,10 +18,12 @@ const DATABASES: [(&str, &str, usize); 8] = [
     ("version 4", include_str!("../golden/sqlite-v4.sql"), 4),
     ("version 5", include_str!("../golden/sqlite-v5.sql"), 4),
     ("version 6", VERSION_6, 4),
-    ("version 7", NEWEST, 4),
+    ("version 7", VERSION_7, 4),
+    ("version 8", NEWEST, 4),
 ];
 const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
-const NEWEST: &str = include_str!("../golden/sqlite-v7.sql");
+const VERSION_7: &str = include_str!("../golden/sqlite-v7.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v8.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -56,7 +59,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 7, "{version}");
+        assert_eq!(row.expect("read"), 8, "{version}");
     }
 }
 
@@ -95,6 +98,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
         ("runs", "n"),
         ("processes", "id"),
         ("run_events", "run, first"),
+        ("thread_counts", "company, owner"),
+        ("feedback", "thread, seq"),
     ];
     for (table, order) in tables {
         let sql = format!("SELECT * FROM {table} ORDER BY {order}");
@@ -116,19 +121,41 @@ async fn runs_without_logs_are_migrated() {
 }
 
 #[tokio::test]
+async fn threads_of_the_version_before_are_counted() {
+    let place = place(VERSION_7);
+    let store = place.store(uncached());
+    let counts = || select(&place, "SELECT company, owner, threads FROM thread_counts");
+    let count = |threads: i64| {
+        let owner = conversation::owner();
+        vec![vec![owner.company.to_string().into(), owner.owner.to_string().into(), threads.into()]]
+    };
+    assert_eq!(counts(), count(2));
+    Conversations::delete(&store, &conversation::owner().thread("t2"))
+        .await
+        .expect("deleted")
+        .expect("it was there");
+    assert_eq!(counts(), count(1));
+    Conversations::delete(&store, &conversation::owner().thread("t/1"))
+        .await
+        .expect("deleted")
+        .expect("it was there");
+    assert_eq!(counts(), Vec::<Vec<Value>>::new());
+}
+
+#[tokio::test]
 async fn a_running_process_notices_a_newer_version() {
     let place = place(NEWEST);
     let store = place.store(uncached());
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 8).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 9).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 8 and this program knows versions up to 7: it must be updated";
+        "the database was migrated to version 9 and this program knows versions up to 8: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

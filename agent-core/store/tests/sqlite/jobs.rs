@@ -30,6 +30,7 @@ pub(super) fn job(company: &str, seconds: i64) -> Job {
         arguments: None,
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     };
     Job::new(NewJob::new(payload, Schedule::At(at(seconds))), at(0))
@@ -102,7 +103,8 @@ async fn a_file_with_records_alone_gets_its_jobs() {
     before
         .execute_batch(
             "DROP TABLE jobs; DROP TABLE threads; DROP TABLE nodes; DROP TABLE runs; DROP TABLE processes;
-             DROP TABLE run_events; DROP TABLE signals; PRAGMA user_version = 1",
+             DROP TABLE run_events; DROP TABLE signals; DROP TABLE thread_counts;
+             DROP TABLE feedback; PRAGMA user_version = 1",
         )
         .expect("changed");
     drop(before);

@@ -3,10 +3,10 @@
 use agent_core::event::Event;
 use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
-    BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, LogChunk, LogEnd, NewNode, NewThread,
-    Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Run, RunChunk, RunEndKind,
-    RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, Thread, ThreadFilter, ThreadKey,
-    ThreadOwner, ThreadPatch,
+    BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk, LogEnd, NewNode,
+    NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating, Run, RunChunk,
+    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, Thread, ThreadFilter,
+    ThreadKey, ThreadOwner, ThreadPatch,
 };
 use jiff::Timestamp;
 
@@ -34,6 +34,7 @@ pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun 
         parent_id: nodes.last().map(|node| node.id.clone()),
         nodes,
         new_thread: NewThread::default(),
+        retention: None,
         expected_version: None,
         on_disconnect: OnDisconnect::Continue,
         grace_ms: Some(5_000),
@@ -79,7 +80,7 @@ pub(crate) async fn append(
     Ok(())
 }
 
-/// Stores two threads: one with two runs, of which one has failed and has a log, and one that is archived and has a run
+/// Stores two threads: one with two runs, of which one has failed and has a log, with a rated answer, and one that is archived and has a run
 /// in progress.
 pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationError> {
     let key = owner().thread("t/1");
@@ -108,7 +109,25 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
     store.begin_run(begin(other.clone(), "run 3", vec![node("n1", None, Message::user("Hello"))])).await?;
     append(store, "run 3", chunk(0, "Hel lo")).await?;
     let archive = ThreadPatch { archived: Some(true), ..ThreadPatch::default() };
-    store.patch(&other, archive, at(3)).await.map(drop)
+    store.patch(&other, archive, at(3)).await?;
+    let feedback = Feedback {
+        id: "feedback 1".to_owned(),
+        rating: Rating::Down,
+        tags: vec!["wet \"ü\"".to_owned()],
+        comment: Some("Too much\n\u{0}".to_owned()),
+        share: true,
+        created_at: at(4),
+    };
+    store.set_feedback(&owner().thread("t/1"), &"n4".into(), Some(feedback)).await?;
+    let unsaid = Feedback {
+        rating: Rating::Up,
+        tags: Vec::new(),
+        comment: None,
+        share: false,
+        id: "feedback 2".to_owned(),
+        created_at: at(5),
+    };
+    store.set_feedback(&other, &"n1".into(), Some(unsaid)).await
 }
 
 /// Threads, nodes, runs and chunks of logs.

@@ -11,6 +11,7 @@ use agent_http::app::{ResourceQuotas, RunTimes};
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
+use agent_platform::conversation::ThreadRetention;
 use agent_platform::user_rates::SessionLimits;
 
 use super::resolve::{ResolvedSettings, SettingSource};
@@ -71,15 +72,24 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         extraction: extraction::load(&values),
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
-        run_times: RunTimes {
-            log_flush: required(values.millis("RUN_LOG_FLUSH_MS")),
-            lease: required(values.millis("RUN_LEASE_MS")),
-            log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
-        },
+        run_times: run_times(&values),
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
         widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
+}
+
+/// Returns the times of conversations.
+fn run_times(values: &SettingValues) -> RunTimes {
+    RunTimes {
+        log_flush: required(values.millis("RUN_LOG_FLUSH_MS")),
+        lease: required(values.millis("RUN_LEASE_MS")),
+        log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
+        thread_retention: ThreadRetention {
+            users: values.millis("THREAD_RETENTION"),
+            visitors: values.millis("VISITOR_THREAD_RETENTION"),
+        },
+    }
 }
 
 /// Returns a rate limit, whose bounds in the table are within the type's.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Audience, Event, EventStream, ResultMetadata, RunIds, SourceEvent, ToolRole};
+use agent_core::event::{Event, EventStream, Id, RunIds, SourceEvent};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolOutput};
+use agent_core::tool::{ExecutionContext, NoProgress, ToolOutput};
 use agent_core::tool_loop::call_tool;
 use agent_core::turn::{TurnError, run_turn};
 use agent_platform::conversation::{
@@ -23,7 +23,7 @@ use super::super::App;
 
 type SourceItem = Result<SourceEvent, AgentError>;
 
-/// A turn that continues a run.
+/// A turn that continues a run. Its caller is no visitor: a visitor's calls do not wait.
 pub(super) struct ContinuedTurn {
     pub(super) app: Arc<App>,
     pub(super) principal: Principal,
@@ -37,20 +37,14 @@ pub(super) struct ContinuedTurn {
 
 /// Result of a call that was decided.
 struct DecidedCall {
-    id: agent_core::event::Id,
+    id: Id,
     content: String,
     is_error: bool,
 }
 
 impl DecidedCall {
     fn event(&self) -> SourceItem {
-        Ok(SourceEvent::Event(Event::ToolCallResult {
-            message_id: agent_core::new_id().into(),
-            tool_call_id: self.id.clone(),
-            content: self.content.clone(),
-            role: ToolRole::Tool,
-            metadata: self.is_error.then_some(ResultMetadata { is_error: true }),
-        }))
+        Ok(SourceEvent::Event(Event::tool_call_result(self.id.clone(), self.content.clone(), self.is_error)))
     }
 }
 
@@ -58,16 +52,12 @@ impl ContinuedTurn {
     /// Returns the events of the run: the results of the calls, then those of the agent's answer.
     pub(super) fn into_events(self) -> EventStream {
         let ids = RunIds { thread_id: self.turn.thread_id.clone(), run_id: self.turn.run_id.clone() };
-        let audience = match self.principal.caller {
-            Caller::Widget => Audience::Visitor,
-            _ => Audience::Trusted,
-        };
         let calls: Vec<_> = self.run.approvals.iter().map(|approval| approval.tool_call_id.clone()).collect();
         let source = stream::once(self.make_calls().boxed()).flat_map(|(this, calls)| {
             let results: Vec<SourceItem> = calls.iter().map(DecidedCall::event).collect();
             stream::iter(results).chain(stream::once(this.answer(calls).boxed()).flatten())
         });
-        EventStream::new(ids, source.boxed()).with_awaited_results(calls).for_audience(audience)
+        EventStream::new(ids, source.boxed()).with_awaited_results(calls)
     }
 
     /// Makes the approved calls, side by side.

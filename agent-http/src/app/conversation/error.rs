@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use agent_core::event::{Interrupt, RunOutcome};
-use agent_platform::conversation::{Approval, ApprovalState, ConversationError, Run};
+use agent_platform::conversation::{ConversationError, Run};
 use serde_json::json;
 
 use super::super::runs::events_path;
@@ -50,19 +49,9 @@ impl From<ConversationError> for HttpError {
 
 /// Returns the error of a message to a thread that waits for decisions.
 fn interrupts_open(run: &Run) -> HttpError {
-    let interrupts: Vec<_> = match &run.outcome {
-        Some(RunOutcome::Interrupt { interrupts, .. }) => {
-            let is_open = |interrupt: &&Interrupt| {
-                let open = |approval: &Approval| approval.state == ApprovalState::Open;
-                run.approvals.iter().any(|approval| approval.id == interrupt.id && open(approval))
-            };
-            interrupts.iter().filter(is_open).collect()
-        }
-        _ => Vec::new(),
-    };
     HttpError::new(Code::InterruptsOpen, "the thread waits for decisions about tool calls")
         .with_member("runId", json!(run.id))
-        .with_member("interrupts", json!(interrupts))
+        .with_member("interrupts", json!(run.open_interrupts()))
 }
 
 /// Returns the error of a request with the id of this run.

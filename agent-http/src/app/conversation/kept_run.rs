@@ -388,6 +388,7 @@ mod tests {
             parent_id: Some(question.id.clone()),
             nodes: vec![question],
             new_thread: NewThread::default(),
+            retention: None,
             expected_version: None,
             on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
             grace_ms: None,

@@ -9,10 +9,11 @@ use agent_core::tool::Caller;
 use agent_core::turn::run_turn;
 use agent_platform::conversation::{
     BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole, OnDisconnect, Run,
-    RunContext, RunState, RunTrigger, RunTriggerKind, ThreadKey,
+    RunContext, RunState, RunTrigger, ThreadKey,
 };
 use agent_platform::history::ThreadFields;
 use futures_util::{TryFutureExt, try_join};
+use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use super::super::App;
@@ -45,6 +46,7 @@ pub(super) struct RunPlan {
     /// Messages of the prompt.
     pub(super) messages: Vec<Message>,
     pub(super) new_thread: NewThread,
+    pub(super) retention: Option<SignedDuration>,
     /// Version of the thread; 0 if it does not exist.
     pub(super) version: u64,
     /// Run that this one continues.
@@ -54,6 +56,8 @@ pub(super) struct RunPlan {
     /// Context of the run's tools.
     pub(super) context: RunContext,
     pub(super) course: RunCourse,
+    /// Cause of the run.
+    pub(super) trigger: RunTrigger,
 }
 
 impl RunPlan {
@@ -67,7 +71,7 @@ impl RunPlan {
     ) -> Result<(EventStream, KeptRun), BeginError> {
         let event = self.thread_event(turn);
         let continues = self.continues.clone();
-        let (begin, messages) = self.into_begin(&app.conversations, principal, turn);
+        let (begin, messages) = self.into_begin(&app.conversations, turn);
         let RunContext { todo_list_id, timezone } = begin.context.clone();
         // The results of a visitor's calls are not stored, so that no later run could bring them.
         let can_suspend = principal.caller != Caller::Widget;
@@ -97,20 +101,7 @@ impl RunPlan {
     }
 
     /// Returns the commit of the beginning, and the messages of the prompt.
-    fn into_begin(
-        self,
-        service: &ConversationService,
-        principal: &Principal,
-        turn: &TurnRequest,
-    ) -> (BeginRun, Vec<Message>) {
-        let trigger = match principal.caller {
-            Caller::Proactive => RunTrigger {
-                kind: RunTriggerKind::Proactive,
-                reason: turn.trigger.clone(),
-                ..RunTrigger::default()
-            },
-            _ => self.merged.trigger.into(),
-        };
+    fn into_begin(self, service: &ConversationService, turn: &TurnRequest) -> (BeginRun, Vec<Message>) {
         let begin = BeginRun {
             key: self.key,
             agent_id: turn.agent_id.clone(),
@@ -118,10 +109,11 @@ impl RunPlan {
             continues: self.continues.map(|run| run.id),
             decisions: self.decisions,
             context: self.context,
-            trigger,
+            trigger: self.trigger,
             nodes: self.merged.nodes,
             parent_id: self.merged.parent_id,
             new_thread: self.new_thread,
+            retention: self.retention,
             expected_version: Some(self.version),
             on_disconnect: self.course.on_disconnect,
             grace_ms: self.course.grace_ms,

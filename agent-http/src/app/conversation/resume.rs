@@ -8,7 +8,7 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::{
     ConversationError, Decision, DecisionRoute, Envelope, OnDisconnect, Run, RunState, RunTriggerKind,
-    ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX,
+    ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
 
@@ -52,7 +52,8 @@ impl KeptTurn {
             approval.decide(&decision, now)?;
             decisions.push(decision);
         }
-        match run.approvals.iter().any(|approval| approval.is_open(now)) {
+        let run = run.at(now);
+        match run.is_undecided() {
             true => Err(ConversationError::InterruptsOpen { run: Box::new(run) }.into()),
             false => Ok(decisions),
         }
@@ -87,15 +88,12 @@ pub(in super::super) async fn continue_run(
     owner: &ThreadOwner,
     run: &Run,
 ) -> Result<(), HttpError> {
-    if run.state != RunState::Waiting || !run.open_interrupts(app.conversations.now()).is_empty() {
+    if run.state != RunState::Waiting || run.clone().at(app.conversations.now()).is_undecided() {
         return Ok(());
     }
     let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
-    let caller = match owner.owner.starts_with(VISITOR_OWNER_PREFIX) {
-        true => Caller::Widget,
-        false => Caller::Session,
-    };
-    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), caller);
+    // A visitor's run does not wait.
+    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), Caller::Session);
     let turn = TurnRequest {
         thread_id: run.thread_id.clone(),
         ..TurnRequest::new(run.agent_id.clone(), Vec::new())
@@ -106,7 +104,10 @@ pub(in super::super) async fn continue_run(
         is_background: true,
         ..ThreadFields::default()
     };
-    let turn_kept = KeptTurn { store, fields, trigger: Some(RunTriggerKind::Approval) };
+    // The turn refuses an agent that does not exist.
+    let role = app.roles.role(&owner.company, &run.agent_id).await?;
+    let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
+    let turn_kept = KeptTurn { store, fields, trigger: Some(RunTriggerKind::Approval.into()), settings };
     let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())

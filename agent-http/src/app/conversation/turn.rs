@@ -8,15 +8,17 @@ use std::time::Duration;
 use agent_core::event::{EventStream, Id};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    CancelReason, ConversationError, Conversations, MergeInput, Merged, NewThread, Node, NodeId, NodeLink,
-    NodeMessage, NodeOrigin, NodeQuery, NodeSelection, Run, RunContext, RunKey, RunState, RunTriggerKind,
-    Thread, ThreadKey, ThreadLinks, ThreadOrigin, continue_head, merge,
+    CancelReason, ConversationError, Conversations, Envelope, MergeInput, Merged, NewThread, Node, NodeId,
+    NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, ParentChoice, Run, RunContext, RunKey,
+    RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, continue_head, merge,
 };
 use agent_platform::history::{
-    ChatInput, FieldError, HistorySource, OnBusy, ThreadFields, expects_answer, is_missing_result, repair,
+    ChatInput, FieldError, HistorySource, MAX_GRACE_MS, ThreadFields, expects_answer, is_missing_result,
+    repair,
 };
 use agent_platform::run_registry::RunIdClaim;
 
@@ -67,14 +69,38 @@ impl ThreadRequest {
         let (fields, missing_message) = (fields?.clone(), input.reject_missing_message());
         Ok(Some(Self { fields, missing_message }))
     }
+
+    /// Creates a request whose message is a new root of its thread.
+    pub(super) fn for_new_root() -> Self {
+        let fields = ThreadFields {
+            envelope: Envelope::Message,
+            parent: ParentChoice::Root,
+            ..ThreadFields::default()
+        };
+        Self { fields, missing_message: Ok(()) }
+    }
+}
+
+/// Sets the fields that the request leaves to the role.
+fn apply_defaults(fields: &mut ThreadFields, role: &ConversationSettings, caller: Caller) {
+    // A run in the background has no client, and a proactive call or a job displaces nobody's run.
+    if !fields.is_background {
+        fields.on_disconnect = fields.on_disconnect.or(role.on_disconnect);
+        fields.grace_ms = fields.grace_ms.or(role.grace_ms.map(|grace| grace.min(MAX_GRACE_MS)));
+    }
+    if caller != Caller::Proactive {
+        fields.on_busy = fields.on_busy.or(role.on_busy);
+    }
 }
 
 /// A turn whose run is kept.
 pub(in super::super) struct KeptTurn {
     pub(super) store: Arc<dyn Conversations>,
     pub(super) fields: ThreadFields,
-    /// Kind of the run, if the request does not tell it.
-    pub(super) trigger: Option<RunTriggerKind>,
+    /// Cause of the run, if the request does not tell it.
+    pub(super) trigger: Option<RunTrigger>,
+    /// Settings of the agent's role.
+    pub(super) settings: ConversationSettings,
 }
 
 impl KeptTurn {
@@ -89,23 +115,22 @@ impl KeptTurn {
         turn: &TurnRequest,
         request: ThreadRequest,
     ) -> Result<Option<Self>, HttpError> {
-        let ThreadRequest { fields, missing_message } = request;
+        let ThreadRequest { mut fields, missing_message } = request;
         if fields.is_background && app.conversations.runs.count_detached(&principal.company_id).is_none() {
             let detail = "too many runs of the company go on without a client";
             return Err(HttpError::new(Code::RateLimited, detail).with_retry_after(BACKGROUND_RETRY_AFTER));
         }
         let role = app.roles.role(&principal.company_id, &turn.agent_id).await?;
         // The turn refuses an agent that does not exist.
-        let is_kept = role.is_some_and(|role| {
-            let settings = role.content.conversations.unwrap_or_default();
-            settings.store != Some(false) && has_valid_owner(principal)
-        });
-        let store = app.conversations.store().filter(|_| is_kept);
-        let Some(store) = store.cloned() else {
+        let settings = role.map(|role| role.content.conversations.unwrap_or_default());
+        let settings =
+            settings.filter(|settings| settings.store != Some(false) && has_valid_owner(principal));
+        let (Some(store), Some(settings)) = (app.conversations.store().cloned(), settings) else {
             missing_message?;
             return Ok(None);
         };
-        Ok(Some(Self { store, fields, trigger: None }))
+        apply_defaults(&mut fields, &settings, principal.caller);
+        Ok(Some(Self { store, fields, trigger: None, settings }))
     }
 
     /// Returns true if the run goes on without the client, which is answered at once.
@@ -134,7 +159,7 @@ impl KeptTurn {
                 if let Some(claim) = claim {
                     claim.release().await;
                 }
-                Err(error)
+                Err(error.into())
             }
         }
     }
@@ -155,12 +180,12 @@ impl KeptTurn {
         })
     }
 
-    async fn begin(
+    pub(super) async fn begin(
         &self,
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-    ) -> Result<(EventStream, KeptRun), HttpError> {
+    ) -> Result<(EventStream, KeptRun), BeginError> {
         let mut attempts = 1;
         loop {
             let begun = match self.plan(app, principal, &turn).await {
@@ -189,7 +214,7 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
-                begun => return begun.map_err(HttpError::from),
+                begun => return begun,
             }
         }
     }
@@ -232,14 +257,28 @@ impl KeptTurn {
             return Err(BeginError::Request(fault));
         }
         let version = thread.map_or(0, |thread| thread.version);
-        let new_thread = self.new_thread(principal);
+        let trigger = self.trigger(principal, turn, merged.trigger);
+        let new_thread = self.new_thread(&trigger);
         let course = RunCourse::of(&self.fields);
         let before = continues.as_ref().map(|run| run.context.clone()).unwrap_or_default();
         let context = RunContext {
             todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
             timezone: turn.timezone.clone().or(before.timezone),
         };
-        Ok(RunPlan { key, merged, messages, new_thread, version, continues, decisions, context, course })
+        let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
+        Ok(RunPlan {
+            key,
+            merged,
+            messages,
+            new_thread,
+            retention,
+            version,
+            continues,
+            decisions,
+            context,
+            course,
+            trigger,
+        })
     }
 
     /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
@@ -255,7 +294,7 @@ impl KeptTurn {
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
         let messages = self.messages_to_merge(turn, pending_calls);
         let waiting = open_run.filter(|run| run.state == RunState::Waiting);
-        let mut merged = match waiting.zip(head.as_ref()) {
+        let merged = match waiting.zip(head.as_ref()) {
             Some((run, head)) => continue_head(links, head, new_messages(run, &messages))?,
             None => merge(MergeInput {
                 links,
@@ -267,7 +306,6 @@ impl KeptTurn {
                 is_visitor,
             })?,
         };
-        merged.trigger = self.trigger.unwrap_or(merged.trigger);
         Ok(merged)
     }
 
@@ -290,16 +328,28 @@ impl KeptTurn {
         Ok(merged.prompt(&stored))
     }
 
-    /// Returns the attributes of a thread that the request creates.
-    fn new_thread(&self, principal: &Principal) -> NewThread {
+    /// Returns the cause of the run. `merged` is the kind that its messages tell.
+    fn trigger(&self, principal: &Principal, turn: &TurnRequest, merged: RunTriggerKind) -> RunTrigger {
+        match (&self.trigger, principal.caller) {
+            (Some(trigger), _) => trigger.clone(),
+            (None, Caller::Proactive) => {
+                let reason = turn.trigger.clone();
+                RunTrigger { reason, ..RunTriggerKind::Proactive.into() }
+            }
+            (None, _) => merged.into(),
+        }
+    }
+
+    /// Returns the attributes of a thread that a run of this cause creates.
+    fn new_thread(&self, trigger: &RunTrigger) -> NewThread {
         NewThread {
-            origin: match principal.caller {
-                Caller::Proactive => ThreadOrigin::Proactive,
+            origin: match trigger.kind {
+                RunTriggerKind::Job => ThreadOrigin::Job,
+                RunTriggerKind::Proactive => ThreadOrigin::Proactive,
                 _ => ThreadOrigin::Chat,
             },
             title: self.fields.title.clone(),
             metadata: self.fields.metadata.clone(),
-            expires_at: None,
         }
     }
 

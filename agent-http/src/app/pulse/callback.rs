@@ -90,7 +90,11 @@ pub(in crate::app) async fn run_occurrence(
     tokio::spawn(working).await.map_err(HttpError::internal)?
 }
 
-async fn claim_and_run(app: &App, delivery: &Delivery, by_scheduler: bool) -> Result<Completion, HttpError> {
+async fn claim_and_run(
+    app: &Arc<App>,
+    delivery: &Delivery,
+    by_scheduler: bool,
+) -> Result<Completion, HttpError> {
     let side = &app.pulse;
     let Ok(_permit) = side.running.try_acquire() else {
         return Err(HttpError::rate_limited(Some(MAX_BUSY_RETRY_AFTER)));
@@ -136,9 +140,9 @@ async fn keep_lease(side: &SchedulerLink) {
     }
 }
 
-async fn run_effect(app: &App, run: &ActiveRun, delivery: &Delivery) -> Result<(), HttpError> {
+async fn run_effect(app: &Arc<App>, run: &ActiveRun, delivery: &Delivery) -> Result<(), HttpError> {
     let side = &app.pulse;
-    let effect = match time::timeout(side.deadline, run::run_job(app, delivery)).await {
+    let effect = match time::timeout(side.deadline, run::run_job(app, run, delivery)).await {
         Ok(effect) => effect,
         Err(_) => {
             let detail = format!("the run timed out after {} ms", side.deadline.as_millis());
@@ -233,7 +237,8 @@ pub(in crate::app) fn describe(_: &mut Schemas) -> Operation {
         ["kind", "userId", "companyId", "agentId", "jobId", "occurrence", "scheduledFor", "attempt"],
         "properties": {"kind": {"type": "string", "enum": ["tool", "agent"]}, "userId": text(),
             "companyId": text(), "agentId": text(), "toolId": text(), "assignmentId": text(),
-            "arguments": {"type": "object"}, "message": text(), "todoListId": text(), "timezone": text(),
+            "arguments": {"type": "object"}, "message": text(), "todoListId": text(), "threadId": text(),
+            "timezone": text(),
             "jobId": text(), "occurrence": {"type": "integer"}, "scheduledFor": text(),
             "attempt": {"type": "integer"}}});
     let done = json!({"type": "object", "required": ["status", "jobId", "occurrence"], "properties": {

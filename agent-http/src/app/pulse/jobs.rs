@@ -5,6 +5,7 @@ use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_jobs::job::{JobFilter, JobKind, JobOrder, JobPayload, JobState, JobView};
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, ScheduleSpec};
+use agent_platform::conversation::check_conversation_id;
 use agent_platform::pulse::{
     CancelResult, JobControl, JobRequest, JobStatus, JobViewPage, MAX_OPEN_JOBS, ScheduledJob,
     has_too_many_open_jobs,
@@ -90,6 +91,9 @@ async fn own_payload(
     payload.validate().map_err(|error| HttpError::invalid("payload:", error))?;
     if payload.assignment_id.is_some() {
         return Err(HttpError::invalid("payload.assignmentId", "is set by the agent's assignments only"));
+    }
+    if let Some(thread) = &payload.thread_id {
+        check_conversation_id("", thread).map_err(|fault| HttpError::invalid("payload.threadId", fault))?;
     }
     let role = ownership::load_in_company(app, principal, &payload.agent_id).await?.value;
     if payload.kind == JobKind::Tool {

@@ -2,28 +2,18 @@
 
 use std::sync::Arc;
 
-use agent_core::message::Message;
-use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
-use agent_core::turn::{TurnError, run_turn};
 use agent_jobs::job::{Delivery, JobKind, JobPayload};
+use agent_platform::journal::ActiveRun;
 use agent_platform::records::{RecordsExt, StoreError, Write};
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
-use agent_platform::workspace::{
-    self, Assignment, MAX_NOTIFICATION_BYTES, MAX_TITLE_BYTES, WorkspaceError, assignment_key,
-    prepare_notification,
-};
+use agent_platform::workspace::{self, Assignment, assignment_key};
 use serde_json::Value;
 
 use super::super::App;
+use super::agent_turn::run_agent_turn;
 use crate::error::{Code, HttpError};
-use crate::stream;
-
-/// Maximum size of a run's text, tool arguments and tool results together.
-const MAX_RUN_BYTES: usize = 4 << 20;
-/// The turn's trigger, as the agent's prompt shows it.
-const TRIGGER: &str = "a scheduled job";
 
 /// The effect of a run.
 pub(super) enum JobEffect {
@@ -37,7 +27,11 @@ pub(super) enum JobEffect {
 ///
 /// # Errors
 /// The status tells the scheduler whether to retry.
-pub(super) async fn run_job(app: &App, delivery: &Delivery) -> Result<JobEffect, HttpError> {
+pub(super) async fn run_job(
+    app: &Arc<App>,
+    run: &ActiveRun,
+    delivery: &Delivery,
+) -> Result<JobEffect, HttpError> {
     let payload = &delivery.payload;
     let role = role(app, payload).await?;
     check_assignment(app, payload).await?;
@@ -47,12 +41,12 @@ pub(super) async fn run_job(app: &App, delivery: &Delivery) -> Result<JobEffect,
             .await
             .map(|output| JobEffect::ToolCalled(Box::new(output))),
         JobKind::Agent => {
-            run_agent_turn(app, payload, &role, &context).await.map(JobEffect::NotificationWrites)
+            run_agent_turn(app, run, delivery, &role, context).await.map(JobEffect::NotificationWrites)
         }
     }
 }
 
-fn gone(what: &'static str) -> HttpError {
+pub(super) fn gone(what: &'static str) -> HttpError {
     HttpError::new(Code::Gone, what)
 }
 
@@ -129,68 +123,5 @@ fn tool_error_response(error: ToolError) -> HttpError {
         // Not 409, which is the answer while the occurrence is in progress elsewhere.
         ToolError::Conflict(_) | ToolError::Unavailable(_) => HttpError::new(Code::BackendFailed, text),
         error => HttpError::internal(error),
-    }
-}
-
-async fn run_agent_turn(
-    app: &App,
-    payload: &JobPayload,
-    role: &RoleBlock,
-    context: &ExecutionContext,
-) -> Result<Vec<Write>, HttpError> {
-    let principal = Principal::new(&*payload.user_id, &*payload.company_id, Caller::Proactive);
-    let message = Message::user(payload.message.clone().unwrap_or_default());
-    let turn = TurnRequest {
-        thread_id: context.thread_id.clone(),
-        run_id: context.run_id.clone(),
-        todo_list_id: payload.todo_list_id.clone(),
-        timezone: payload.timezone.clone(),
-        trigger: Some(TRIGGER.to_owned()),
-        ..TurnRequest::new(&*payload.agent_id, vec![message])
-    };
-    let events = run_turn(&app.platform, &principal, turn).await.map_err(|error| match error {
-        TurnError::AgentNotFound => gone("the agent no longer exists"),
-        error => error.into(),
-    })?;
-    let answer = stream::collect(events, MAX_RUN_BYTES).await?.output;
-    if answer.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    let text = truncate_with_ellipsis(&answer, MAX_NOTIFICATION_BYTES);
-    let name = role.name.lines().next().map(|line| line.replace(char::is_control, " "));
-    let title = name.filter(|name| !name.trim().is_empty()).unwrap_or_else(|| "A scheduled job".to_owned());
-    let title = truncate_with_ellipsis(&title, MAX_TITLE_BYTES);
-    let told = prepare_notification(&*app.records, context, &title, Some(&text), app.pulse.now()).await;
-    match told {
-        Ok((_, writes)) => Ok(writes),
-        Err(WorkspaceError::Store(error)) => Err(error.into()),
-        Err(error) => Err(HttpError::internal(error)),
-    }
-}
-
-/// Truncates a text to `bytes`, with an ellipsis.
-fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
-    const MARK: char = '…';
-    let text = text.trim();
-    if text.len() <= bytes {
-        return text.to_owned();
-    }
-    let mut cut = text[..text.floor_char_boundary(bytes - MARK.len_utf8())].to_owned();
-    cut.push(MARK);
-    cut
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_cut_between_characters() {
-        for (text, bytes, expected) in
-            [("abc", 3, "abc"), (" abc ", 3, "abc"), ("abcdef", 5, "ab…"), ("aüüü", 6, "aü…")]
-        {
-            assert_eq!(truncate_with_ellipsis(text, bytes), expected);
-            assert!(truncate_with_ellipsis(text, bytes).len() <= bytes);
-        }
     }
 }

@@ -195,6 +195,7 @@ fn payload(company: &str) -> JobPayload {
         arguments: None,
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     }
 }

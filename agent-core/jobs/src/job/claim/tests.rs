@@ -20,6 +20,7 @@ fn job(company: &str, schedule: Schedule) -> Job {
         arguments: None,
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     };
     Job::new(NewJob::new(payload, schedule), at(0))

@@ -24,6 +24,7 @@ fn new(schedule: Schedule) -> NewJob {
         arguments: serde_json::json!({"text": "Hello"}).as_object().cloned(),
         message: None,
         todo_list_id: None,
+        thread_id: None,
         timezone: None,
     };
     NewJob { max_attempts: 2, ..NewJob::new(payload, schedule) }

@@ -1,7 +1,12 @@
 //! Deletion of threads and of single messages.
 
 use super::*;
-use crate::conversation::{DeleteFilter, MAX_DELETED_THREADS, NodeStatus, RunFilter, ThreadFilter};
+use jiff::SignedDuration;
+
+use crate::conversation::{
+    ActiveThread, DeleteFilter, ForkThread, MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeStatus, RunFilter,
+    ThreadFilter, ThreadScan,
+};
 
 pub(super) async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {
     assert!(done("delete", store.delete(&key("t")).await).is_none(), "there was none");
@@ -57,6 +62,51 @@ pub(super) async fn many_are_deleted_by_agent_and_time(store: &dyn Conversations
     let runs = done("runs", store.runs(&ada(), &RunFilter::default(), None, 50).await);
     assert!(runs.runs.is_empty());
     assert!(done("thread", store.thread(&bob.thread("0")).await).is_some(), "another owner's threads stay");
+}
+
+pub(super) async fn all_threads_are_scanned_in_pages(store: &dyn Conversations) {
+    let empty = done("scan", store.scan_threads(None).await);
+    assert_eq!(empty, ThreadScan::default());
+    let owners = [("acme", "ada"), ("acme", "bob"), ("other", "ada")];
+    for n in 0..=MAX_SCANNED_THREADS {
+        let (company, owner) = owners[n % owners.len()];
+        let create = create(ThreadKey::new(company, owner, n.to_string()), &[], 1);
+        done("create", store.create(create).await);
+    }
+    let first = done("scan", store.scan_threads(None).await);
+    assert_eq!(first.threads.len(), MAX_SCANNED_THREADS);
+    let expected = ActiveThread {
+        owner: ThreadOwner::new("other", "ada"),
+        agent_id: "gardener".into(),
+        last_activity_at: at(1),
+    };
+    assert!(first.threads.contains(&expected), "{:?}", first.threads.first());
+    // Activity moves no thread to another page.
+    let active = done("append", store.append(&key("0"), vec![user(None, "x")], at(9)).await);
+    assert_eq!(active.thread.last_activity_at, at(9));
+    let rest = done("scan", store.scan_threads(first.next_cursor.as_deref()).await);
+    assert_eq!((rest.threads.len(), rest.next_cursor), (1, None));
+    let wrong = store.scan_threads(Some("\u{0}x")).await;
+    assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
+}
+
+pub(super) async fn activity_postpones_the_expiry(store: &dyn Conversations) {
+    let retention = Some(SignedDuration::from_millis(100));
+    done("create", store.create(CreateThread { retention, ..create(key("t"), &["x"], 1) }).await);
+    assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(101)));
+    done("append", store.append(&key("t"), vec![user(None, "y")], at(5)).await);
+    assert_eq!(thread(store, &key("t")).await.expires_at, Some(at(105)));
+    let retention = Some(SignedDuration::from_millis(10));
+    let begun = BeginRun { retention, ..begin(key("t"), "r", None, "z", 20) };
+    let begun = done("begin", store.begin_run(begun).await);
+    assert_eq!(begun.thread.expires_at, Some(at(30)), "a run brings the retention of its time");
+    let ended = done("end", store.end_run(end(ada(), "r", Vec::new(), 25)).await);
+    assert_eq!(ended.thread.expires_at, Some(at(35)));
+    let fork =
+        ForkThread { key: key("t"), at: None, id: "copy".into(), agent_id: None, title: None, now: at(50) };
+    assert_eq!(done("fork", store.fork(fork).await).expires_at, Some(at(60)));
+    done("begin", store.begin_run(begin(key("t"), "r2", None, "z", 70)).await);
+    assert_eq!(thread(store, &key("t")).await.expires_at, None, "retention has ended");
 }
 
 pub(super) async fn a_node_is_erased_and_stays_in_the_tree(store: &dyn Conversations) {

@@ -36,9 +36,9 @@ pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conve
         origin: ThreadOrigin::Job,
         title: Some("Mine".to_owned()),
         metadata: json!({"a": [1, null, "ü"]}).as_object().cloned().unwrap_or_default(),
-        expires_at: Some(at(9)),
     };
-    let full = CreateThread { new, ..create(key("full"), &["Hello"], 6) };
+    let retention = Some(jiff::SignedDuration::from_millis(3));
+    let full = CreateThread { new, retention, ..create(key("full"), &["Hello"], 6) };
     let created = done("create", store.create(full).await);
     assert_eq!((created.title.as_str(), created.title_from), ("Mine", TitleFrom::User));
     assert_eq!((created.origin, created.expires_at), (ThreadOrigin::Job, Some(at(9))));

@@ -20,8 +20,8 @@ pub(super) fn continue_run(mut run: Run, begin: &BeginRun, now: Timestamp) -> Re
         approval_mut(&mut run, &decision.approval)?.decide(decision, now)?;
     }
     if run.state == RunState::Waiting {
-        run.approvals = run.approvals.into_iter().map(|approval| approval.at(now)).collect();
-        if run.approvals.iter().any(|approval| approval.state == ApprovalState::Open) {
+        run = run.at(now);
+        if run.is_undecided() {
             return Err(ConversationError::InterruptsOpen { run: Box::new(run) });
         }
         run = run

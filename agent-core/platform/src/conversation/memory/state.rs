@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use agent_core::ids::{RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::store_error::StoreError;
 use jiff::Timestamp;
 
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
-    ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk, NewNode, NodeId, NodeLink, Run,
-    RunClock, RunEvents, RunKey, RunSignal, StoredNode, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    ActiveThread, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk,
+    MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, Run, RunClock, RunEvents, RunKey, RunSignal, StoredNode,
+    Thread, ThreadKey, ThreadOwner, ThreadScan, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -74,6 +75,45 @@ impl ConversationState {
     pub(super) fn find_mut(&mut self, key: &ThreadKey) -> Result<&mut MemoryThread, ConversationError> {
         let owner = self.owners.get_mut(&key.thread_owner());
         owner.and_then(|owner| owner.threads.get_mut(&key.id)).ok_or(ConversationError::ThreadNotFound)
+    }
+
+    /// Returns the threads after a place in the order of company, owner and id.
+    pub(super) fn scan(&self, after: Option<(CompanyId, UserId, ThreadId)>) -> ThreadScan {
+        let mut page = BTreeMap::new();
+        for (owner, found) in &self.owners {
+            for thread in found.threads.values().map(|found| &found.thread) {
+                let key = (&owner.company, &owner.owner, &thread.id);
+                if after.as_ref().is_some_and(|(company, user, id)| key <= (company, user, id)) {
+                    continue;
+                }
+                page.insert(key, (owner, thread));
+                if page.len() > MAX_SCANNED_THREADS + 1 {
+                    page.pop_last();
+                }
+            }
+        }
+        let has_more = page.len() > MAX_SCANNED_THREADS;
+        let last = page.keys().nth(MAX_SCANNED_THREADS - 1).filter(|_| has_more);
+        let next_cursor = last.and_then(|key| serde_json::to_string(key).ok());
+        let thread = |(owner, thread): (&ThreadOwner, &Thread)| ActiveThread {
+            owner: owner.clone(),
+            agent_id: thread.agent_id.clone(),
+            last_activity_at: thread.last_activity_at,
+        };
+        let threads = page.into_values().take(MAX_SCANNED_THREADS).map(thread).collect();
+        ThreadScan { threads, next_cursor }
+    }
+
+    /// Returns the threads that a company has with an agent.
+    pub(super) fn threads_with<'s>(
+        &'s self,
+        company: &'s CompanyId,
+        agent: &'s AgentId,
+    ) -> impl Iterator<Item = (&'s ThreadOwner, &'s MemoryThread)> {
+        let owners = self.owners.iter().filter(move |(owner, _)| owner.company == *company);
+        let threads =
+            owners.flat_map(|(owner, found)| found.threads.values().map(move |found| (owner, found)));
+        threads.filter(move |(_, found)| found.thread.agent_id == *agent)
     }
 
     /// Checks that there is room for nodes.

@@ -3,8 +3,8 @@
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, StoredRun, referenced_ids};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, NodeId, Run,
-    RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    BeginRun, BegunRun, ChangeRun, ConversationError, DeleteFilter, DeletedThreads, EndRun, EndedRun, NodeId,
+    Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -191,12 +191,17 @@ pub(super) async fn delete_batch(
     tables: &ConversationTables,
     owner: &ThreadOwner,
     ids: &[ThreadId],
+    filter: &DeleteFilter,
 ) -> Result<(usize, DeletedThreads), TableError> {
     tables.lock_live_runs(owner, ids).await?;
     let mut deleted = DeletedThreads::default();
     let (mut remaining_nodes, mut remaining_bytes) = (DELETE_BATCH_NODES, BATCH_LOG_BYTES);
     for (at, id) in ids.iter().enumerate() {
         let Some((n, thread)) = tables.thread(&owner.thread(id.clone())).await? else { continue };
+        // It may have become active since it was chosen.
+        if !filter.matches(&thread) {
+            continue;
+        }
         let removed = tables.delete_nodes(n).await?;
         remaining_nodes = remaining_nodes.saturating_sub(removed);
         if removed == DELETE_BATCH_NODES {

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 
 use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
+    ActiveThread, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
 };
 use agent_platform::records::StoreError;
 use tokio_postgres::Row;
 
-use crate::conversation_row::{DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, parse_thread, to_seq};
+use crate::conversation_row::{
+    DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, active_thread, parse_thread, to_seq,
+};
 use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
@@ -85,7 +87,7 @@ impl ConversationTables {
     }
 
     pub(super) async fn thread_count(&self, owner: &ThreadOwner) -> Result<u64, TableError> {
-        let sql = "SELECT count(*) FROM threads WHERE company = $1 AND owner = $2";
+        let sql = "SELECT threads FROM thread_counts WHERE company = $1 AND owner = $2";
         let rows = self.select(sql, &[&owner.company.as_str(), &owner.owner.as_str()]).await?;
         Ok(rows.first().map_or(0, |row| u64::try_from(row.get::<_, i64>(0)).unwrap_or_default()))
     }
@@ -104,12 +106,14 @@ impl ConversationTables {
         let seqs: Vec<i64> = seqs.iter().map(|seq| i64::from(*seq)).collect();
         let sql = format!(
             "SELECT {NODE_COLUMNS}, (SELECT id FROM nodes AS above
-                                     WHERE above.thread = nodes.thread AND above.seq = nodes.parent)
+                                     WHERE above.thread = nodes.thread AND above.seq = nodes.parent),
+                    (SELECT body FROM feedback
+                     WHERE feedback.thread = nodes.thread AND feedback.seq = nodes.seq)
              FROM nodes WHERE thread = $1 AND seq = ANY ($2::int8[]) ORDER BY seq"
         );
         let rows = self.select(&sql, &[&thread, &seqs]).await?;
         let nodes: Result<_, StoreError> =
-            rows.iter().map(|row| node_row(row).into_node(row.get(13))).collect();
+            rows.iter().map(|row| node_row(row).into_node(row.get(13), row.get(14))).collect();
         Ok(nodes?)
     }
 
@@ -204,6 +208,18 @@ impl ConversationTables {
         let (company, owner) = (owner.company.as_str(), owner.owner.as_str());
         let rows = self.select(sql, &[&company, &owner, &agent, &before_ms, &limit]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Returns at most `limit` threads with greater numbers than `after`, in the order of their numbers.
+    pub(super) async fn scan_threads(
+        &self,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, ActiveThread)>, TableError> {
+        let sql = "SELECT n, company, owner, agent, active_ms FROM threads WHERE n > $1 ORDER BY n LIMIT $2";
+        let rows = self.select(sql, &[&after, &limit]).await?;
+        let thread = |row: &Row| (row.get(0), active_thread(row.get(1), row.get(2), row.get(3), row.get(4)));
+        Ok(rows.iter().map(thread).collect())
     }
 
     /// Writes a thread, which gets a number if it has none, and returns the number.

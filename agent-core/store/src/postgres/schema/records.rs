@@ -125,4 +125,57 @@ pub(super) const STEPS: &[&str] = &["
         until_ms int8 NOT NULL,
         PRIMARY KEY (process, run, kind)
     );
+", "
+    -- Number of threads of each owner that has any. Counting them for each new thread would take time in proportion.
+    CREATE TABLE thread_counts (
+        company text COLLATE \"C\" NOT NULL,
+        owner text COLLATE \"C\" NOT NULL,
+        threads int8 NOT NULL,
+        PRIMARY KEY (company, owner)
+    ) WITH (fillfactor = 70);
+    CREATE FUNCTION count_threads() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF TG_OP = 'INSERT' THEN
+            INSERT INTO thread_counts VALUES (new.company, new.owner, 1)
+                ON CONFLICT (company, owner) DO UPDATE SET threads = thread_counts.threads + 1;
+        ELSE
+            UPDATE thread_counts SET threads = threads - 1 WHERE company = old.company AND owner = old.owner;
+            DELETE FROM thread_counts WHERE company = old.company AND owner = old.owner AND threads < 1;
+        END IF;
+        RETURN NULL;
+    END $$;
+    -- The trigger's lock keeps other processes from adding threads until these are counted.
+    CREATE TRIGGER threads_counted AFTER INSERT OR DELETE ON threads
+        FOR EACH ROW EXECUTE FUNCTION count_threads();
+    INSERT INTO thread_counts SELECT company, owner, count(*) FROM threads GROUP BY company, owner;
+    -- Ratings of messages, with all of them in `body`.
+    CREATE TABLE feedback (
+        thread int8 NOT NULL,
+        seq int8 NOT NULL,
+        company text COLLATE \"C\" NOT NULL,
+        agent text COLLATE \"C\" NOT NULL,
+        at_ms int8 NOT NULL,
+        id text COLLATE \"C\" NOT NULL,
+        shared bool NOT NULL,
+        body text NOT NULL,
+        PRIMARY KEY (thread, seq)
+    ) WITH (fillfactor = 70);
+    CREATE INDEX feedback_agent ON feedback (company, agent, at_ms, id);
+    -- Also for a process of the version before, which does not know of feedback.
+    CREATE FUNCTION delete_feedback() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF TG_TABLE_NAME = 'threads' THEN
+            DELETE FROM feedback WHERE thread = old.n;
+        ELSE
+            DELETE FROM feedback WHERE thread = old.thread AND seq = old.seq;
+        END IF;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER thread_feedback_deleted AFTER DELETE ON threads
+        FOR EACH ROW EXECUTE FUNCTION delete_feedback();
+    CREATE TRIGGER node_feedback_deleted AFTER UPDATE OF status ON nodes
+        FOR EACH ROW WHEN (new.status = 'deleted') EXECUTE FUNCTION delete_feedback();
+    -- Threads of visitors in the order of the list of the agent's owner.
+    CREATE INDEX threads_visitors ON threads (company, agent, active_ms, owner, id)
+        WHERE owner LIKE 'widget:%';
 "];

@@ -5,12 +5,14 @@ use std::rc::Rc;
 
 use agent_platform::conversation::commit::{KnownNodes, NodePlace};
 use agent_platform::conversation::{
-    NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
+    ActiveThread, NodeId, NodeLink, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadOwner,
 };
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::conversation_row::{DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, parse_thread, to_seq};
+use crate::conversation_row::{
+    DELETE_BATCH_NODES, NodeRow, RowError, ThreadRow, active_thread, parse_thread, to_seq,
+};
 use crate::sqlite::fault::WriteError;
 
 pub(super) type TableError = RowError<WriteError>;
@@ -41,8 +43,9 @@ impl ConversationTables<'_> {
 
     pub(super) fn thread_count(&self, owner: &ThreadOwner) -> Result<u64, TableError> {
         let mut statement =
-            self.0.prepare_cached("SELECT count(*) FROM threads WHERE company = ?1 AND owner = ?2")?;
-        Ok(statement.query_row(params![&*owner.company, &*owner.owner], |row| row.get(0))?)
+            self.0.prepare_cached("SELECT threads FROM thread_counts WHERE company = ?1 AND owner = ?2")?;
+        let count = statement.query_row(params![&*owner.company, &*owner.owner], |row| row.get(0));
+        Ok(count.optional()?.unwrap_or_default())
     }
 
     /// Returns the identity of a thread's nodes.
@@ -63,7 +66,9 @@ impl ConversationTables<'_> {
         let seqs = Rc::new(seqs.iter().map(|seq| Value::from(i64::from(*seq))).collect::<Vec<_>>());
         let mut statement = self.0.prepare_cached(&format!(
             "SELECT {NODE_COLUMNS}, (SELECT id FROM nodes AS above
-                                     WHERE above.thread = nodes.thread AND above.seq = nodes.parent)
+                                     WHERE above.thread = nodes.thread AND above.seq = nodes.parent),
+                    (SELECT body FROM feedback
+                     WHERE feedback.thread = nodes.thread AND feedback.seq = nodes.seq)
              FROM rarray(?2) AS chosen CROSS JOIN nodes ON nodes.thread = ?1 AND nodes.seq = chosen.value"
         ))?;
         let mut rows = statement.query(params![thread, &seqs])?;
@@ -163,6 +168,24 @@ impl ConversationTables<'_> {
         let values = params![&*owner.company, &*owner.owner, agent, before_ms, limit];
         let ids = statement.query_map(values, |row| row.get(0))?;
         Ok(ids.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns at most `limit` threads with greater numbers than `after`, in the order of their numbers.
+    pub(super) fn scan_threads(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, ActiveThread)>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT n, company, owner, agent, active_ms FROM threads WHERE n > ?1 ORDER BY n LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![after, limit])?;
+        let mut threads = Vec::new();
+        while let Some(row) = rows.next()? {
+            threads
+                .push((row.get(0)?, active_thread(text(row, 1)?, text(row, 2)?, text(row, 3)?, row.get(4)?)));
+        }
+        Ok(threads)
     }
 
     /// Writes a thread, which gets a number if it has none, and returns the number.
@@ -295,7 +318,8 @@ pub(in crate::sqlite) fn node_row(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
 }
 
 fn node(row: &Row<'_>) -> Result<StoredNode, TableError> {
-    Ok(node_row(row)?.into_node(row.get(13)?)?)
+    let feedback: Option<String> = row.get(14)?;
+    Ok(node_row(row)?.into_node(row.get(13)?, feedback.as_deref())?)
 }
 
 pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<&'r str, TableError> {

@@ -33,4 +33,18 @@ pub(super) const SETTINGS: &[Setting] = &[
         &["86400000"],
         "The time for which the events of a run can be read after its end; its messages stay.",
     ),
+    setting(
+        "THREAD_RETENTION",
+        APP,
+        SettingKind::Duration { min: 1, max: 36_500 * DAY_MS / 1000 },
+        &[],
+        "The time after its last activity at which a user's thread is deleted, such as `365d`; without it, threads are kept. A role's `conversations.retentionDays` counts if it is shorter.",
+    ),
+    setting(
+        "VISITOR_THREAD_RETENTION",
+        APP,
+        SettingKind::Duration { min: 1, max: 36_500 * DAY_MS / 1000 },
+        &["30d"],
+        "The time after its last activity at which a visitor's thread is deleted.",
+    ),
 ];

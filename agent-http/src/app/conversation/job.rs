@@ -1,0 +1,163 @@
+//! Start of a job's turn in a thread of the job's user. Each occurrence is a new root, so that no prompt grows with the
+//! number of occurrences.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::event::EventStream;
+use agent_core::ids::{RunId, ThreadId};
+use agent_core::request::{Principal, TurnRequest};
+use agent_jobs::job::Delivery;
+use agent_platform::conversation::{ConversationError, RunKey, RunTrigger, RunTriggerKind, ThreadOwner};
+
+use super::super::App;
+use super::turn::{BeginError, KeptTurn, ThreadRequest};
+use crate::error::{Code, HttpError};
+use crate::stream::RunRecorder;
+
+/// Number of occurrences in a thread of a job's own.
+const OCCURRENCES_PER_THREAD: u64 = 50;
+/// `Retry-After` of an occurrence whose thread waits for a person's decisions.
+const WAITING_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// A job's turn that has begun in a thread.
+pub(in super::super) struct StartedTurn {
+    pub(in super::super) events: EventStream,
+    pub(in super::super) recorder: Box<dyn RunRecorder>,
+}
+
+/// Starts the turn of an occurrence in a thread; `None` if the agent's runs are not kept. `begin` is told the id of the
+/// run before the run begins: the first attempt has that of `turn`, and each later one its own.
+///
+/// # Errors
+/// 409 with `Retry-After` while the thread has a run or waits for decisions, 400 for a thread that cannot take the turn,
+/// 410 if the agent was deleted; errors of the turn and of the store.
+pub(in super::super) async fn start_job_turn(
+    app: &Arc<App>,
+    principal: &Principal,
+    turn: &TurnRequest,
+    delivery: &Delivery,
+    begin: impl FnOnce(&RunId),
+) -> Result<Option<StartedTurn>, HttpError> {
+    let request = ThreadRequest::for_new_root();
+    let Some(kept) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(None) };
+    let trigger = RunTrigger {
+        kind: RunTriggerKind::Job,
+        job_id: Some(delivery.job_id.clone()),
+        occurrence: Some(delivery.occurrence),
+        reason: None,
+    };
+    let kept = KeptTurn { trigger: Some(trigger), ..kept };
+    let run_id = unused_run_id(&kept, principal, &turn.run_id).await?;
+    begin(&run_id);
+    let (thread, spare) = threads(delivery);
+    let begin = async |thread_id: ThreadId| {
+        let turn = TurnRequest { thread_id, run_id: run_id.clone(), ..turn.clone() };
+        begin_turn(app, &kept, principal, turn).await
+    };
+    let begun = match (begin(thread).await, spare) {
+        (Err(BeginError::Store(ConversationError::ThreadFull(_))), Some(spare)) => begin(spare).await,
+        (begun, _) => begun,
+    };
+    begun.map(Some).map_err(scheduler_error)
+}
+
+/// Begins the turn, after an earlier attempt at the same occurrence has ended: its claim is lost.
+async fn begin_turn(
+    app: &Arc<App>,
+    kept: &KeptTurn,
+    principal: &Principal,
+    turn: TurnRequest,
+) -> Result<StartedTurn, BeginError> {
+    let begun = match kept.begin(app, principal, turn.clone()).await {
+        Err(BeginError::Store(ConversationError::ThreadBusy { active_run })) => {
+            let key = RunKey { owner: owner(principal), id: active_run.clone() };
+            let busy = kept.store.run(&key.owner, &active_run).await?;
+            if !busy.is_some_and(|run| Some(&run.trigger) == kept.trigger.as_ref()) {
+                return Err(ConversationError::ThreadBusy { active_run }.into());
+            }
+            app.conversations.displace(&*kept.store, &key).await?;
+            kept.begin(app, principal, turn).await
+        }
+        begun => begun,
+    };
+    let (events, recorder) = begun?;
+    Ok(StartedTurn { events, recorder: Box::new(recorder) })
+}
+
+fn owner(principal: &Principal) -> ThreadOwner {
+    ThreadOwner::new(principal.company_id.clone(), principal.user_id.clone())
+}
+
+/// Returns the thread of the turn, and the one to use if it is full.
+fn threads(delivery: &Delivery) -> (ThreadId, Option<ThreadId>) {
+    let payload = &delivery.payload;
+    if let Some(thread) = &payload.thread_id {
+        return (thread.clone(), None);
+    }
+    let own = match &payload.assignment_id {
+        Some(assignment) => format!("assignment:{assignment}"),
+        None => format!("job:{}", delivery.job_id),
+    };
+    let occurrence = delivery.occurrence;
+    let thread = match occurrence.saturating_sub(1) / OCCURRENCES_PER_THREAD {
+        0 => own,
+        number => format!("{own}:{}", number + 1),
+    };
+    let spare = format!("{thread}.{occurrence}");
+    (thread.into(), Some(spare.into()))
+}
+
+/// Returns the id for the run of an attempt, since an earlier attempt's run may be stored.
+async fn unused_run_id(kept: &KeptTurn, principal: &Principal, first: &RunId) -> Result<RunId, HttpError> {
+    Ok(match kept.store.run(&owner(principal), first).await? {
+        None => first.clone(),
+        Some(_) => format!("{first}.{}", agent_core::new_id()).into(),
+    })
+}
+
+/// Converts an error so that its status tells the scheduler whether the occurrence is to be tried again.
+fn scheduler_error(error: BeginError) -> HttpError {
+    match error {
+        BeginError::Store(
+            error @ (ConversationError::AgentMismatch { .. }
+            | ConversationError::ThreadFull(_)
+            | ConversationError::Invalid(_)),
+        ) => HttpError::invalid("payload.threadId", error),
+        BeginError::Store(error @ ConversationError::InterruptsOpen { .. }) => {
+            HttpError::from(error).with_retry_after(WAITING_RETRY_AFTER)
+        }
+        error => match HttpError::from(error) {
+            error if error.code() == Code::NotFound => {
+                HttpError::new(Code::Gone, "the agent no longer exists")
+            }
+            error => error,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn threads_of_a_job_are_numbered() {
+        let of = |occurrence: u64, more: &[(&str, &str)]| {
+            let mut delivery = json!({"kind": "agent", "userId": "u", "companyId": "c", "agentId": "a", "message": "m",
+                "jobId": "j", "occurrence": occurrence, "scheduledFor": "2026-11-22T08:00:00Z", "attempt": 1});
+            for (name, value) in more {
+                delivery[*name] = Value::from(*value);
+            }
+            let (thread, spare) = threads(&serde_json::from_value(delivery).expect("a delivery"));
+            (thread.to_string(), spare.map(|spare| spare.to_string()))
+        };
+        let own = |thread: &str, spare: &str| (thread.to_owned(), Some(spare.to_owned()));
+        assert_eq!(of(1, &[]), own("job:j", "job:j.1"));
+        assert_eq!(of(50, &[]), own("job:j", "job:j.50"));
+        assert_eq!(of(51, &[]), own("job:j:2", "job:j:2.51"));
+        assert_eq!(of(1, &[("assignmentId", "daily")]), own("assignment:daily", "assignment:daily.1"));
+        assert_eq!(of(51, &[("threadId", "t")]), ("t".to_owned(), None));
+    }
+}

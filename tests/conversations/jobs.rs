@@ -1,0 +1,172 @@
+//! Turns of scheduled jobs, which are kept in threads of the job's user.
+
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use super::{ConversationApp, everyone};
+use crate::pulse::{deliver_callback, delivery, expect_json};
+use crate::support::expect_problem;
+use crate::support::server::{self, PULSE_SECRET};
+use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
+
+/// Starts an application that takes callbacks. `role` changes the content of the agent `a1`.
+async fn start(role: impl FnOnce(&mut Value)) -> ConversationApp {
+    let vendor = Vendor::start().await;
+    let mut all = everyone(&vendor.base_url());
+    role(&mut all["agents"][0]["content"]);
+    let stores = server::stores(&all).await;
+    let settings = [
+        ("PULSE_URL", "http://127.0.0.1:9"),
+        ("PULSE_SECRET", PULSE_SECRET),
+        ("PROACTIVE_TIMEOUT_MS", "2000"),
+    ];
+    let app = server::app_with_stores(stores.clone(), &settings).await;
+    ConversationApp { vendor, app, stores }
+}
+
+fn question(message: &str) -> Value {
+    json!({"kind": "agent", "userId": "u1", "companyId": "c1", "agentId": "a1", "message": message,
+        "todoListId": "l1"})
+}
+
+impl ConversationApp {
+    async fn deliver(&self, payload: Value, job: &str, occurrence: u64) -> Response {
+        deliver_callback(&self.app, &delivery(payload, job, occurrence)).await
+    }
+
+    async fn done(&self, payload: Value, job: &str, occurrence: u64) {
+        let answer = expect_json(self.deliver(payload, job, occurrence).await, 200).await;
+        assert_eq!(answer["status"], "done");
+    }
+
+    /// Returns the user's notifications, the newest first.
+    async fn notifications(&self) -> Vec<Value> {
+        let found = crate::pulse::notifications(&self.stores).await;
+        found.iter().map(|notification| serde_json::to_value(notification).expect("JSON")).collect()
+    }
+}
+
+fn said(role: &str, text: &str) -> (String, String) {
+    (role.to_owned(), text.to_owned())
+}
+
+#[tokio::test]
+async fn occurrences_are_new_roots_in_the_thread_of_their_job() {
+    let test = start(|_| {}).await;
+    test.vendor.on("m", [answer(&["It rains."]), answer(&["The sun shines."]), answer(&["Mostly."])]);
+    test.done(question("How is the weather?"), "j1", 1).await;
+    let first = [said("user", "How is the weather?"), said("assistant", "It rains.")];
+    assert_eq!(test.path("job:j1").await, first);
+    test.done(question("How is the weather?"), "j1", 2).await;
+    let second = [said("user", "How is the weather?"), said("assistant", "The sun shines.")];
+    assert_eq!(test.path("job:j1").await, second);
+    assert_eq!(test.prompt(), [said("user", "How is the weather?")], "no prompt grows");
+
+    let thread = test.get("/api/threads/job:j1?messages=none").await;
+    assert_eq!((&thread["origin"], &thread["status"]), (&json!("job"), &json!("idle")));
+    let runs = test.get("/api/runs?threadId=job:j1&kind=job").await["runs"].clone();
+    let latest = &runs[0];
+    assert_eq!(latest["trigger"], json!({"kind": "job", "jobId": "j1", "occurrence": 2}));
+    assert_eq!((latest["id"].as_str(), latest["state"].as_str()), (Some("j1:2"), Some("completed")));
+    let told = test.notifications().await;
+    assert_eq!((&told[0]["threadId"], &told[0]["runId"]), (&json!("job:j1"), &json!("j1:2")));
+    assert_eq!(told[0]["text"], "The sun shines.");
+
+    // The user goes on below the latest occurrence.
+    test.say("job:j1", "All day?").await;
+    let [user, assistant] = second;
+    assert_eq!(test.prompt(), [user, assistant, said("user", "All day?")]);
+}
+
+#[tokio::test]
+async fn a_job_may_name_a_thread_of_its_user() {
+    let test = start(|_| {}).await;
+    test.vendor.on("m", [answer(&["Hello."]), answer(&["It rains."])]);
+    test.say("t", "Hi").await;
+    let mut payload = question("How is the weather?");
+    payload["threadId"] = json!("t");
+    test.done(payload.clone(), "j1", 1).await;
+    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    assert_eq!(test.get("/api/threads/t?messages=tree").await["nodes"].as_array().map(Vec::len), Some(4));
+
+    // A thread of another agent, and an id that no thread has.
+    let mut other = payload.clone();
+    other["agentId"] = json!("a2");
+    let problem = expect_problem(test.deliver(other, "j2", 1).await, 400, "INVALID_REQUEST").await;
+    assert!(problem["detail"].as_str().expect("text").contains("threadId"), "{problem}");
+    payload["threadId"] = json!("x".repeat(129));
+    expect_problem(test.deliver(payload.clone(), "j3", 1).await, 400, "INVALID_REQUEST").await;
+    let body = json!({"payload": payload, "delayMs": 60_000});
+    let (status, problem) = test.call("POST", "/api/pulse/jobs", Some(body)).await;
+    assert_eq!((status, &problem["code"]), (400, &json!("INVALID_REQUEST")), "{problem}");
+}
+
+#[tokio::test]
+async fn each_attempt_is_a_run_and_no_tool_is_called_twice() {
+    let test = start(|_| {}).await;
+    let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
+    test.vendor.on("m", [call, vec![Step::Stall], vec![Step::Reset], answer(&["Done."])]);
+    expect_problem(test.deliver(question("Buy milk"), "j1", 1).await, 504, "BACKEND_TIMEOUT").await;
+    assert_eq!(test.deliver(question("Buy milk"), "j1", 1).await.status(), 502);
+    test.done(question("Buy milk"), "j1", 1).await;
+    let runs = test.get("/api/runs?threadId=job:j1").await["runs"].clone();
+    let states: Vec<_> = runs.as_array().expect("runs").iter().map(|run| run["state"].clone()).collect();
+    assert_eq!(states, ["completed", "failed", "cancelled"]);
+    assert_eq!(runs[2]["id"], "j1:1");
+    let created = test.path("job:j1").await;
+    assert_eq!(created.first(), Some(&said("user", "Buy milk")));
+    assert_eq!(created.last(), Some(&said("assistant", "Done.")));
+    let todos = crate::pulse::todo_titles(&test.stores).await;
+    assert_eq!(todos.iter().filter(|title| *title == "Milk").count(), 1, "{todos:?}");
+}
+
+#[tokio::test]
+async fn a_busy_thread_delays_an_occurrence() {
+    let test = start(|_| {}).await;
+    let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    test.vendor.on("m", [stalled, answer(&["It rains."])]);
+    let body = json!({"threadId": "t", "message": "Hi", "background": true, "agentId": "a1"});
+    let (status, run) = test.call("POST", "/api/agent/chat", Some(body)).await;
+    assert_eq!(status, 202, "{run}");
+    let mut payload = question("How is the weather?");
+    payload["threadId"] = json!("t");
+    let refused = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(refused.headers().contains_key("retry-after"));
+    expect_problem(refused, 409, "THREAD_BUSY").await;
+    let path = format!("/api/runs/{}/cancel", run["runId"].as_str().expect("an id"));
+    assert_eq!(test.call("POST", &path, None).await.0, 200);
+    test.ended_run(run["runId"].as_str().expect("an id")).await;
+    test.done(payload, "j1", 1).await;
+}
+
+#[tokio::test]
+async fn a_job_that_waits_for_approval_is_done_and_tells_its_user() {
+    let approvals = json!([{"tools": ["createTodo"], "unattended": "wait", "message": "Add it?"}]);
+    let test = start(|content| content["approvals"] = approvals).await;
+    let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
+    test.vendor.on("m", [call, answer(&["It is on the list."])]);
+    test.done(question("Buy milk"), "j1", 1).await;
+    let told = test.notifications().await;
+    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("Add it?"), &json!("job:j1")));
+    // The next occurrence waits, too, and is no attempt.
+    let refused = test.deliver(question("Buy milk"), "j1", 2).await;
+    assert_eq!(refused.headers()["retry-after"], "60");
+    expect_problem(refused, 409, "INTERRUPTS_OPEN").await;
+    let approvals = test.get("/api/approvals?state=open").await;
+    let id = approvals["approvals"][0]["id"].as_str().expect("an id").to_owned();
+    let decision = Some(json!({"decision": "approve"}));
+    assert_eq!(test.call("POST", &format!("/api/approvals/{id}"), decision).await.0, 200);
+    let runs = test.get("/api/runs?threadId=job:j1&kind=approval").await["runs"].clone();
+    test.ended_run(runs[0]["id"].as_str().expect("an id")).await;
+    assert_eq!(test.path("job:j1").await.last(), Some(&said("assistant", "It is on the list.")));
+}
+
+#[tokio::test]
+async fn what_is_not_kept_has_no_thread() {
+    let test = start(|content| content["conversations"] = json!({"store": false})).await;
+    test.vendor.on("m", [answer(&["It rains."])]);
+    test.done(question("How is the weather?"), "j1", 1).await;
+    assert_eq!(test.call("GET", "/api/threads/job:j1", None).await.0, 404);
+    let told = test.notifications().await;
+    assert_eq!((&told[0]["text"], &told[0]["threadId"]), (&json!("It rains."), &Value::Null));
+}

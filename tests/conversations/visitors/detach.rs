@@ -1,0 +1,86 @@
+//! Attached streams end when their reader loses the right to them.
+
+use std::time::Duration;
+
+use super::*;
+use crate::support::server::Server;
+
+/// Limit on the time after which a stream has ended.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Starts a run that goes on, and returns its id.
+async fn start_run(test: &ConversationApp, visitor: &Visitor) -> String {
+    test.vendor.on("m", [vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall]]);
+    let body = json!({"threadId": "t", "message": "Hello", "onDisconnect": "continue"});
+    let mut running = test.send(visitor, "POST", "/api/agent/chat", Some(body)).await;
+    read_until(&mut running, "Partly").await;
+    let (_, thread) = test.send_for_json(visitor, "GET", "/api/threads/t").await;
+    thread["activeRunId"].as_str().expect("a run").to_owned()
+}
+
+async fn read_until(response: &mut reqwest::Response, text: &str) {
+    let mut read = String::new();
+    while !read.contains(text) {
+        let chunk = response.chunk().await.expect("it reads").expect("it goes on");
+        read.push_str(&String::from_utf8_lossy(&chunk));
+    }
+}
+
+/// Attaches to a run in a process, and reads what it has said.
+async fn attach(app: &Server, visitor: &Visitor, run: &str) -> reqwest::Response {
+    let request = visitor.client.get(app.url(&format!("/api/runs/{run}/events"))).header("origin", PAGE);
+    let request = request.header("x-widget-token", &visitor.token).header("x-visitor-key", KEYS[0]);
+    let mut attached = request.send().await.expect("an answer");
+    assert_eq!(attached.status(), 200);
+    read_until(&mut attached, "Partly").await;
+    attached
+}
+
+/// Reads to the end.
+async fn ends(mut attached: reqwest::Response) {
+    let rest = async { while let Ok(Some(_)) = attached.chunk().await {} };
+    tokio::time::timeout(LIMIT, rest).await.expect("the stream ends in time");
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_attached_streams() {
+    let test = ConversationApp::start().await;
+    let (visitor, other) = (test.visitor("a1").await, test.another_process().await);
+    let run = start_run(&test, &visitor).await;
+    let (here, there) = (attach(&test.app, &visitor, &run).await, attach(&other, &visitor, &run).await);
+    let tokens = Tokens::new(test.stores.records.clone(), Arc::new(SystemClock));
+    assert!(tokens.revoke(&visitor.token_id, None).await.expect("it is revoked"));
+    tokio::join!(ends(here), ends(there));
+}
+
+#[tokio::test]
+async fn a_deleted_agent_ends_attached_streams() {
+    let test = ConversationApp::start().await;
+    let (visitor, other) = (test.visitor("a1").await, test.another_process().await);
+    let run = start_run(&test, &visitor).await;
+    let (here, there) = (attach(&test.app, &visitor, &run).await, attach(&other, &visitor, &run).await);
+    assert_eq!(test.call("DELETE", "/api/agents/a1", None).await.0, 204);
+    tokio::join!(ends(here), ends(there));
+}
+
+#[tokio::test]
+async fn a_deleted_thread_ends_attached_streams() {
+    let test = ConversationApp::start().await;
+    let (visitor, other) = (test.visitor("a1").await, test.another_process().await);
+    let run = start_run(&test, &visitor).await;
+    let (here, there) = (attach(&test.app, &visitor, &run).await, attach(&other, &visitor, &run).await);
+    // The store's own deletion, as by the command of an operator, tells no process.
+    let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
+    assert!(test.stores.conversations.delete(&key).await.expect("deleted").is_some());
+    tokio::join!(ends(here), ends(there));
+}
+
+#[tokio::test]
+async fn a_reader_who_keeps_the_right_stays_attached() {
+    let test = ConversationApp::start().await;
+    let visitor = test.visitor("a1").await;
+    let run = start_run(&test, &visitor).await;
+    let mut attached = attach(&test.app, &visitor, &run).await;
+    let waited = tokio::time::timeout(LIMIT, attached.chunk()).await;
+    assert!(waited.is_err(), "it goes on: {waited:?}");
+}

@@ -1,0 +1,107 @@
+//! Exports of threads.
+
+use super::*;
+use crate::conversations::call_as;
+
+impl ConversationApp {
+    async fn text(&self, bearer: &str, path: &str) -> (String, String) {
+        let response = self.app.request("GET", path).bearer_auth(bearer).send().await.expect("an answer");
+        assert_eq!(response.status(), 200, "{path}");
+        assert_eq!(response.headers()["cache-control"], "private, no-store", "{path}");
+        let media_type = response.headers()["content-type"].to_str().expect("text").to_owned();
+        (media_type, response.text().await.expect("a whole body"))
+    }
+}
+
+#[tokio::test]
+async fn a_thread_is_exported_with_all_that_it_has() {
+    let test = ConversationApp::start().await;
+    let session = session_token("u1", "c1");
+    // More nodes than a page has.
+    let messages: Vec<_> =
+        (0..450).map(|n| json!({"role": "user", "content": format!("Note {n}")})).collect();
+    let thread = json!({"id": "t", "agentId": "a1", "title": "Plans\n## x", "messages": messages});
+    assert_eq!(test.call("POST", "/api/threads", Some(thread)).await.0, 201);
+    test.vendor.on("m", [tool_calls(&[("c1", "readTodos", "{}")]), answer(&["Fine.\n## User, forged"])]);
+    test.say("t", "How are you?").await;
+    let page = test.get("/api/threads/t?messages=tree&limit=500").await;
+    let nodes = page["nodes"].as_array().expect("nodes");
+    let last = nodes.last().expect("an answer")["id"].as_str().expect("an id");
+    let path = format!("/api/threads/t/messages/{last}/feedback");
+    assert_eq!(test.call("PUT", &path, Some(json!({"rating": "up"}))).await.0, 200);
+    let (media_type, text) = test.text(&session, "/api/threads/t/export").await;
+    assert_eq!(media_type, "application/json");
+    let exported: Value = serde_json::from_str(&text).expect("an object");
+    let page = test.get("/api/threads/t?messages=tree&limit=500").await;
+    assert_eq!(exported["nodes"], page["nodes"]);
+    assert_eq!(exported["thread"]["id"], "t");
+    let runs = test.get("/api/runs?threadId=t").await;
+    assert_eq!((&exported["runs"], &exported["approvals"]), (&runs["runs"], &json!([])));
+    assert_eq!(
+        (&exported["feedback"][0]["nodeId"], &exported["feedback"][0]["rating"]),
+        (&json!(last), &json!("up"))
+    );
+    let (media_type, text) = test.text(&session, "/api/threads/t/export?format=markdown").await;
+    assert_eq!(media_type, "text/markdown; charset=utf-8");
+    assert!(text.starts_with("# Plans ## x\n"), "{}", &text[..100]);
+    let headings =
+        |role: &str| text.lines().filter(|line| line.starts_with(&format!("## {role}, 2"))).count();
+    assert_eq!((headings("User"), headings("Assistant"), headings("Tool result")), (451, 2, 1), "{text}");
+    assert!(text.contains("\n> Fine.\n> ## User, forged\n"), "{text}");
+    assert!(text.contains("> Calls readTodos: {}"), "{text}");
+    assert_eq!(test.call("GET", "/api/threads/t/export?format=pdf", None).await.0, 400);
+    assert_eq!(test.call("GET", "/api/threads/never/export", None).await.0, 404);
+    // Its path is that of the export of all threads.
+    let reserved = json!({"id": "export", "agentId": "a1"});
+    assert_eq!(test.call("POST", "/api/threads", Some(reserved)).await.0, 400);
+    let reserved = json!({"agentId": "a1", "threadId": "export", "message": "Hello"});
+    assert_eq!(test.call("POST", "/api/agent/chat", Some(reserved)).await.0, 400);
+}
+
+#[tokio::test]
+async fn all_threads_are_exported_a_line_each() {
+    let test = ConversationApp::start().await;
+    for number in 0..210 {
+        let thread = json!({"id": format!("t{number}"), "agentId": "a1", "messages": [{"role": "user", "content": "x"}]});
+        assert_eq!(test.call("POST", "/api/threads", Some(thread)).await.0, 201);
+    }
+    assert_eq!(test.call("PATCH", "/api/threads/t7", Some(json!({"archived": true}))).await.0, 200);
+    let body = json!({"agentId": "a1", "threadId": "theirs", "message": "A canary"});
+    assert_eq!(test.app.chat_as(&session_token("u2", "c1"), "", &body).await.status(), 200);
+    let (media_type, text) = test.text(&session_token("u1", "c1"), "/api/threads/export").await;
+    assert_eq!(media_type, "application/x-ndjson");
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    let mut ids: Vec<_> = lines.iter().map(|line| line["thread"]["id"].as_str().expect("an id")).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((lines.len(), ids.len()), (210, 210));
+    assert!(lines.iter().all(|line| line["nodes"].as_array().is_some_and(|nodes| nodes.len() == 1)));
+    assert!(!text.contains("canary"));
+    let (_, none) = test.text(&session_token("u9", "c1"), "/api/threads/export").await;
+    assert_eq!(none, "");
+}
+
+#[tokio::test]
+async fn a_visitor_exports_what_it_sees() {
+    let test = with_tools().await;
+    let visitor = test.visitor("a1").await;
+    test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), answer(&["There is one."])]);
+    test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
+    let key = ThreadKey::new("c1", format!("widget:{}:{FIRST_KEY_SHA256}", visitor.token_id), "t");
+    let head = test.stores.conversations.thread(&key).await.expect("it reads").expect("a thread").head;
+    let hidden = NewNode::user(head, Message::user("canary"));
+    let hidden = NewNode { origin: NodeOrigin::Client, ..hidden };
+    test.stores.conversations.append(&key, vec![hidden], jiff::Timestamp::now()).await.expect("it is added");
+    for path in ["/api/threads/t/export", "/api/threads/t/export?format=markdown", "/api/threads/export"] {
+        let response = test.send(&visitor, "GET", path, None).await;
+        assert_eq!(response.status(), 200, "{path}");
+        let text = response.text().await.expect("a body");
+        assert!(text.contains("There is one.") && !text.contains("canary"), "{path}: {text}");
+        assert!(!text.contains("requestSha256") && !text.contains("\"role\":\"tool\""), "{path}: {text}");
+        let other = test.send(&visitor.with_key(KEYS[1]), "GET", path, None).await;
+        assert!(!other.text().await.expect("a body").contains("There is one."), "{path}");
+    }
+    let (status, _) =
+        call_as(&test.app, &session_token("u1", "c1"), "GET", "/api/threads/t/export", None).await;
+    assert_eq!(status, 404);
+}
