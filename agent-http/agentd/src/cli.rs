@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
+use crate::usage::UsageSelection;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use jiff::civil::Date;
 use url::Url;
 
 /// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     /// Export and delete the conversations of a user.
     #[command(subcommand)]
     Threads(ThreadsCommand),
+    /// Print what the calls of models of a company have used, as a table with tabs.
+    Usage(UsageArgs),
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
@@ -223,6 +227,40 @@ pub(crate) struct ThreadsArgs {
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,
+}
+
+/// Arguments of `agentd usage`.
+#[derive(Debug, Args)]
+pub(crate) struct UsageArgs {
+    /// Identifier of the company.
+    #[arg(long, value_name = "ID")]
+    pub(crate) company: CompanyId,
+    /// First day in UTC, such as 2026-01-31; the first of all if absent.
+    #[arg(long, value_name = "DATE")]
+    pub(crate) from: Option<Date>,
+    /// Last day in UTC; the last of all if absent.
+    #[arg(long, value_name = "DATE")]
+    pub(crate) to: Option<Date>,
+    /// Some of day, agent, user, provider, model and caller, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "day,model")]
+    pub(crate) group_by: String,
+    /// Restrict to an agent.
+    #[arg(long, value_name = "ID")]
+    pub(crate) agent: Option<AgentId>,
+    /// Restrict to a user, or to a widget token: widget:<tokenId>.
+    #[arg(long, value_name = "ID")]
+    pub(crate) user: Option<UserId>,
+    /// Configuration source.
+    #[command(flatten)]
+    pub(crate) settings: ConfigFileArg,
+}
+
+impl UsageArgs {
+    /// Separates the selection from the configuration source.
+    pub(crate) fn into_selection(self) -> (UsageSelection, ConfigFileArg) {
+        let Self { company, from, to, group_by, agent, user, settings } = self;
+        (UsageSelection { company, from, to, group_by, agent, user }, settings)
+    }
 }
 
 /// Subcommands of `agentd token`.
@@ -497,6 +535,8 @@ mod tests {
             "secrets rotate",
             "user delete --user u --company c --config a.toml",
             "threads export --user u --company c",
+            "usage --company c",
+            "usage --company c --from 2026-01-01 --to 2026-01-31 --group-by day,agent --agent a --user u --config a.toml",
             "threads delete --user u --company c --config a.toml",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "scheduler --config a.toml --port 3002",
@@ -542,6 +582,8 @@ mod tests {
             ("user delete --user u", ErrorKind::MissingRequiredArgument),
             ("threads delete --user u", ErrorKind::MissingRequiredArgument),
             ("threads export --company c", ErrorKind::MissingRequiredArgument),
+            ("usage", ErrorKind::MissingRequiredArgument),
+            ("usage --company c --from yesterday", ErrorKind::ValueValidation),
             ("token widget", ErrorKind::MissingRequiredArgument),
             ("token widget --agent a --origin *", ErrorKind::ValueValidation),
             ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),

@@ -14,7 +14,7 @@ use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
     console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, threads,
-    token, user, weights,
+    token, usage, user, weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -70,6 +70,10 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         }
         Command::Threads(ThreadsCommand::Delete(args)) => {
             block_on(threads::delete(&args.user, &args.company, &args.settings.load(env)?, out))
+        }
+        Command::Usage(args) => {
+            let (selection, settings) = args.into_selection();
+            block_on(usage::show(selection, &settings.load(env)?, out))
         }
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),

@@ -7,6 +7,7 @@ mod documents;
 mod embedding;
 mod extraction;
 mod rag;
+mod usage;
 
 use super::Service;
 use super::setting::{Setting, SettingKind};
@@ -46,6 +47,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(documents::SETTINGS)
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
+        .chain(usage::SETTINGS)
 }
 
 /// All settings but those of the modules.
