@@ -12,7 +12,6 @@ use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use jiff::civil::Date;
 use url::Url;
 
 /// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
@@ -93,7 +92,14 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Threads(ThreadsCommand),
     /// Print what the calls of models of a company have used, as a table with tabs.
-    Usage(UsageArgs),
+    Usage {
+        /// Sums to print.
+        #[command(flatten)]
+        selection: UsageSelection,
+        /// Configuration source.
+        #[command(flatten)]
+        settings: ConfigFileArg,
+    },
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
@@ -227,40 +233,6 @@ pub(crate) struct ThreadsArgs {
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,
-}
-
-/// Arguments of `agentd usage`.
-#[derive(Debug, Args)]
-pub(crate) struct UsageArgs {
-    /// Identifier of the company.
-    #[arg(long, value_name = "ID")]
-    pub(crate) company: CompanyId,
-    /// First day in UTC, such as 2026-01-31; the first of all if absent.
-    #[arg(long, value_name = "DATE")]
-    pub(crate) from: Option<Date>,
-    /// Last day in UTC; the last of all if absent.
-    #[arg(long, value_name = "DATE")]
-    pub(crate) to: Option<Date>,
-    /// Some of day, agent, user, provider, model and caller, separated by commas.
-    #[arg(long, value_name = "LIST", default_value = "day,model")]
-    pub(crate) group_by: String,
-    /// Restrict to an agent.
-    #[arg(long, value_name = "ID")]
-    pub(crate) agent: Option<AgentId>,
-    /// Restrict to a user, or to a widget token: widget:<tokenId>.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: Option<UserId>,
-    /// Configuration source.
-    #[command(flatten)]
-    pub(crate) settings: ConfigFileArg,
-}
-
-impl UsageArgs {
-    /// Separates the selection from the configuration source.
-    pub(crate) fn into_selection(self) -> (UsageSelection, ConfigFileArg) {
-        let Self { company, from, to, group_by, agent, user, settings } = self;
-        (UsageSelection { company, from, to, group_by, agent, user }, settings)
-    }
 }
 
 /// Subcommands of `agentd token`.

@@ -71,10 +71,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Threads(ThreadsCommand::Delete(args)) => {
             block_on(threads::delete(&args.user, &args.company, &args.settings.load(env)?, out))
         }
-        Command::Usage(args) => {
-            let (selection, settings) = args.into_selection();
-            block_on(usage::show(selection, &settings.load(env)?, out))
-        }
+        Command::Usage { selection, settings } => block_on(usage::show(selection, &settings.load(env)?, out)),
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),

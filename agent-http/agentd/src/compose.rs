@@ -68,7 +68,7 @@ use crate::config::{
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
-use jobs::{job_services, scheduler_link};
+use jobs::{JobServices, job_services, scheduler_link};
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
 
@@ -94,19 +94,10 @@ pub fn application(
     let usage = usage::recorder(config, &stores, base.health.metrics(), background_spawner());
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
-    let services = ToolServices {
-        retriever: Some(retriever.clone()),
-        messenger: messenger(config, &outbound),
-        pulse: jobs.for_tools.clone(),
-        journals: Some(journals.clone()),
-    };
-    let AgentTools { endpoint: agent_tools, guarded: tools, approved } = agent_tools(
-        config,
-        bound,
-        &stores,
-        tokens.clone(),
-        builtin_tools(&stores, services, &journals, &usage),
-    );
+    let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
+    let tools = builtin_tools(&stores, services, &journals, &usage);
+    let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
+        agent_tools(config, bound, &stores, tokens.clone(), tools);
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
@@ -128,8 +119,7 @@ pub fn application(
             stores,
             (tools, journals),
             (local, &coding),
-            (parts, documents),
-            &usage,
+            (parts, documents, &usage),
         )
         .with_run_tokens(tokens.clone()),
         coding,
@@ -147,6 +137,21 @@ pub fn application(
         stream: stream_limits(server, shutdown),
         base,
     })
+}
+
+/// Returns what the built-in tools work with.
+fn tool_services(
+    messenger: Option<Arc<dyn Messenger>>,
+    retriever: &Arc<dyn Retriever>,
+    jobs: &JobServices,
+    journals: &Arc<Journals>,
+) -> ToolServices {
+    ToolServices {
+        retriever: Some(retriever.clone()),
+        messenger,
+        pulse: jobs.for_tools.clone(),
+        journals: Some(journals.clone()),
+    }
 }
 
 /// Creates the console, unless it is switched off.
@@ -280,8 +285,7 @@ fn platform(
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
-    (parts, documents): (Arc<PartCache>, DocumentsLayer),
-    usage: &UsageRecorder,
+    (parts, documents, usage): (Arc<PartCache>, DocumentsLayer, &UsageRecorder),
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = EmbeddedModels {

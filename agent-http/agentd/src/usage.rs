@@ -6,6 +6,7 @@ use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_platform::usage::{
     MAX_PAGE_ROWS, UsageCursor, UsageDimension, UsageFilter, UsageQuery, UsageRow, UsageStore,
 };
+use clap::Args;
 use jiff::civil::Date;
 
 use crate::config::AppConfig;
@@ -16,19 +17,26 @@ use crate::stores::Stores;
 const SUM_HEADER: &str = "runs\tcalls\tinput\tcached\toutput\treasoning\ttools\tunpriced\tcost (USD)";
 
 /// Selection of the sums.
+#[derive(Debug, Args)]
 pub(crate) struct UsageSelection {
-    /// Company.
-    pub(crate) company: CompanyId,
-    /// First day.
-    pub(crate) from: Option<Date>,
-    /// Last day.
-    pub(crate) to: Option<Date>,
-    /// Dimensions, separated by commas.
-    pub(crate) group_by: String,
-    /// Restricts to an agent.
-    pub(crate) agent: Option<AgentId>,
-    /// Restricts to a user.
-    pub(crate) user: Option<UserId>,
+    /// Identifier of the company.
+    #[arg(long, value_name = "ID")]
+    company: CompanyId,
+    /// First day in UTC, such as 2026-01-31; the first of all if absent.
+    #[arg(long, value_name = "DATE")]
+    from: Option<Date>,
+    /// Last day in UTC; the last of all if absent.
+    #[arg(long, value_name = "DATE")]
+    to: Option<Date>,
+    /// Some of day, agent, user, provider, model and caller, separated by commas.
+    #[arg(long, value_name = "LIST", default_value = "day,model")]
+    group_by: String,
+    /// Restrict to an agent.
+    #[arg(long, value_name = "ID")]
+    agent: Option<AgentId>,
+    /// Restrict to a user, or to a widget token: widget:<tokenId>.
+    #[arg(long, value_name = "ID")]
+    user: Option<UserId>,
 }
 
 /// Prints a company's sums as a table with tabs.

@@ -7,7 +7,7 @@ use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
 use async_trait::async_trait;
 
-use super::call::OpenCall;
+use super::call::MeteredCall;
 use super::{RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
@@ -57,7 +57,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(OpenCall::new(self.recorder.clone(), scope.clone(), names(settings), tokens))
+                Some(MeteredCall::new(self.recorder.clone(), scope.clone(), names(settings), tokens))
             }
         };
         let mut meter = RunMeter::new(self.recorder.clone(), scope, call);
@@ -75,12 +75,12 @@ impl<B: Backend> Backend for MeteredBackend<B> {
 pub(super) struct RunMeter {
     recorder: UsageRecorder,
     scope: RunScope,
-    call: Option<OpenCall>,
+    call: Option<MeteredCall>,
     outcome: Option<String>,
 }
 
 impl RunMeter {
-    pub(super) fn new(recorder: UsageRecorder, scope: RunScope, call: Option<OpenCall>) -> Self {
+    pub(super) fn new(recorder: UsageRecorder, scope: RunScope, call: Option<MeteredCall>) -> Self {
         recorder.open_run(&scope);
         Self { recorder, scope, call, outcome: None }
     }

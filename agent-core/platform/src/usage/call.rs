@@ -15,7 +15,7 @@ const MAX_MODELS: usize = 16;
 pub(super) const BYTES_PER_TOKEN: usize = 4;
 
 /// A call in progress. Dropping it books it.
-pub(super) struct OpenCall {
+pub(super) struct MeteredCall {
     recorder: UsageRecorder,
     scope: RunScope,
     pub(super) round: u32,
@@ -30,7 +30,7 @@ pub(super) struct OpenCall {
     is_refused: bool,
 }
 
-impl OpenCall {
+impl MeteredCall {
     /// Begins a call of a model.
     pub(super) fn new(
         recorder: UsageRecorder,
@@ -144,7 +144,7 @@ impl OpenCall {
     }
 }
 
-impl Drop for OpenCall {
+impl Drop for MeteredCall {
     fn drop(&mut self) {
         for entry in self.entries() {
             self.recorder.book(entry);

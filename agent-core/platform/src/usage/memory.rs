@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use super::{
-    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageDimension, UsageEntry, UsageFilter, UsagePage,
-    UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
+    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunScope, UsageDimension, UsageEntry, UsageFilter,
+    UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
 };
 
 /// [`UsageStore`] in memory, for tests and applications without persistence.
@@ -23,6 +23,7 @@ pub struct MemoryUsage {
 struct MemoryLedger {
     entries: Vec<UsageEntry>,
     ids: HashSet<(CompanyId, String)>,
+    runs: HashSet<(CompanyId, RunId)>,
     days: BTreeMap<DayKey, UsageSums>,
 }
 
@@ -30,14 +31,6 @@ impl MemoryUsage {
     /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
     fn lock(&self) -> MutexGuard<'_, MemoryLedger> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MemoryLedger {
-    fn has_run(&self, entry: &UsageEntry) -> bool {
-        self.entries.iter().any(|known| {
-            known.scope.company_id == entry.scope.company_id && known.scope.run_id == entry.scope.run_id
-        })
     }
 }
 
@@ -71,7 +64,8 @@ impl UsageStore for MemoryUsage {
             if !state.ids.insert((entry.scope.company_id.clone(), entry.id.clone())) {
                 continue;
             }
-            let starts_run = !entry.scope.run_id.is_empty() && !state.has_run(&entry);
+            let RunScope { company_id, run_id, .. } = &entry.scope;
+            let starts_run = !run_id.is_empty() && state.runs.insert((company_id.clone(), run_id.clone()));
             for (key, sums) in roll_up([(&entry, starts_run)]) {
                 state.days.entry(key).or_default().add(&sums);
             }

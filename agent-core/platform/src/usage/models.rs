@@ -14,7 +14,7 @@ use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 
-use super::call::{BYTES_PER_TOKEN, OpenCall};
+use super::call::{BYTES_PER_TOKEN, MeteredCall};
 use super::{RunScope, UsageRecorder};
 
 /// A [`ModelSource`] whose models report the end of each call.
@@ -59,11 +59,11 @@ struct MeteredModel {
 }
 
 impl MeteredModel {
-    fn open_call(&self, payload: &Payload) -> OpenCall {
+    fn meter_call(&self, payload: &Payload) -> MeteredCall {
         let info = self.model.info();
         let prompt_tokens = payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN);
         let names = (info.provider.as_str(), info.model.as_str());
-        let mut call = OpenCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
+        let mut call = MeteredCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
         if self.is_round_over.swap(false, Ordering::Relaxed) {
             self.round.fetch_add(1, Ordering::Relaxed);
             self.attempt.store(0, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl Model for MeteredModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let mut call = self.open_call(&payload);
+        let mut call = self.meter_call(&payload);
         match self.model.start(payload).await {
             Ok(events) => {
                 self.is_round_over.store(true, Ordering::Relaxed);
@@ -106,7 +106,7 @@ impl Model for MeteredModel {
 /// Events of a call. Dropping the stream books the call.
 struct MeteredStream {
     events: ModelStream,
-    call: OpenCall,
+    call: MeteredCall,
 }
 
 impl Stream for MeteredStream {

@@ -90,9 +90,10 @@ impl UsageRecorder {
         &self.shared.prices
     }
 
-    /// Returns the current time.
+    /// Returns the current time in whole milliseconds.
     pub fn now(&self) -> Timestamp {
-        Timestamp::try_from(self.shared.clock.now()).unwrap_or(Timestamp::MIN)
+        let now = Timestamp::try_from(self.shared.clock.now()).unwrap_or(Timestamp::MIN);
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
     /// Sets the price and the time of an entry's end, and books it.
@@ -140,7 +141,7 @@ impl UsageRecorder {
         queue.entries.push_back(entry);
         if !std::mem::replace(&mut queue.is_writing, true) {
             drop(queue);
-            let writer = Writer(self.shared.clone());
+            let writer = Writer::new(self.shared.clone());
             self.shared.spawner.spawn(Box::pin(writer.run()));
         }
     }
@@ -165,9 +166,9 @@ impl UsageRecorder {
             return;
         }
         let Some(totals) = queue.runs.remove(&key) else { return };
-        if totals.sums.tool_calls > 0 {
-            let entry = tool_entry(scope.clone(), totals.sums.tool_calls, self.now());
-            self.push(queue, entry);
+        match totals.sums.tool_calls {
+            0 => drop(queue),
+            calls => self.push(queue, tool_entry(scope.clone(), calls, self.now())),
         }
         totals.log(scope, outcome);
     }
@@ -189,7 +190,7 @@ impl UsageRecorder {
             queue.flushing.push(sender);
             if !std::mem::replace(&mut queue.is_writing, true) {
                 drop(queue);
-                self.shared.spawner.spawn(Box::pin(Writer(self.shared.clone()).run()));
+                self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
             }
             written
         };
@@ -262,26 +263,34 @@ impl RecorderState {
 }
 
 /// Task that writes the queue until it is empty. If it is dropped before, the next entry starts another one.
-struct Writer(Arc<RecorderState>);
+struct Writer {
+    shared: Arc<RecorderState>,
+    /// True once the task has found the queue empty, after which another one may run.
+    is_done: bool,
+}
 
 impl Writer {
-    async fn run(self) {
+    fn new(shared: Arc<RecorderState>) -> Self {
+        Self { shared, is_done: false }
+    }
+
+    async fn run(mut self) {
         let mut limit = MAX_BATCH_ENTRIES;
         while let Some(batch) = self.next_batch(limit) {
             let count = batch.len();
-            match self.0.store.book(batch).await {
+            match self.shared.store.book(batch).await {
                 Ok(_) => {
-                    self.0.lock().entries.drain(..count);
+                    self.shared.lock().entries.drain(..count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
                 }
                 Err(error @ StoreError::Unavailable(_)) => {
                     tracing::warn!(%error, "usage cannot be stored now");
-                    self.0.clock.sleep(RETRY_INTERVAL).await;
+                    self.shared.clock.sleep(RETRY_INTERVAL).await;
                 }
                 // One entry must not keep the others from the store.
                 Err(_) if count > 1 => limit = 1,
                 Err(error) => {
-                    let entry = self.0.lock().entries.pop_front();
+                    let entry = self.shared.lock().entries.pop_front();
                     let entry = entry.and_then(|entry| serde_json::to_string(&entry).ok());
                     tracing::error!(%error, entry, "usage is lost: the store does not take it");
                 }
@@ -290,24 +299,25 @@ impl Writer {
     }
 
     /// Returns the first entries of the queue, which stay in it; `None` and the end of the task if it is empty.
-    fn next_batch(&self, limit: usize) -> Option<Vec<UsageEntry>> {
-        let mut queue = self.0.lock();
-        if queue.entries.is_empty() {
-            queue.is_writing = false;
-            for waiting in queue.flushing.drain(..) {
-                // Fails only if the caller was cancelled.
-                let _ = waiting.send(());
-            }
-            return None;
+    fn next_batch(&mut self, limit: usize) -> Option<Vec<UsageEntry>> {
+        let mut queue = self.shared.lock();
+        if !queue.entries.is_empty() {
+            return Some(queue.entries.iter().take(limit).cloned().collect());
         }
-        Some(queue.entries.iter().take(limit).cloned().collect())
+        queue.is_writing = false;
+        self.is_done = true;
+        for waiting in queue.flushing.drain(..) {
+            // Fails only if the caller was cancelled.
+            let _ = waiting.send(());
+        }
+        None
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let mut queue = self.0.lock();
-        if !queue.entries.is_empty() {
+        if !self.is_done {
+            let mut queue = self.shared.lock();
             queue.is_writing = false;
             queue.flushing.clear();
         }

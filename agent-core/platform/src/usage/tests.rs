@@ -20,7 +20,7 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::backend::RunMeter;
-use super::call::OpenCall;
+use super::call::MeteredCall;
 use super::*;
 use crate::spawner::Spawner;
 
@@ -174,7 +174,7 @@ async fn calls_that_do_not_begin_are_attempts_at_the_same_round() {
 /// Runs a metered stream of another service, and reads at most `count` of its events.
 async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>, count: usize) {
     let scope = RunScope::from(&context());
-    let call = OpenCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
+    let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
     let meter = RunMeter::new(usage.clone(), scope, Some(call));
     let events = stream::iter(events).chain(stream::pending());
@@ -328,7 +328,7 @@ fn failing(failures: usize, refused: &'static str) -> Arc<FailingStore> {
 
 fn book_calls(usage: &UsageRecorder, models: &[&str]) {
     for model in models {
-        drop(OpenCall::new(usage.clone(), RunScope::from(&context()), ("p", model), 10));
+        drop(MeteredCall::new(usage.clone(), RunScope::from(&context()), ("p", model), 10));
     }
 }
 
@@ -358,6 +358,29 @@ async fn an_entry_that_the_store_refuses_keeps_no_other_from_it() {
     book_calls(&usage, &["a", "poison", "b", "c"]);
     let models: Vec<_> = entries(&usage).await.into_iter().map(|entry| entry.model).collect();
     assert_eq!(models, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_writer_that_is_dropped_is_replaced() {
+    let store = Arc::new(MemoryUsage::default());
+    let spawned = Arc::new(AtomicUsize::new(0));
+    let spawner: Arc<dyn Spawner> = Arc::new({
+        let spawned = spawned.clone();
+        move |task| {
+            // The first task is dropped, as by a runtime that ends.
+            if spawned.fetch_add(1, Ordering::Relaxed) > 0 {
+                drop(tokio::spawn(task));
+            }
+        }
+    });
+    let usage = UsageRecorder::new(store, PriceTable::empty(), Arc::new(SystemClock), spawner, None);
+    book_calls(&usage, &["a", "b"]);
+    assert_eq!(entries(&usage).await.len(), 2);
+    for _ in 0..100 {
+        book_calls(&usage, &["c"]);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(entries(&usage).await.len(), 102, "each entry once");
 }
 
 #[tokio::test]
