@@ -30,4 +30,5 @@ mod secrets;
 mod support;
 mod tokens;
 mod tools;
+mod usage;
 mod workflow;

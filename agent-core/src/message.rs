@@ -264,11 +264,24 @@ pub struct Usage {
     /// Input tokens read from the provider's prompt cache; part of `input_tokens`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cached_input_tokens: Option<u64>,
+    /// Input tokens written to the provider's prompt cache; part of `input_tokens`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_write_tokens: Option<u64>,
 }
 
 impl Usage {
-    /// Adds the usage of another call, so that a run of several rounds reports the sum.
-    pub fn add(&mut self, other: &Usage) {
+    /// Adds the usage of a call to that of its run, which has an entry for each provider and model.
+    pub fn add_to(self, run: &mut Vec<Usage>) {
+        let matches = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
+        let is_same = |u: &&mut Usage| matches(&u.model, &self.model) && matches(&u.provider, &self.provider);
+        match run.iter_mut().find(is_same) {
+            Some(usage) => usage.add(&self),
+            None if self != Usage::default() => run.push(self),
+            None => {}
+        }
+    }
+
+    fn add(&mut self, other: &Usage) {
         fn sum(into: &mut Option<u64>, from: Option<u64>) {
             if let Some(from) = from {
                 *into = Some(into.unwrap_or(0).saturating_add(from));
@@ -280,6 +293,7 @@ impl Usage {
         sum(&mut self.output_tokens, other.output_tokens);
         sum(&mut self.reasoning_tokens, other.reasoning_tokens);
         sum(&mut self.cached_input_tokens, other.cached_input_tokens);
+        sum(&mut self.cache_write_tokens, other.cache_write_tokens);
     }
 }
 
@@ -381,11 +395,19 @@ mod tests {
             cached_input_tokens: cached,
             ..Usage::default()
         };
-        let mut sum = usage(Some("a"), Some(u64::MAX - 1), None);
-        sum.add(&usage(None, Some(1), None));
-        assert_eq!(sum, usage(Some("a"), Some(u64::MAX), None));
-        sum.add(&usage(Some("b"), Some(1), Some(2)));
-        assert_eq!(sum, usage(Some("b"), Some(u64::MAX), Some(2)));
+        let mut run = Vec::new();
+        usage(Some("a"), Some(u64::MAX - 1), None).add_to(&mut run);
+        usage(None, Some(2), None).add_to(&mut run);
+        Usage::default().add_to(&mut run);
+        assert_eq!(run, [usage(Some("a"), Some(u64::MAX), None)]);
+        usage(Some("b"), Some(1), Some(2)).add_to(&mut run);
+        usage(Some("a"), None, Some(3)).add_to(&mut run);
+        let expected = [usage(Some("a"), Some(u64::MAX), Some(3)), usage(Some("b"), Some(1), Some(2))];
+        assert_eq!(run, expected, "models are not mixed");
+        let other = Usage { provider: Some("p".into()), ..usage(Some("b"), Some(5), None) };
+        other.clone().add_to(&mut run);
+        Usage { provider: Some("q".into()), ..other }.add_to(&mut run);
+        assert_eq!(run.len(), 3, "a provider that was not named joins, another one does not");
         assert_eq!(serde_json::to_value(Usage::default()).expect("usage serialises"), json!({}));
     }
 }

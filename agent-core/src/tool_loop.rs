@@ -92,7 +92,7 @@ impl ToolLoop {
             request,
             context: Arc::new(context),
             round: 0,
-            usage: None,
+            usage: Vec::new(),
             has_output: false,
             // More than two events are rarely queued, and every open stream holds one of these queues.
             ready: VecDeque::with_capacity(2),
@@ -116,8 +116,7 @@ struct ToolLoopStream {
     request: ModelRequest,
     context: Arc<ExecutionContext>,
     round: usize,
-    /// Boxed because most runs have a single round and set it only at the end.
-    usage: Option<Box<Usage>>,
+    usage: Vec<Usage>,
     /// True if the model has sent text, or has called a tool.
     has_output: bool,
     /// Ids of all tool calls of the conversation so far. A provider that numbers its calls anew in each answer gets
@@ -235,7 +234,7 @@ impl ToolLoopStream {
 
     fn finish_run(&mut self, reason: FinishReason, outcome: Option<RunOutcome>) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
-        let usage = usage_list(self.usage.take());
+        let usage = std::mem::take(&mut self.usage);
         self.state = LoopState::Ending(Ok(RunEnd::Finished { finish_reason: Some(reason), outcome, usage }));
     }
 
@@ -314,7 +313,7 @@ impl ToolLoopStream {
         };
         let limits = &self.deps.limits;
         if let Some(done) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
-            self.usage.get_or_insert_default().add(&done.usage);
+            done.usage.add_to(&mut self.usage);
             let LoopState::Answering { answer, .. } = std::mem::replace(&mut self.state, LoopState::Over)
             else {
                 return Poll::Ready(Ok(None));
@@ -323,11 +322,6 @@ impl ToolLoopStream {
         }
         Poll::Ready(Ok(None))
     }
-}
-
-/// Converts the usage of a run to a list for events; empty if the model reported none.
-fn usage_list(usage: Option<Box<Usage>>) -> Vec<Usage> {
-    usage.map(|usage| *usage).filter(|usage| *usage != Usage::default()).into_iter().collect()
 }
 
 impl Stream for ToolLoopStream {
@@ -365,7 +359,7 @@ impl Stream for ToolLoopStream {
                 Ok(None) => {}
                 Ok(Some(event)) => return Poll::Ready(Some(Ok(SourceEvent::Event(event)))),
                 Err(failure) => {
-                    let usage = usage_list(this.usage.take());
+                    let usage = std::mem::take(&mut this.usage);
                     this.state = LoopState::Ending(Err(failure.with_usage(usage)));
                 }
             }

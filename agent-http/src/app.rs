@@ -37,6 +37,8 @@ mod thread_messages;
 mod thread_view;
 mod threads;
 mod tokens;
+mod usage;
+mod usage_docs;
 mod widget;
 
 use std::sync::Arc;
@@ -63,6 +65,7 @@ pub use mcp::McpEndpoint;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig};
 pub use rate_limits::RateLimits;
 pub use resource::ResourceQuotas;
+pub use usage::UsageService;
 
 /// Shared state of the application's HTTP routes.
 pub struct App {
@@ -90,6 +93,8 @@ pub struct App {
     pub runs: RunRegistry,
     /// Rate limits of widget tokens and sessions.
     pub rate_limits: RateLimits,
+    /// Usage of models and tools.
+    pub usage: UsageService,
     /// Names of the embedder's own tools, which roles may name besides the built-in ones.
     pub own_tools: Vec<String>,
     /// Maximum numbers of a company's resources.
@@ -133,6 +138,7 @@ pub async fn run_maintenance(app: Arc<App>) {
     tokio::join!(
         pulse::run_maintenance(app.clone()),
         app.conversations.run_upkeep(),
-        conversation::sweep_threads(&app)
+        conversation::sweep_threads(&app),
+        app.usage.run_upkeep()
     );
 }

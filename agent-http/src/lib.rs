@@ -39,6 +39,7 @@
 //! Operations:
 //!
 //! - [`metrics`]: Prometheus metrics.
+//! - [`usage_metrics`]: Prometheus metrics of the calls of models and tools.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
 
 pub mod app;
@@ -61,4 +62,5 @@ pub mod service;
 pub mod shutdown;
 pub mod state;
 pub mod stream;
+pub mod usage_metrics;
 pub mod webhook;

@@ -20,6 +20,7 @@ mod records;
 mod retrieval;
 mod retriever;
 mod role_store;
+mod usage;
 
 pub use coding::{coding, coding_polls, coding_refreshes};
 pub use conversations::conversations;
@@ -29,6 +30,7 @@ pub use records::{inventory, records};
 pub use retrieval::retrieval;
 pub use retriever::retriever;
 pub use role_store::role_store;
+pub use usage::usage;
 
 #[cfg(test)]
 mod tests;

@@ -40,6 +40,7 @@ pub mod spawner;
 pub mod testing;
 pub mod token;
 pub mod tools;
+pub mod usage;
 pub mod user_rates;
 pub mod users;
 pub mod workspace;

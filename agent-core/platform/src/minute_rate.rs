@@ -119,6 +119,13 @@ impl MinuteUse {
         Self { used_micros: arrival_micros(found, per_minute, now).saturating_sub(now), per_minute }
     }
 
+    /// Returns the number of requests that are used, and the time until none is.
+    pub(crate) fn used(self) -> (u32, Duration) {
+        let requests = self.used_micros.div_ceil(interval_micros(self.per_minute));
+        let requests = u32::try_from(requests).unwrap_or(u32::MAX).min(self.per_minute.get());
+        (requests, Duration::from_micros(self.used_micros))
+    }
+
     /// Checks that there is room for a request beside `reserved` others, which are not in the state.
     ///
     /// # Errors

@@ -38,6 +38,7 @@ use futures_channel::oneshot;
 use futures_util::future::{Either, select};
 
 use crate::company_table::CompanyTableLimits;
+use crate::minute_rate::MinuteUse;
 use crate::records::{Collection, Key, Records, StoreError};
 use crate::spawner::Spawner;
 
@@ -135,6 +136,30 @@ impl UserRates {
         &self.metering.limits
     }
 
+    /// Returns the used part of a user's limit, by the record and what this process has not counted in it yet.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn state(&self, user: &Principal, rate: UserRate) -> Result<RateState, StoreError> {
+        let Principal { company_id, user_id, .. } = user;
+        let per_minute = self.metering.limits.per_minute(rate);
+        let stored = match record_key(company_id, user_id, rate) {
+            Ok(key) => self.metering.records.get(&key).await?.and_then(|found| flush::parse(found, &key)),
+            // Ids that cannot be a key are counted in memory alone.
+            Err(_) => None,
+        };
+        let now = self.metering.now();
+        let id = (user_id.clone(), rate);
+        let mut table = self.metering.lock();
+        let meter = table.meters.get_mut(company_id, &id);
+        let state = meter.map_or(stored, |meter| match meter.record {
+            Some(_) => meter.with_uncounted(stored, now),
+            None => meter.known,
+        });
+        let (used, resets_in) = MinuteUse::new(state, per_minute, now).used();
+        Ok(RateState { limit: per_minute.get(), used, resets_in })
+    }
+
     /// Counts a request of a user. A cancelled one may be counted.
     ///
     /// # Errors
@@ -148,6 +173,17 @@ impl UserRates {
             _ => metering.admit(user, rate, DecisionPlace::Process).map(drop),
         }
     }
+}
+
+/// Used part of a user's limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateState {
+    /// The limit per minute.
+    pub limit: u32,
+    /// Number of requests that are used.
+    pub used: u32,
+    /// Time until nothing is used, if no further request is made.
+    pub resets_in: Duration,
 }
 
 /// Place where a request may be decided.

@@ -63,6 +63,7 @@ impl AnswerAssembler {
     }
 
     /// Returns the event of a delta that continues an open message; returns any other delta for [`take`](Self::take).
+    #[expect(clippy::result_large_err, reason = "a box would cost an allocation for most deltas")]
     pub(super) fn continue_open(&mut self, event: ModelEvent) -> Result<Event, ModelEvent> {
         match (event, &self.text_id, &self.reasoning_id) {
             (ModelEvent::Text(delta), Some(id), _) if !delta.is_empty() => {

@@ -14,6 +14,7 @@ pub use crate::copy_rows::CopyError;
 use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
 use crate::sqlite::copy::{SqliteCopySource, SqliteCopyTarget};
+use crate::usage_row::{CallRow, DayRow};
 
 /// Database that is the source or the target of a copy.
 #[derive(Clone)]
@@ -101,6 +102,8 @@ async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<
     transfer_table!(rows.runs, sink.insert_runs, digest.add_run);
     transfer_table!(rows.logs, sink.insert_logs, digest.add_log);
     transfer_table!(rows.feedback, sink.insert_feedback, digest.add_feedback);
+    transfer_table!(rows.usage_calls, sink.insert_usage_calls, digest.add_usage_call);
+    transfer_table!(rows.usage_days, sink.insert_usage_days, digest.add_usage_day);
     Ok(digest)
 }
 
@@ -133,6 +136,14 @@ impl CopySink for NoSink {
     }
 
     async fn insert_feedback(&mut self, _: &[FeedbackRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_usage_calls(&mut self, _: &[CallRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_usage_days(&mut self, _: &[DayRow]) -> Result<(), CopyError> {
         Ok(())
     }
 }
@@ -209,6 +220,18 @@ impl RowDigest {
         [*thread, *seq, *at_ms, i64::from(*shared)]
             .into_iter()
             .for_each(|number| self.add_number(Some(number)));
+    }
+
+    /// Adds a row of the ledger without its place, which is a new one in the target.
+    fn add_usage_call(&mut self, row: &CallRow) {
+        let CallRow { n: _, company, id, run, ended_ms, body } = row;
+        [company, id, run, body].into_iter().for_each(|text| self.add_text(Some(text)));
+        self.add_number(Some(*ended_ms));
+    }
+
+    fn add_usage_day(&mut self, row: &DayRow) {
+        row.key.iter().for_each(|text| self.add_text(Some(text)));
+        row.sums.iter().for_each(|number| self.add_number(Some(*number)));
     }
 
     /// Adds a text with its length, so that the boundaries of texts count.

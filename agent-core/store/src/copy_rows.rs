@@ -1,6 +1,7 @@
 //! Rows and operations that a copy of a database needs of each kind of database.
 
 use crate::conversation_row::{FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::usage_row::{CallRow, DayRow};
 
 /// Maximum number of rows that are read at once.
 pub(crate) const ROWS_PER_PAGE: usize = 200;
@@ -85,6 +86,12 @@ pub(crate) trait CopyRows {
     /// Returns the feedback after a row, at most [`ROWS_PER_PAGE`].
     async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError>;
 
+    /// Returns the ledger's rows after a row, at most [`ROWS_PER_PAGE`].
+    async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError>;
+
+    /// Returns the days' sums after a row, at most [`ROWS_PER_PAGE`].
+    async fn usage_days(&mut self, after: Option<&DayRow>) -> Result<Vec<DayRow>, CopyError>;
+
     /// Returns the last record version that was assigned.
     async fn last_version(&mut self) -> Result<i64, CopyError>;
 }
@@ -104,6 +111,10 @@ pub(crate) trait CopySink {
     async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError>;
 
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError>;
+
+    async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError>;
+
+    async fn insert_usage_days(&mut self, rows: &[DayRow]) -> Result<(), CopyError>;
 }
 
 /// An empty database in a transaction.

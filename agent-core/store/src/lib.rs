@@ -27,3 +27,5 @@ mod read_cache;
 mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod usage_row;

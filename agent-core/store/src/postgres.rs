@@ -10,6 +10,7 @@
 //! | `schema` | tables and migrations |
 //! | `record_store`, `records` | records: reads, commits, change feed |
 //! | `conversations` | threads, nodes, runs and their logs |
+//! | `usage` | the calls of models and tools, and their sums |
 //! | `job_store`, `jobs`, `listen` | jobs: statements, `LISTEN` connection for notifications from other processes |
 //! | `copy` | source and target of a copy of a whole database |
 //! | `fault` | error types |
@@ -92,6 +93,7 @@ mod record_store;
 mod records;
 mod schema;
 mod session;
+mod usage;
 
 pub use fault::{PostgresError, PostgresErrorKind};
 pub use job_store::PostgresJobs;

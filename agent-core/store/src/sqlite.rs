@@ -9,6 +9,7 @@
 //! | `rows` | statements that read and write records |
 //! | `jobs` | statements that read, write and claim jobs |
 //! | `conversations` | statements that read and write threads, nodes, runs and their logs |
+//! | `usage` | statements that book and sum up the calls of models and tools |
 //! | `write_op` | write operations, each applied as a whole or not at all |
 //! | `writer` | the writer thread and its group commit |
 //! | `readers` | the reader threads |
@@ -82,6 +83,7 @@ mod readers;
 mod rows;
 mod schema;
 mod spin;
+mod usage;
 mod write_op;
 mod writer;
 

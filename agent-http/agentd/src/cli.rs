@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
+use crate::usage::UsageSelection;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
 use agent_platform::token::Caps;
@@ -90,6 +91,15 @@ pub(crate) enum Command {
     /// Export and delete the conversations of a user.
     #[command(subcommand)]
     Threads(ThreadsCommand),
+    /// Print what the calls of models of a company have used, as a table with tabs.
+    Usage {
+        /// Sums to print.
+        #[command(flatten)]
+        selection: UsageSelection,
+        /// Configuration source.
+        #[command(flatten)]
+        settings: ConfigFileArg,
+    },
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),
@@ -497,6 +507,8 @@ mod tests {
             "secrets rotate",
             "user delete --user u --company c --config a.toml",
             "threads export --user u --company c",
+            "usage --company c",
+            "usage --company c --from 2026-01-01 --to 2026-01-31 --group-by day,agent --agent a --user u --config a.toml",
             "threads delete --user u --company c --config a.toml",
             "runtime --config a.toml --host 0.0.0.0 --port 3001",
             "scheduler --config a.toml --port 3002",
@@ -542,6 +554,8 @@ mod tests {
             ("user delete --user u", ErrorKind::MissingRequiredArgument),
             ("threads delete --user u", ErrorKind::MissingRequiredArgument),
             ("threads export --company c", ErrorKind::MissingRequiredArgument),
+            ("usage", ErrorKind::MissingRequiredArgument),
+            ("usage --company c --from yesterday", ErrorKind::ValueValidation),
             ("token widget", ErrorKind::MissingRequiredArgument),
             ("token widget --agent a --origin *", ErrorKind::ValueValidation),
             ("token widget --agent a --origin https://a.example/page", ErrorKind::ValueValidation),

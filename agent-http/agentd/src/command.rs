@@ -14,7 +14,7 @@ use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
     console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, threads,
-    token, user, weights,
+    token, usage, user, weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -71,6 +71,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Threads(ThreadsCommand::Delete(args)) => {
             block_on(threads::delete(&args.user, &args.company, &args.settings.load(env)?, out))
         }
+        Command::Usage { selection, settings } => block_on(usage::show(selection, &settings.load(env)?, out)),
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),

@@ -3,6 +3,7 @@
 mod jobs;
 mod retrieval;
 mod tools;
+mod usage;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -26,7 +27,7 @@ use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
     AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    RateLimits,
+    RateLimits, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -53,6 +54,7 @@ use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
 use agent_platform::tools::ToolServices;
+use agent_platform::usage::{MeteredModels, UsageRecorder};
 use agent_platform::user_rates::UserRates;
 use agent_platform::users::RecordUsers;
 use agent_retrieval::extract::Extractor;
@@ -66,7 +68,7 @@ use crate::config::{
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
-use jobs::{job_services, scheduler_link};
+use jobs::{JobServices, job_services, scheduler_link};
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
 
@@ -88,16 +90,14 @@ pub fn application(
     let public_url = config.public_url(bound);
     let tokens = Arc::new(tokens(config, &stores));
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
+    let base = service_base(server, json!({"service": "app"}), shutdown);
+    let usage = usage::recorder(config, &stores, base.health.metrics(), background_spawner());
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
-    let services = ToolServices {
-        retriever: Some(retriever.clone()),
-        messenger: messenger(config, &outbound),
-        pulse: jobs.for_tools.clone(),
-        journals: Some(journals.clone()),
-    };
+    let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
+    let tools = builtin_tools(&stores, services, &journals, &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
-        agent_tools(config, bound, &stores, tokens.clone(), builtin_tools(&stores, services, &journals));
+        agent_tools(config, bound, &stores, tokens.clone(), tools);
     let coding = coding(config, &outbound, &stores);
     let parts = Arc::new(PartCache::default());
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
@@ -119,7 +119,7 @@ pub fn application(
             stores,
             (tools, journals),
             (local, &coding),
-            (parts, documents),
+            (parts, documents, &usage),
         )
         .with_run_tokens(tokens.clone()),
         coding,
@@ -129,13 +129,29 @@ pub fn application(
         approved_calls: approved,
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),
+        usage: UsageService::new(usage, config.usage_retention),
         own_tools: Vec::new(),
         quotas: config.quotas,
         uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
-        base: service_base(server, json!({"service": "app"}), shutdown),
+        base,
     })
+}
+
+/// Returns what the built-in tools work with.
+fn tool_services(
+    messenger: Option<Arc<dyn Messenger>>,
+    retriever: &Arc<dyn Retriever>,
+    jobs: &JobServices,
+    journals: &Arc<Journals>,
+) -> ToolServices {
+    ToolServices {
+        retriever: Some(retriever.clone()),
+        messenger,
+        pulse: jobs.for_tools.clone(),
+        journals: Some(journals.clone()),
+    }
 }
 
 /// Creates the console, unless it is switched off.
@@ -269,7 +285,7 @@ fn platform(
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
-    (parts, documents): (Arc<PartCache>, DocumentsLayer),
+    (parts, documents, usage): (Arc<PartCache>, DocumentsLayer, &UsageRecorder),
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = EmbeddedModels {
@@ -278,10 +294,11 @@ fn platform(
         prefer_ollama: config.server.ollama.preferred,
         local,
     };
-    let embedded = EmbeddedBackend::new(JournaledModels::new(ModelCache::new(models), journals.clone()))
+    let models = MeteredModels::new(ModelCache::new(models), usage.clone());
+    let embedded = EmbeddedBackend::new(JournaledModels::new(models, journals.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
-    let subscriptions = subscriptions(config, outbound, coding, &limits);
+    let subscriptions = MeteredModels::new(subscriptions(config, outbound, coding, &limits), usage.clone());
     let subscriptions = EmbeddedBackend::new(JournaledModels::new(subscriptions, journals))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
@@ -311,10 +328,10 @@ fn platform(
         .with_output_limits(config.server.output)
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
-        .with_backend(embedded)
-        .with_backend(subscriptions)
-        .with_backend(agent_server)
-        .with_backend(workflow)
+        .with_backend(usage::per_call(embedded, usage))
+        .with_backend(usage::per_call(subscriptions, usage))
+        .with_backend(usage::agent_server(agent_server, usage))
+        .with_backend(usage::workflow(workflow, usage))
 }
 
 /// Builds the agent runtime.

@@ -31,6 +31,7 @@ mod setting;
 mod table;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod values;
 
 use std::collections::BTreeMap;
@@ -50,7 +51,9 @@ use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
+use agent_platform::usage::PriceTable;
 use agent_platform::user_rates::SessionLimits;
+use jiff::SignedDuration;
 use url::Url;
 
 pub use coding::{CodingConfig, CodingIssuerConfig};
@@ -328,6 +331,10 @@ pub struct AppConfig {
     pub conversations: bool,
     /// Times of the runs that are kept.
     pub run_times: RunTimes,
+    /// Prices of models.
+    pub prices: PriceTable,
+    /// Time after which calls are deleted from the ledger of usage.
+    pub usage_retention: SignedDuration,
     /// Serves the console.
     pub console: bool,
     /// Serves the chat widget.

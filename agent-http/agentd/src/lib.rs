@@ -38,6 +38,7 @@ mod sign_in_link;
 pub mod stores;
 mod threads;
 mod token;
+mod usage;
 mod user;
 mod weights;
 

@@ -29,6 +29,9 @@ const TOKEN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which the ends of the last runs are stored.
 const RUN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time in which the usage of the last calls is stored.
+const USAGE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Exit code of a process that had to be ended by force: that of an interrupted shell command.
 const FORCED_EXIT_CODE: i32 = 130;
 
@@ -113,6 +116,9 @@ pub async fn serve_app(
         );
     }
     app.tools.server.audit().flush().await;
+    if tokio::time::timeout(USAGE_FLUSH_TIMEOUT, app.usage.flush()).await.is_err() {
+        tracing::warn!("the usage of the last calls could not be stored");
+    }
     if tokio::time::timeout(TOKEN_FLUSH_TIMEOUT, app.tokens.flush_ended_run_tokens()).await.is_err() {
         tracing::warn!(
             "the ends of run tokens could not be stored: other processes accept them until they expire"

@@ -12,6 +12,7 @@ use agent_platform::memory::MemoryRecords;
 use agent_platform::records::Inventory;
 use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
 use agent_platform::seal::Sealer;
+use agent_platform::usage::{MemoryUsage, UsageStore};
 use agent_platform::workspace::{
     CompanyMatch, ImportSummary, ReferenceError, WorkspaceFile, find_agent_company,
 };
@@ -35,6 +36,8 @@ pub struct Stores {
     pub jobs: Arc<dyn JobStore>,
     /// Conversations.
     pub conversations: Arc<dyn Conversations>,
+    /// Usage of models and tools.
+    pub usage: Arc<dyn UsageStore>,
 }
 
 impl Stores {
@@ -56,7 +59,7 @@ impl Stores {
                 let few = PostgresOptions { connections: 2, ..options.clone() };
                 let records = Arc::new(PostgresRecords::open(url.expose(), options).await?);
                 let jobs = Arc::new(PostgresJobs::open_for_application(url.expose(), few).await?);
-                Self::new(records.clone(), jobs, records, config)
+                Self::new(records, jobs, config)
             }
             database => Self::from_records(Arc::new(open_at(sqlite_path(database)?)?), config),
         })
@@ -87,14 +90,16 @@ impl Stores {
     }
 
     /// Creates the stores over one database, with secrets sealed under the configured keys.
-    pub fn from_records(records: Arc<impl Inventory + JobStore + Conversations>, config: &AppConfig) -> Self {
-        Self::new(records.clone(), records.clone(), records, config)
+    pub fn from_records(
+        records: Arc<impl Inventory + JobStore + Conversations + UsageStore + 'static>,
+        config: &AppConfig,
+    ) -> Self {
+        Self::new(records.clone(), records, config)
     }
 
     fn new(
-        records: Arc<dyn Inventory>,
+        records: Arc<impl Inventory + Conversations + UsageStore + 'static>,
         jobs: Arc<dyn JobStore>,
-        conversations: Arc<dyn Conversations>,
         config: &AppConfig,
     ) -> Self {
         let sealer = match &config.data_secret {
@@ -102,7 +107,7 @@ impl Stores {
             None => Sealer::without_key(),
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
-        Self { roles, jobs, records, conversations }
+        Self { roles, jobs, records: records.clone(), conversations: records.clone(), usage: records }
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.
@@ -113,7 +118,8 @@ impl Stores {
         let records = Arc::new(MemoryRecords::default());
         let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::ephemeral()));
         let conversations = Arc::new(MemoryConversations::default());
-        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()), conversations };
+        let usage = Arc::new(MemoryUsage::default());
+        let stores = Self { roles, records, jobs: Arc::new(MemoryJobStore::default()), conversations, usage };
         stores.import(origin, workspace).await?;
         Ok(stores)
     }

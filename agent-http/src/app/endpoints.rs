@@ -18,7 +18,7 @@ use super::pulse::{self, CALLBACK_PATH, callback, jobs};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, resource, retrieve,
-    run_events, runs, thread_docs, thread_export, thread_messages, threads, widget,
+    run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -75,6 +75,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     all.extend(content_endpoints());
     all.extend(job_endpoints());
     all.extend(coding_endpoints());
+    all.extend(usage_endpoints());
     all.extend(health);
     all
 }
@@ -277,6 +278,14 @@ fn coding_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::delete(SIGN_IN_PATH, USER, coding::sign_out, coding::describe_sign_out),
         Endpoint::get(one_path, USER, coding::status, coding::describe_status),
         Endpoint::delete(one_path, USER, coding::cancel, coding::describe_cancel),
+    ]
+}
+
+fn usage_endpoints() -> Vec<Endpoint<App>> {
+    vec![
+        Endpoint::get("/api/usage", USER, usage::list, usage_docs::list),
+        Endpoint::get("/api/usage/runs/{runId}", USER, usage::get_run, usage_docs::get_run),
+        Endpoint::get("/api/limits", USER, usage::get_limits, usage_docs::get_limits),
     ]
 }
 

@@ -66,6 +66,11 @@ pub(super) async fn check_admin(app: &App, principal: &Principal) -> Result<(), 
     }
 }
 
+/// Returns true if the caller is an admin of the company.
+pub(super) async fn is_admin(app: &App, principal: &Principal) -> Result<bool, HttpError> {
+    Ok(company_role(app, principal).await? == CompanyRole::Admin)
+}
+
 async fn company_role(app: &App, principal: &Principal) -> Result<CompanyRole, HttpError> {
     Ok(get_company_role(&*app.records, &principal.company_id, &principal.user_id).await?)
 }

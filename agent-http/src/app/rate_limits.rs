@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agent_core::request::Principal;
 use agent_platform::token::{RunCapError, Tokens};
-use agent_platform::user_rates::{UserRate, UserRates};
+use agent_platform::user_rates::{RateState, UserRate, UserRates};
 
 use crate::auth::Visitor;
 use crate::error::{HttpError, RatePolicy};
@@ -78,6 +78,21 @@ impl RateLimits {
     pub async fn count_visitor_change(&self, visitor: &Visitor) -> Result<(), HttpError> {
         let token = Visitor { key_hash: None, ..visitor.clone() };
         self.count_session(&token.principal(), UserRate::Changes).await
+    }
+
+    /// Returns the limits of a session's user by their units.
+    ///
+    /// # Errors
+    ///
+    /// 500 or 503 if the store fails.
+    pub(super) async fn session_state(
+        &self,
+        user: &Principal,
+    ) -> Result<[(&'static str, RateState); 2], HttpError> {
+        Ok([
+            ("runs", self.users.state(user, UserRate::Runs).await?),
+            ("changes", self.users.state(user, UserRate::Changes).await?),
+        ])
     }
 
     async fn count_session(&self, user: &Principal, rate: UserRate) -> Result<(), HttpError> {

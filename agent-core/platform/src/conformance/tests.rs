@@ -3,6 +3,7 @@
 mod conversations;
 mod core_traits;
 mod pulse;
+mod usage;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;

@@ -239,7 +239,7 @@ impl Metering {
 }
 
 /// Returns the state in a record; `None` if it is malformed, so that a commit replaces it.
-fn parse(found: Record, key: &Key) -> Option<MinuteState> {
+pub(super) fn parse(found: Record, key: &Key) -> Option<MinuteState> {
     match found.parse(key.collection()) {
         Ok(record) => Some(record.value),
         Err(error) => {

@@ -80,11 +80,15 @@ impl Meter {
 
     /// Replaces what is known by the state of the record.
     pub(super) fn learn(&mut self, state: Option<MinuteState>, now: Duration) {
-        self.known = if self.uncounted.is_empty() {
-            state
-        } else {
-            Some(MinuteState::with_batch(state, self.uncounted, self.per_minute, now))
-        };
+        self.known = self.with_uncounted(state, now);
+    }
+
+    /// Returns the state of the record with the requests that no commit has included.
+    pub(super) fn with_uncounted(&self, state: Option<MinuteState>, now: Duration) -> Option<MinuteState> {
+        match self.uncounted.is_empty() {
+            true => state,
+            false => Some(MinuteState::with_batch(state, self.uncounted, self.per_minute, now)),
+        }
     }
 }
 

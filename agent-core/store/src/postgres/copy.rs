@@ -8,8 +8,10 @@ use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
+use super::usage::{insert_call_rows, insert_day_rows, select_call_rows, select_day_rows};
 use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::usage_row::{CallRow, DayRow};
 
 /// Makes the tables of both schemas visible, and allows a long transaction.
 const SET_UP: &str = "
@@ -67,8 +69,9 @@ const CONTINUE_NUMBERS: &str = "
     SELECT setval(pg_get_serial_sequence('threads', 'n'), greatest(1, (SELECT max(n) FROM threads))),
            setval(pg_get_serial_sequence('runs', 'n'), greatest(1, (SELECT max(n) FROM runs)))";
 
-const HAS_ROWS: &str =
-    "SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs) OR EXISTS (SELECT FROM threads)";
+const HAS_ROWS: &str = "
+    SELECT EXISTS (SELECT FROM records) OR EXISTS (SELECT FROM jobs) OR EXISTS (SELECT FROM threads)
+        OR EXISTS (SELECT FROM usage_days)";
 
 /// A PostgreSQL database, read in one transaction.
 pub(crate) struct PostgresCopySource(Session);
@@ -98,7 +101,8 @@ impl PostgresCopyTarget {
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
         let begin = format!(
-            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback IN EXCLUSIVE MODE"
+            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, usage_calls, usage_days
+             IN EXCLUSIVE MODE"
         );
         session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
@@ -153,6 +157,15 @@ impl CopyRows for PostgresCopySource {
         );
         let rows = self.0.query(&sql, &[&thread, &seq, &page_size()]).await;
         Ok(rows.map_err(CopyError::failed)?.iter().map(feedback_row).collect())
+    }
+
+    async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        select_call_rows(&self.0, after, page_size()).await.map_err(CopyError::failed)
+    }
+
+    async fn usage_days(&mut self, after: Option<&DayRow>) -> Result<Vec<DayRow>, CopyError> {
+        select_day_rows(&self.0, after, page_size()).await.map_err(CopyError::failed)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -253,6 +266,14 @@ impl CopySink for PostgresCopyTarget {
 
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
         insert_feedback(&self.0.0, rows).await.map_err(CopyError::failed)
+    }
+
+    async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError> {
+        insert_call_rows(&self.0.0, rows).await.map(drop).map_err(CopyError::failed)
+    }
+
+    async fn insert_usage_days(&mut self, rows: &[DayRow]) -> Result<(), CopyError> {
+        insert_day_rows(&self.0.0, rows).await.map_err(CopyError::failed)
     }
 }
 

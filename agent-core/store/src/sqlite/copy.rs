@@ -9,9 +9,13 @@ use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, fee
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
 use super::file::{self, SqliteOpenError, sync_folder};
+use super::usage::{
+    call_row, day_row, insert_call, insert_call_row, insert_day_row, select_calls, select_days, upsert_day,
+};
 use super::{SqliteOptions, schema};
 use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
+use crate::usage_row::{CallRow, DayRow};
 
 const SELECT_RECORDS: &str = "
     SELECT company, collection, id, version, updated_ms, value FROM records
@@ -104,6 +108,18 @@ impl CopyRows for SqliteCopySource {
             "SELECT {FEEDBACK_COLUMNS} FROM feedback WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3"
         );
         select(&self.0, &sql, params![thread, seq, ROWS_PER_PAGE], feedback_row)
+    }
+
+    async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError> {
+        let after = after.map_or(i64::MIN, |row| row.n);
+        select(&self.0, &select_calls(), params![after, ROWS_PER_PAGE], call_row)
+    }
+
+    async fn usage_days(&mut self, after: Option<&DayRow>) -> Result<Vec<DayRow>, CopyError> {
+        let key = after.map(|row| row.key.clone()).unwrap_or_default();
+        let [company, day, agent, user, caller, provider, model, operation] = key;
+        let values = params![company, day, agent, user, caller, provider, model, operation, ROWS_PER_PAGE];
+        select(&self.0, &select_days(), values, day_row)
     }
 
     async fn last_version(&mut self) -> Result<i64, CopyError> {
@@ -220,6 +236,16 @@ impl CopySink for SqliteCopyTarget {
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
         let mut insert = self.rows.0.prepare_cached(INSERT_FEEDBACK).map_err(CopyError::failed)?;
         rows.iter().try_for_each(|row| insert_feedback(&mut insert, row)).map_err(CopyError::failed)
+    }
+
+    async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(&insert_call()).map_err(CopyError::failed)?;
+        rows.iter().try_for_each(|row| insert_call_row(&mut insert, row).map(drop)).map_err(CopyError::failed)
+    }
+
+    async fn insert_usage_days(&mut self, rows: &[DayRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(&upsert_day()).map_err(CopyError::failed)?;
+        rows.iter().try_for_each(|row| insert_day_row(&mut insert, row)).map_err(CopyError::failed)
     }
 }
 

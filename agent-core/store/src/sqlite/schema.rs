@@ -205,6 +205,44 @@ const MIGRATIONS: &[&str] = &["
     END;
     -- Threads of visitors in the order of the list of the agent's owner.
     CREATE INDEX threads_visitors ON threads (company, agent, active_ms, owner, id) WHERE owner GLOB 'widget:*';
+", "
+    -- Calls of models and tools, with all of them in `body`; the other columns are for queries.
+    CREATE TABLE usage_calls (
+        n INTEGER PRIMARY KEY,
+        company TEXT NOT NULL,
+        id TEXT NOT NULL,
+        run TEXT NOT NULL,
+        ended_ms INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        UNIQUE (company, id)
+    ) STRICT;
+    CREATE INDEX usage_calls_run ON usage_calls (company, run, n);
+    CREATE INDEX usage_calls_ended ON usage_calls (ended_ms);
+    -- Sums of the calls by day.
+    CREATE TABLE usage_days (
+        company TEXT NOT NULL,
+        day TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        user_id TEXT NOT NULL,
+        caller TEXT NOT NULL,
+        provider TEXT NOT NULL,
+        model TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        runs INTEGER NOT NULL,
+        calls INTEGER NOT NULL,
+        input INTEGER NOT NULL,
+        cached_input INTEGER NOT NULL,
+        cache_write INTEGER NOT NULL,
+        output INTEGER NOT NULL,
+        reasoning INTEGER NOT NULL,
+        tool_calls INTEGER NOT NULL,
+        cost INTEGER NOT NULL,
+        estimated_cost INTEGER NOT NULL,
+        unpriced_calls INTEGER NOT NULL,
+        PRIMARY KEY (company, day, agent, user_id, caller, provider, model, operation)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX usage_days_user ON usage_days (company, user_id, day);
+    CREATE INDEX usage_days_agent ON usage_days (company, agent, day);
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

@@ -9,7 +9,7 @@ use agent_store::postgres::{PostgresJobs, PostgresRecords};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
 use serde_json::value::RawValue;
 
-use super::{Cluster, at, conversation, database, impatient, job};
+use super::{Cluster, at, conversation, database, impatient, job, usage};
 
 /// More records than a page of a copy has.
 const RECORDS: usize = 450;
@@ -27,6 +27,7 @@ async fn fill(store: &SqliteStore) {
     Records::delete(store, &key(0), Precondition::Any).await.expect("deleted");
     store.insert((0..250).map(|n| job("acme", n)).collect()).await.expect("inserted");
     conversation::fill(store).await.expect("stored");
+    usage::fill(store).await;
     // More chunks than a page of a copy has, and more bytes.
     for n in 0..300 {
         let words = if n < 250 { "w ".to_owned() } else { format!("{} ", "x".repeat(200_000)) };
@@ -94,6 +95,7 @@ async fn an_installation_is_copied_there_and_back() {
     assert_eq!((talks.0.len(), talks.1.len(), talks.2.len()), (3, 7 + 200, 3));
     assert_eq!(talks.3.len(), 3 + 300, "chunks of logs");
     assert_eq!(conversation::contents(&records).await, talks, "conversations are the same");
+    assert_eq!(usage::contents(&records).await, usage::contents(&store).await, "usage is the same");
     let again = copy(&from, &to).await.expect_err("it is not empty");
     assert!(matches!(again, CopyError::NotEmpty), "{again:?}");
 
@@ -114,6 +116,7 @@ async fn an_installation_is_copied_there_and_back() {
     let to_file = CopyDatabase::Sqlite(back.clone());
     copy(&to, &to_file).await.expect("copied back");
     let returned = open(&back);
+    assert_eq!(usage::contents(&returned).await, usage::contents(&store).await, "usage is the same");
     assert!(contents(&returned, &returned).await == expected, "the contents are the same");
     assert_eq!(conversation::contents(&returned).await, talks, "conversations are the same");
     let exists = copy(&to, &to_file).await.expect_err("the file exists");

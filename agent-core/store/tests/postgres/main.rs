@@ -22,6 +22,8 @@ mod record_faults;
 mod record_rows;
 mod records;
 mod together;
+#[path = "../support/usage.rs"]
+mod usage;
 
 use std::time::Duration;
 

@@ -7,16 +7,17 @@ use agent_store::postgres::{
 };
 use serde_json::value::RawValue;
 
-use super::{Cluster, conversation, database, fault, impatient, other};
+use super::{Cluster, conversation, database, fault, impatient, other, usage};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 4] = [
+const DATABASES: [(&str, &str); 5] = [
     ("version_1", include_str!("../golden/postgres-app-v1.sql")),
     ("version_2", include_str!("../golden/postgres-app-v2.sql")),
     ("version_3", include_str!("../golden/postgres-app-v3.sql")),
-    ("version_4", NEWEST),
+    ("version_4", include_str!("../golden/postgres-app-v4.sql")),
+    ("version_5", NEWEST),
 ];
-const NEWEST: &str = include_str!("../golden/postgres-app-v4.sql");
+const NEWEST: &str = include_str!("../golden/postgres-app-v5.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -115,6 +116,7 @@ async fn rows_are_written_in_the_format_of_the_newest_version(cluster: &Cluster)
 async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: &Cluster) {
     let written = open(&cluster.url("written")).await;
     conversation::fill(&written).await.expect("stored");
+    usage::fill(&written).await;
     let tables = [
         ("threads", "n"),
         ("nodes", "thread, seq"),
@@ -123,6 +125,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
         ("run_events", "run, first"),
         ("thread_counts", "company, owner"),
         ("feedback", "thread, seq"),
+        ("usage_calls", "n"),
+        ("usage_days", "day, model"),
     ];
     for (table, order) in tables {
         let sql =
@@ -140,22 +144,24 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
         conversation::contents(&written).await,
         "what was written then is read as what is written now"
     );
+    let read = usage::contents(&open(&cluster.url("expected")).await).await;
+    assert_eq!(read, usage::contents(&written).await);
 }
 
 async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluster) {
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 5";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 6";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 5").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 6").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 5, and this program knows versions up to 4: update this program";
+        "the schema \"app\" has version 6, and this program knows versions up to 5: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -169,7 +175,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 4 },
+            MigrationStatus { schema: "app", found: app, newest: 5 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -177,7 +183,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(4, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(5, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {

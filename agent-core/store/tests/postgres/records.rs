@@ -48,6 +48,14 @@ async fn conversations_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn usage_holds_its_contract() {
+    for options in [impatient(), PostgresOptions { connections: 1, ..impatient() }] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::usage(async || maker.make().await as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn retrieval_holds_its_contract() {
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::retrieval(async || maker.make().await as _).await;

@@ -46,6 +46,15 @@ async fn conversations_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn usage_holds_its_contract() {
+    let least = SqliteOptions { cache_bytes: 1, readers: 0, queue: 0, ..SqliteOptions::default() };
+    for options in [SqliteOptions::default(), least] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::usage(async || maker.make() as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn retrieval_holds_its_contract() {
     let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::retrieval(async || maker.make() as _).await;

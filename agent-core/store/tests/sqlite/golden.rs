@@ -7,10 +7,10 @@ use agent_store::sqlite::SqliteOptions;
 use jiff::Timestamp;
 use rusqlite::types::Value;
 
-use super::{TempStore, conversation, key, other, uncached};
+use super::{TempStore, conversation, key, other, uncached, usage};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 9] = [
+const DATABASES: [(&str, &str, usize); 10] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
@@ -19,11 +19,12 @@ const DATABASES: [(&str, &str, usize); 9] = [
     ("version 5", include_str!("../golden/sqlite-v5.sql"), 4),
     ("version 6", VERSION_6, 4),
     ("version 7", VERSION_7, 4),
-    ("version 8", NEWEST, 4),
+    ("version 8", include_str!("../golden/sqlite-v8.sql"), 4),
+    ("version 9", NEWEST, 4),
 ];
 const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
 const VERSION_7: &str = include_str!("../golden/sqlite-v7.sql");
-const NEWEST: &str = include_str!("../golden/sqlite-v8.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v9.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -59,7 +60,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 8, "{version}");
+        assert_eq!(row.expect("read"), 9, "{version}");
     }
 }
 
@@ -115,6 +116,20 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
 }
 
 #[tokio::test]
+async fn usage_is_written_in_the_format_of_the_newest_version() {
+    let (expected, written) = (place(NEWEST), TempStore::new());
+    let store = written.store(uncached());
+    usage::fill(&store).await;
+    for (table, order) in [("usage_calls", "n"), ("usage_days", "day, operation DESC, model")] {
+        let sql = format!("SELECT * FROM {table} ORDER BY {order}");
+        assert_eq!(select(&written, &sql), select(&expected, &sql), "{table}");
+    }
+    let read = usage::contents(&expected.store(uncached())).await;
+    assert_eq!(read, usage::contents(&store).await);
+    assert_eq!((read.0.len(), read.1.len()), (3, 3));
+}
+
+#[tokio::test]
 async fn runs_without_logs_are_migrated() {
     let place = place(VERSION_6);
     conversation::runs_of_the_version_before_are_read(&place.store(uncached())).await;
@@ -149,13 +164,13 @@ async fn a_running_process_notices_a_newer_version() {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 9).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 10).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
     let expected =
-        "the database was migrated to version 9 and this program knows versions up to 8: it must be updated";
+        "the database was migrated to version 10 and this program knows versions up to 9: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

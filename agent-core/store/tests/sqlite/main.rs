@@ -17,6 +17,8 @@ mod kill_jobs;
 mod migrate;
 mod open;
 mod refusals;
+#[path = "../support/usage.rs"]
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

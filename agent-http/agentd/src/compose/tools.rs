@@ -12,6 +12,7 @@ use agent_platform::approval_tools::ApprovalTools;
 use agent_platform::journal::{JournaledTools, Journals};
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
+use agent_platform::usage::{MeteredTools, UsageRecorder};
 
 use crate::config::AppConfig;
 use crate::stores::Stores;
@@ -75,8 +76,10 @@ pub(super) fn builtin_tools(
     stores: &Stores,
     services: ToolServices,
     journals: &Arc<Journals>,
+    usage: &UsageRecorder,
 ) -> Arc<dyn ToolRegistry> {
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
+    let tools = Arc::new(MeteredTools::new(tools, usage.clone()));
     Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
 }
 

@@ -13,6 +13,7 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::conversation::ThreadRetention;
 use agent_platform::user_rates::SessionLimits;
+use jiff::SignedDuration;
 
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
@@ -20,11 +21,12 @@ use super::{
     AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
-use super::{coding, embedding, extraction};
+use super::{coding, embedding, extraction, usage};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);
     embedding::check(resolved, &values, &mut faults);
+    let prices = usage::prices(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
@@ -73,6 +75,8 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
         run_times: run_times(&values),
+        prices,
+        usage_retention: required(values.millis("USAGE_RETENTION")).try_into().unwrap_or(SignedDuration::MAX),
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
         widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),

@@ -6,7 +6,9 @@ mod conversations;
 mod documents;
 mod embedding;
 mod extraction;
+mod logging;
 mod rag;
+mod usage;
 
 use super::Service;
 use super::setting::{Setting, SettingKind};
@@ -39,6 +41,7 @@ const fn setting(
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
     SETTINGS
         .iter()
+        .chain(logging::SETTINGS)
         .chain(rag::SETTINGS)
         .chain(embedding::SETTINGS)
         .chain(extraction::SETTINGS)
@@ -46,6 +49,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(documents::SETTINGS)
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
+        .chain(usage::SETTINGS)
 }
 
 /// All settings but those of the modules.
@@ -477,20 +481,6 @@ const SETTINGS: &[Setting] = &[
         SettingKind::Millis { min: 0, max: DAY_MS },
         &["0"],
         "The time after the signal to stop in which requests are still accepted and `/readyz` is answered 503, so that load balancers take the process out before its port closes.",
-    ),
-    setting(
-        "LOG",
-        ALL_SERVICES,
-        SettingKind::Text,
-        &["info"],
-        "The log filter, as directives of `tracing`'s environment filter, such as `info,agent_http=debug,agent_client=debug`.",
-    ),
-    setting(
-        "LOG_FORMAT",
-        ALL_SERVICES,
-        SettingKind::Word(&["text", "json"]),
-        &["text"],
-        "The log format: text, or one JSON object per line.",
     ),
 ];
 

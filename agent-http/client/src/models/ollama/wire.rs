@@ -62,6 +62,7 @@ impl ChatLine<'_> {
             output_tokens: self.eval_count,
             reasoning_tokens: None,
             cached_input_tokens: self.prompt_eval_cached_count,
+            cache_write_tokens: None,
         })
     }
 }

@@ -78,7 +78,9 @@ pub(super) struct Function {
 
 #[derive(Deserialize)]
 pub(super) struct WireUsage {
+    #[serde(default, deserialize_with = "count")]
     prompt_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "count")]
     completion_tokens: Option<u64>,
     prompt_tokens_details: Option<PromptDetails>,
     completion_tokens_details: Option<CompletionDetails>,
@@ -86,23 +88,35 @@ pub(super) struct WireUsage {
 
 #[derive(Deserialize)]
 struct PromptDetails {
+    #[serde(default, deserialize_with = "count")]
     cached_tokens: Option<u64>,
+    /// Not in the vendor's own API, but in those of gateways.
+    #[serde(default, deserialize_with = "count")]
+    cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
 struct CompletionDetails {
+    #[serde(default, deserialize_with = "count")]
     reasoning_tokens: Option<u64>,
+}
+
+/// Reads a count; one that is negative or no whole number counts as not reported, and does not fail the answer.
+fn count<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(serde_json::Value::deserialize(deserializer)?.as_u64())
 }
 
 impl WireUsage {
     pub(super) fn into_usage(self, model: Option<String>) -> Usage {
+        let prompt = self.prompt_tokens_details;
         Usage {
             model,
             provider: Some("openai".into()),
             input_tokens: self.prompt_tokens,
             output_tokens: self.completion_tokens,
             reasoning_tokens: self.completion_tokens_details.and_then(|details| details.reasoning_tokens),
-            cached_input_tokens: self.prompt_tokens_details.and_then(|details| details.cached_tokens),
+            cached_input_tokens: prompt.as_ref().and_then(|details| details.cached_tokens),
+            cache_write_tokens: prompt.and_then(|details| details.cache_write_tokens),
         }
     }
 }
@@ -120,6 +134,23 @@ mod tests {
         let mut template = DeltaTemplate::new(true);
         template.learn(first.as_bytes(), read.only_text().expect("text alone"));
         assert_eq!(template.match_chunk(second.as_bytes()), Some("two"));
+    }
+
+    #[test]
+    fn impossible_counts_are_not_reported() {
+        let read = |usage: &str| {
+            let usage: WireUsage = serde_json::from_str(usage).expect("usage");
+            let usage = usage.into_usage(None);
+            [usage.input_tokens, usage.cached_input_tokens, usage.cache_write_tokens, usage.output_tokens]
+        };
+        let details = r#"{"prompt_tokens":9,"completion_tokens":2,
+            "prompt_tokens_details":{"cached_tokens":4,"cache_write_tokens":5}}"#;
+        assert_eq!(read(details), [Some(9), Some(4), Some(5), Some(2)]);
+        let wrong =
+            r#"{"prompt_tokens":-9,"completion_tokens":2.5,"prompt_tokens_details":{"cached_tokens":"4"}}"#;
+        assert_eq!(read(wrong), [None; 4]);
+        assert_eq!(read(r#"{"prompt_tokens":9223372036854775808}"#), [Some(1 << 63), None, None, None]);
+        assert_eq!(read("{}"), [None; 4]);
     }
 
     #[test]

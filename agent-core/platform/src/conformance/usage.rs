@@ -1,0 +1,242 @@
+//! Conformance suite for [`UsageStore`].
+
+use std::sync::Arc;
+
+use agent_core::store_error::StoreError;
+use agent_core::tool::Caller;
+use futures_util::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::usage::{
+    MAX_PAGE_ROWS, MemoryUsage, NanoUsd, RunScope, TokenCounts, UsageCursor, UsageDimension, UsageEntry,
+    UsageFilter, UsageOperation, UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, sums_of,
+};
+
+/// Runs the conformance suite of [`UsageStore`] against stores from `make`, which must return an empty one at every call.
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub async fn usage(make: impl AsyncFn() -> Arc<dyn UsageStore>) {
+    an_entry_is_booked_once(&*make().await).await;
+    companies_are_apart(&*make().await).await;
+    runs_are_counted_once(&*make().await).await;
+    sums_are_those_of_the_reference(&*make().await).await;
+    pages_follow_one_another(&*make().await).await;
+    old_entries_are_deleted_and_days_stay(&*make().await).await;
+    concurrent_batches_are_booked_exactly(make().await).await;
+}
+
+fn done<T>(result: Result<T, StoreError>) -> T {
+    result.unwrap_or_else(|error| panic!("an operation failed: {error:?}"))
+}
+
+/// Returns a fixed point in time plus `hours`.
+fn at(hours: i64) -> Timestamp {
+    let start: Timestamp = "2026-03-28T12:00:00Z".parse().expect("a time");
+    start + SignedDuration::from_hours(hours)
+}
+
+fn entry(id: &str, run: &str) -> UsageEntry {
+    UsageEntry {
+        id: id.to_owned(),
+        scope: RunScope {
+            company_id: "acme".into(),
+            run_id: run.into(),
+            agent_id: "guide".into(),
+            user_id: "ada \"ü\"".into(),
+            caller: Caller::Session,
+        },
+        round: 1,
+        attempt: 1,
+        operation: UsageOperation::Chat,
+        provider: "openai".to_owned(),
+        model: "gpt'5".to_owned(),
+        tokens: TokenCounts {
+            input_tokens: 10,
+            cached_input_tokens: 4,
+            cache_write_tokens: 3,
+            output_tokens: 2,
+            reasoning_tokens: 1,
+        },
+        tool_calls: 0,
+        cost: Some(NanoUsd::new(12_345)),
+        price_as_of: Some("2026-01-01".to_owned()),
+        estimated: false,
+        outcome: "ok".to_owned(),
+        ended_at: at(0),
+    }
+}
+
+/// Returns entry number `n` of a varied set.
+fn varied(n: usize) -> UsageEntry {
+    let plain = entry(&format!("id {n}"), &format!("run {}", n / 3));
+    let is_tools = n.is_multiple_of(7);
+    let callers = [Caller::Session, Caller::Legacy, Caller::Widget, Caller::Proactive];
+    UsageEntry {
+        scope: RunScope {
+            agent_id: ["guide", "Ägent", "a,b"][n % 3].into(),
+            user_id: ["ada", "widget:t1", "bob\u{7f}"][n / 2 % 3].into(),
+            caller: callers[n / 5 % 4],
+            ..plain.scope
+        },
+        operation: if is_tools { UsageOperation::Tools } else { UsageOperation::Chat },
+        provider: if is_tools { String::new() } else { ["openai", "ollama"][n % 2].to_owned() },
+        model: if is_tools { String::new() } else { format!("m{}", n / 4 % 3) },
+        tokens: TokenCounts { input_tokens: n as u64, output_tokens: 1 << (n % 40), ..plain.tokens },
+        tool_calls: if is_tools { n as u64 } else { 0 },
+        cost: (!n.is_multiple_of(11)).then(|| NanoUsd::new(1 << (n % 50))),
+        estimated: n.is_multiple_of(4),
+        ended_at: at(n as i64 % 100),
+        ..plain
+    }
+}
+
+fn all_days() -> UsageFilter {
+    let day = |text: &str| text.parse().expect("a date");
+    UsageFilter { from: day("2026-01-01"), to: day("2026-12-31"), agent: None, user: None }
+}
+
+fn query(group_by: &[UsageDimension]) -> UsageQuery {
+    UsageQuery { filter: all_days(), group_by: group_by.to_vec(), after: None, limit: MAX_PAGE_ROWS }
+}
+
+async fn rows(store: &dyn UsageStore, company: &str, query: &UsageQuery) -> Vec<UsageRow> {
+    let UsagePage { rows, next_cursor } = done(store.usage(&company.into(), query).await);
+    assert_eq!(next_cursor, None, "all rows are on one page");
+    rows
+}
+
+async fn total(store: &dyn UsageStore, company: &str) -> UsageSums {
+    rows(store, company, &query(&[])).await.pop().map(|row| row.sums).unwrap_or_default()
+}
+
+async fn an_entry_is_booked_once(store: &dyn UsageStore) {
+    assert_eq!(rows(store, "acme", &query(&[])).await, [], "nothing is booked");
+    assert_eq!(done(store.book(Vec::new()).await), 0);
+    let one = entry("1", "run");
+    assert_eq!(done(store.book(vec![one.clone()]).await), 1);
+    let changed = UsageEntry { cost: Some(NanoUsd::new(7)), ..one.clone() };
+    let two = UsageEntry { id: "2".into(), estimated: true, ended_at: at(1), ..one.clone() };
+    assert_eq!(
+        done(store.book(vec![changed, two.clone(), two.clone()]).await),
+        1,
+        "the others are booked already"
+    );
+    let entries = done(store.run_usage(&"acme".into(), &"run".into()).await);
+    assert_eq!(entries, [one, two], "an entry is read as it was written");
+    let sums = total(store, "acme").await;
+    assert_eq!(sums, sums_of(&entries));
+    assert_eq!((sums.runs, sums.calls, sums.tokens.cache_write_tokens), (1, 2, 6));
+    assert_eq!((sums.cost, sums.estimated_cost), (NanoUsd::new(24_690), NanoUsd::new(12_345)));
+}
+
+async fn companies_are_apart(store: &dyn UsageStore) {
+    let mine = entry("1", "run");
+    let theirs = UsageEntry {
+        scope: RunScope { company_id: "other".into(), ..mine.scope.clone() },
+        cost: None,
+        ..mine.clone()
+    };
+    assert_eq!(done(store.book(vec![mine.clone(), theirs.clone()]).await), 2, "ids are of a company");
+    assert_eq!(done(store.run_usage(&"acme".into(), &"run".into()).await), [mine]);
+    assert_eq!(done(store.run_usage(&"other".into(), &"run".into()).await), [theirs]);
+    assert_eq!(done(store.run_usage(&"third".into(), &"run".into()).await), []);
+    assert_eq!(done(store.run_usage(&"acme".into(), &"ru".into()).await), []);
+    assert_eq!(
+        (total(store, "acme").await.unpriced_calls, total(store, "other").await.unpriced_calls),
+        (0, 1)
+    );
+    assert_eq!(rows(store, "third", &query(&[UsageDimension::Day])).await, []);
+}
+
+async fn runs_are_counted_once(store: &dyn UsageStore) {
+    let first = entry("1", "a");
+    let later = UsageEntry { id: "2".into(), model: "other".into(), ended_at: at(24), ..first.clone() };
+    done(store.book(vec![first, later, entry("3", "b")]).await);
+    done(store.book(vec![entry("4", "b"), entry("5", "")]).await);
+    assert_eq!(total(store, "acme").await.runs, 2, "calls outside of a run are of none");
+    let by_model = rows(store, "acme", &query(&[UsageDimension::Model])).await;
+    let runs: Vec<_> = by_model.iter().map(|row| (row.group[0].as_str(), row.sums.runs)).collect();
+    assert_eq!(runs, [("gpt'5", 2), ("other", 0)], "a run counts where it began");
+}
+
+async fn sums_are_those_of_the_reference(store: &dyn UsageStore) {
+    let reference = MemoryUsage::default();
+    for numbers in [0..40, 30..90, 90..200] {
+        let batch: Vec<UsageEntry> = numbers.map(varied).collect();
+        assert_eq!(done(store.book(batch.clone()).await), done(reference.book(batch).await));
+    }
+    let mut filters = vec![all_days()];
+    let day = |text: &str| text.parse().expect("a date");
+    filters.push(UsageFilter { from: day("2026-03-29"), to: day("2026-03-30"), ..all_days() });
+    filters.push(UsageFilter { from: day("2026-03-30"), to: day("2026-03-29"), ..all_days() });
+    filters.push(UsageFilter { agent: Some("a,b".into()), ..all_days() });
+    filters.push(UsageFilter { user: Some("ada".into()), agent: Some("guide".into()), ..all_days() });
+    filters.push(UsageFilter { user: Some("nobody".into()), ..all_days() });
+    filters.push(UsageFilter { user: Some("a\0b".into()), ..all_days() });
+    for filter in filters {
+        for selection in 0..1u32 << UsageDimension::ALL.len() {
+            let chosen = |(place, dimension): (usize, _)| (selection >> place & 1 == 1).then_some(dimension);
+            let mut group_by: Vec<UsageDimension> =
+                UsageDimension::ALL.into_iter().enumerate().filter_map(chosen).collect();
+            if selection.is_multiple_of(2) {
+                group_by.reverse();
+            }
+            let query = UsageQuery { filter: filter.clone(), ..query(&group_by) };
+            let (found, expected) =
+                (rows(store, "acme", &query).await, rows(&reference, "acme", &query).await);
+            assert_eq!(found, expected, "{query:?}");
+        }
+    }
+}
+
+async fn pages_follow_one_another(store: &dyn UsageStore) {
+    done(store.book((0..60).map(varied).collect()).await);
+    let all = query(&[UsageDimension::Agent, UsageDimension::Day, UsageDimension::Model]);
+    let expected = rows(store, "acme", &all).await;
+    for limit in [1, 7, expected.len()] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = done(store.usage(&"acme".into(), &UsageQuery { after, limit, ..all.clone() }).await);
+            assert!(page.rows.len() <= limit);
+            found.extend(page.rows);
+            let Some(cursor) = page.next_cursor else { break };
+            after = Some(UsageCursor::parse(&cursor, all.group_by.len()).expect("a cursor"));
+        }
+        assert_eq!(found, expected, "in pages of {limit}");
+    }
+}
+
+async fn old_entries_are_deleted_and_days_stay(store: &dyn UsageStore) {
+    done(store.book((0..50).map(varied).collect()).await);
+    let before = total(store, "acme").await;
+    assert_eq!(done(store.trim_usage(at(0)).await), 0);
+    assert_eq!(done(store.trim_usage(at(20)).await), 20);
+    assert_eq!(done(store.trim_usage(at(20)).await), 0);
+    assert_eq!(total(store, "acme").await, before);
+    assert_eq!(done(store.run_usage(&"acme".into(), &"run 2".into()).await), []);
+    assert_eq!(done(store.run_usage(&"acme".into(), &"run 7".into()).await).len(), 3);
+}
+
+/// Batches with the same days in different orders, as of several processes: none is lost, and none waits for another for
+/// ever.
+async fn concurrent_batches_are_booked_exactly(store: Arc<dyn UsageStore>) {
+    let batches = (0..24).map(|batch| {
+        let store = store.clone();
+        let mut entries: Vec<UsageEntry> = (batch * 5..batch * 5 + 10).map(varied).collect();
+        if batch % 2 == 1 {
+            entries.reverse();
+        }
+        async move { done(store.book(entries).await) }
+    });
+    let booked: usize = join_all(batches).await.into_iter().sum();
+    assert_eq!(booked, 23 * 5 + 10, "each entry once");
+    let reference = MemoryUsage::default();
+    done(reference.book((0..booked).map(varied).collect()).await);
+    let expected = total(&reference, "acme").await;
+    assert_eq!(total(&*store, "acme").await, expected);
+    let by_day = query(&[UsageDimension::Day, UsageDimension::User, UsageDimension::Model]);
+    let mut sums = UsageSums::default();
+    rows(&*store, "acme", &by_day).await.iter().for_each(|row| sums.add(&row.sums));
+    assert_eq!(sums, expected, "days add up to the total");
+}

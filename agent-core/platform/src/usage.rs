@@ -1,0 +1,37 @@
+//! Usage of models and tools: a ledger with an entry for each call of a model, sums by day, and prices.
+//!
+//! [`MeteredModels`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the call failed or its
+//! client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
+
+mod amount;
+mod backend;
+mod call;
+mod counts;
+mod entry;
+mod memory;
+mod models;
+mod prices;
+mod query;
+mod recorder;
+mod store;
+mod sums;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+pub use amount::{AmountError, NanoUsd};
+pub use backend::{Booking, MeteredBackend};
+pub use entry::{
+    MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,
+};
+pub use memory::MemoryUsage;
+pub use models::MeteredModels;
+pub use prices::{ModelPrice, PriceError, PriceTable, TokenPrices};
+pub use query::{
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,
+    UsageQuery, UsageQueryError, UsageRow,
+};
+pub use recorder::{MAX_QUEUED_ENTRIES, UsageObserver, UsageRecorder};
+pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageStore};
+pub use sums::{DayKey, UsageSums, roll_up, sums_of};
+pub use tools::MeteredTools;

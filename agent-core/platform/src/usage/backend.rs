@@ -1,0 +1,131 @@
+//! Backends whose runs are booked.
+
+use std::sync::Arc;
+
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use agent_core::error::AgentError;
+use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
+use async_trait::async_trait;
+
+use super::call::MeteredCall;
+use super::{RunScope, UsageRecorder};
+
+/// Returns the provider and the model that a backend's settings name.
+type NamesOfSettings<S> = fn(&S) -> (&str, &str);
+
+/// Origin of a backend's entries in the ledger.
+pub enum Booking<S> {
+    /// The backend's models book each call: see [`MeteredModels`](super::MeteredModels).
+    PerCall,
+    /// Another service calls the models, and reports the usage of the run at its end.
+    PerRun(NamesOfSettings<S>),
+}
+
+/// A [`Backend`] whose runs are booked, also if they fail or their client leaves.
+pub struct MeteredBackend<B: Backend> {
+    backend: B,
+    booking: Booking<B::Settings>,
+    recorder: UsageRecorder,
+}
+
+impl<B: Backend> MeteredBackend<B> {
+    /// Wraps a backend.
+    pub fn new(backend: B, booking: Booking<B::Settings>, recorder: UsageRecorder) -> Self {
+        Self { backend, booking, recorder }
+    }
+}
+
+#[async_trait]
+impl<B: Backend> Backend for MeteredBackend<B> {
+    type Settings = B::Settings;
+
+    fn capabilities(&self, settings: &B::Settings) -> Result<BackendCapabilities, AgentError> {
+        self.backend.capabilities(settings)
+    }
+
+    fn prepare(&self, settings: &B::Settings, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        self.backend.prepare(settings, turn)
+    }
+
+    async fn start(
+        &self,
+        settings: &B::Settings,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
+        let scope = RunScope::from(&prepared.turn.context);
+        let call = match self.booking {
+            Booking::PerCall => None,
+            Booking::PerRun(names) => {
+                let tokens = prepared.turn.prompt.tokens().total();
+                Some(MeteredCall::new(self.recorder.clone(), scope.clone(), names(settings), tokens))
+            }
+        };
+        let mut meter = RunMeter::new(self.recorder.clone(), scope, call);
+        match self.backend.start(settings, prepared).await {
+            Ok(events) => Ok(events.with_observer(Box::new(meter))),
+            Err(error) => {
+                meter.refuse(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Follows a run to its end. Dropping it ends the run.
+pub(super) struct RunMeter {
+    recorder: UsageRecorder,
+    scope: RunScope,
+    call: Option<MeteredCall>,
+    outcome: Option<String>,
+}
+
+impl RunMeter {
+    pub(super) fn new(recorder: UsageRecorder, scope: RunScope, call: Option<MeteredCall>) -> Self {
+        recorder.open_run(&scope);
+        Self { recorder, scope, call, outcome: None }
+    }
+
+    fn refuse(&mut self, error: &AgentError) {
+        self.outcome = Some(error.kind().code().to_owned());
+        if let Some(call) = &mut self.call {
+            call.refuse(error);
+        }
+    }
+
+    fn end(&mut self, outcome: &str, usage: &[agent_core::message::Usage]) {
+        self.outcome = Some(super::entry::clean(outcome));
+        if let Some(mut call) = self.call.take() {
+            call.set_outcome(outcome);
+            call.set_usage(usage.to_vec());
+        }
+    }
+}
+
+impl EventObserver for RunMeter {
+    fn observe(&mut self, event: &Event) -> Option<Event> {
+        match event {
+            Event::TextMessageContent { delta, .. }
+            | Event::ReasoningMessageContent { delta, .. }
+            | Event::ToolCallArgs { delta, .. } => {
+                if let Some(call) = &mut self.call {
+                    call.add_answer(delta);
+                }
+            }
+            Event::RunFinished { outcome, usage, .. } => {
+                let is_cancelled = matches!(outcome, Some(RunOutcome::Cancelled));
+                self.end(if is_cancelled { "cancelled" } else { "ok" }, usage);
+            }
+            Event::RunError { code, usage, .. } => self.end(code, usage),
+            _ => {}
+        }
+        None
+    }
+}
+
+impl Drop for RunMeter {
+    fn drop(&mut self) {
+        // Books the call before the run's sums are logged.
+        drop(self.call.take());
+        self.recorder.close_run(&self.scope, self.outcome.as_deref().unwrap_or("cancelled"));
+    }
+}

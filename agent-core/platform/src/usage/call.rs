@@ -1,0 +1,153 @@
+//! A call in progress, which is booked when it ends or is dropped.
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::Usage;
+use jiff::Timestamp;
+
+use super::counts::token_counts;
+use super::entry::clean;
+use super::prices::without_date;
+use super::{RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
+
+/// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
+const MAX_MODELS: usize = 16;
+/// Average number of bytes of a token.
+pub(super) const BYTES_PER_TOKEN: usize = 4;
+
+/// A call in progress. Dropping it books it.
+pub(super) struct MeteredCall {
+    recorder: UsageRecorder,
+    scope: RunScope,
+    pub(super) round: u32,
+    pub(super) attempt: u32,
+    provider: String,
+    model: String,
+    prompt_tokens: usize,
+    answer_bytes: usize,
+    usage: Vec<Usage>,
+    outcome: Option<String>,
+    /// True if the call was refused before the model has read the prompt, so that it costs nothing.
+    is_refused: bool,
+}
+
+impl MeteredCall {
+    /// Begins a call of a model.
+    pub(super) fn new(
+        recorder: UsageRecorder,
+        scope: RunScope,
+        (provider, model): (&str, &str),
+        prompt_tokens: usize,
+    ) -> Self {
+        Self {
+            recorder,
+            scope,
+            round: 1,
+            attempt: 1,
+            provider: clean(provider),
+            model: clean(model),
+            prompt_tokens,
+            answer_bytes: 0,
+            usage: Vec::new(),
+            outcome: None,
+            is_refused: false,
+        }
+    }
+
+    /// Counts text of the answer.
+    pub(super) fn add_answer(&mut self, text: &str) {
+        self.answer_bytes = self.answer_bytes.saturating_add(text.len());
+    }
+
+    /// Sets the usage that the provider reports, in place of an earlier report.
+    pub(super) fn set_usage(&mut self, usage: Vec<Usage>) {
+        self.usage = usage;
+    }
+
+    /// Sets the outcome: `ok`, `cancelled` or the code of an error.
+    pub(super) fn set_outcome(&mut self, outcome: &str) {
+        self.outcome = Some(clean(outcome));
+    }
+
+    /// Returns the outcome; `cancelled` if the call has not ended.
+    pub(super) fn outcome(&self) -> &str {
+        self.outcome.as_deref().unwrap_or("cancelled")
+    }
+
+    /// Sets the error with which the call has not begun. A provider that has refused it has read no prompt; one that did
+    /// not answer in time may have.
+    pub(super) fn refuse(&mut self, error: &AgentError) {
+        self.set_outcome(error.kind().code());
+        self.is_refused = error.kind() != AgentErrorKind::Timeout;
+    }
+
+    fn entry(&self, provider: &str, model: &str, tokens: TokenCounts, estimated: bool) -> UsageEntry {
+        UsageEntry {
+            id: agent_core::new_id(),
+            scope: self.scope.clone(),
+            round: self.round,
+            attempt: self.attempt,
+            operation: UsageOperation::Chat,
+            provider: clean(provider),
+            model: clean(model),
+            tokens,
+            tool_calls: 0,
+            cost: None,
+            price_as_of: None,
+            estimated,
+            outcome: self.outcome().to_owned(),
+            // Set when it is booked.
+            ended_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// Returns the entries of the call: one, or one for each model of a run elsewhere.
+    fn entries(&self) -> Vec<UsageEntry> {
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let mut expected = TokenCounts {
+            input_tokens: count(self.prompt_tokens),
+            output_tokens: count(self.answer_bytes.div_ceil(BYTES_PER_TOKEN)),
+            ..TokenCounts::default()
+        };
+        if self.is_refused && self.usage.is_empty() {
+            return vec![self.entry(&self.provider, &self.model, TokenCounts::default(), false)];
+        }
+        if self.usage.is_empty() {
+            return vec![self.entry(&self.provider, &self.model, expected, true)];
+        }
+        let mut entries: Vec<UsageEntry> = Vec::new();
+        for usage in &self.usage {
+            let (tokens, estimated) = token_counts(Some(usage), std::mem::take(&mut expected));
+            let (provider, model) = self.names(usage);
+            match entries.get_mut(MAX_MODELS - 1) {
+                Some(other) => {
+                    (other.provider, other.model) = ("other".to_owned(), "other".to_owned());
+                    other.tokens.add(&tokens);
+                    other.estimated |= estimated;
+                }
+                None => entries.push(self.entry(provider, model, tokens, estimated)),
+            }
+        }
+        entries
+    }
+
+    /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
+    /// asked for also stands for its dated versions, and for one without a price.
+    fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
+        let provider = usage.provider.as_deref().unwrap_or(&self.provider);
+        let model = usage.model.as_deref().unwrap_or(&self.model);
+        let has_price = |model: &str| self.recorder.prices().price(provider, model).is_some();
+        let is_asked_for = without_date(model) == Some(&self.model);
+        match is_asked_for || (!has_price(model) && has_price(&self.model)) {
+            true => (provider, &self.model),
+            false => (provider, model),
+        }
+    }
+}
+
+impl Drop for MeteredCall {
+    fn drop(&mut self) {
+        for entry in self.entries() {
+            self.recorder.book(entry);
+        }
+    }
+}

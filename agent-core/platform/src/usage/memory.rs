@@ -1,0 +1,114 @@
+//! Usage in memory: the reference implementation for stores.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::{CompanyId, RunId};
+use agent_core::store_error::StoreError;
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use super::{
+    DayKey, MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, RunScope, UsageDimension, UsageEntry, UsageFilter,
+    UsagePage, UsageQuery, UsageRow, UsageStore, UsageSums, roll_up,
+};
+
+/// [`UsageStore`] in memory, for tests and applications without persistence.
+#[derive(Debug, Default)]
+pub struct MemoryUsage {
+    state: Mutex<MemoryLedger>,
+}
+
+#[derive(Debug, Default)]
+struct MemoryLedger {
+    entries: Vec<UsageEntry>,
+    ids: HashSet<(CompanyId, String)>,
+    runs: HashSet<(CompanyId, RunId)>,
+    days: BTreeMap<DayKey, UsageSums>,
+}
+
+impl MemoryUsage {
+    /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, MemoryLedger> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UsageFilter {
+    fn matches(&self, key: &DayKey) -> bool {
+        (self.from..=self.to).contains(&key.day)
+            && self.agent.as_ref().is_none_or(|agent| *agent == key.agent_id)
+            && self.user.as_ref().is_none_or(|user| *user == key.user_id)
+    }
+}
+
+impl UsageDimension {
+    fn value(self, key: &DayKey) -> String {
+        match self {
+            Self::Day => key.day.to_string(),
+            Self::Agent => key.agent_id.to_string(),
+            Self::User => key.user_id.to_string(),
+            Self::Provider => key.provider.clone(),
+            Self::Model => key.model.clone(),
+            Self::Caller => key.caller.to_owned(),
+        }
+    }
+}
+
+#[async_trait]
+impl UsageStore for MemoryUsage {
+    async fn book(&self, entries: Vec<UsageEntry>) -> Result<usize, StoreError> {
+        let mut state = self.lock();
+        let mut booked = 0;
+        for entry in entries {
+            if !state.ids.insert((entry.scope.company_id.clone(), entry.id.clone())) {
+                continue;
+            }
+            let RunScope { company_id, run_id, .. } = &entry.scope;
+            let starts_run = !run_id.is_empty() && state.runs.insert((company_id.clone(), run_id.clone()));
+            for (key, sums) in roll_up([(&entry, starts_run)]) {
+                state.days.entry(key).or_default().add(&sums);
+            }
+            state.entries.push(entry);
+            booked += 1;
+        }
+        Ok(booked)
+    }
+
+    async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
+        let mut groups: BTreeMap<Vec<String>, UsageSums> = BTreeMap::new();
+        for (key, sums) in &self.lock().days {
+            if key.company_id == *company && query.filter.matches(key) {
+                let group = query.group_by.iter().map(|dimension| dimension.value(key)).collect();
+                groups.entry(group).or_default().add(sums);
+            }
+        }
+        let limit = query.page_size();
+        let is_later = |group: &Vec<String>| query.after.as_ref().is_none_or(|after| *group > after.0);
+        let rows = groups.into_iter().filter(|(group, _)| is_later(group)).take(limit + 1);
+        Ok(UsagePage::from_overfetch(rows.map(|(group, sums)| UsageRow { group, sums }).collect(), limit))
+    }
+
+    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
+        let state = self.lock();
+        let of_run = state
+            .entries
+            .iter()
+            .filter(|entry| entry.scope.company_id == *company && entry.scope.run_id == *run);
+        Ok(of_run.take(MAX_RUN_ENTRIES).cloned().collect())
+    }
+
+    async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {
+        let mut state = self.lock();
+        let mut deleted = HashSet::new();
+        state.entries.retain(|entry| {
+            let is_old = deleted.len() < MAX_TRIMMED_ENTRIES && entry.ended_at < before;
+            if is_old {
+                deleted.insert((entry.scope.company_id.clone(), entry.id.clone()));
+            }
+            !is_old
+        });
+        state.ids.retain(|id| !deleted.contains(id));
+        Ok(deleted.len())
+    }
+}

@@ -1,0 +1,131 @@
+//! Models whose calls are booked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, ready};
+
+use agent_core::backend::ModelSource;
+use agent_core::budget::TokenCounter;
+use agent_core::error::AgentError;
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::Payload;
+use agent_core::tool::ExecutionContext;
+use async_trait::async_trait;
+use futures_util::{Stream, StreamExt};
+
+use super::call::{BYTES_PER_TOKEN, MeteredCall};
+use super::{RunScope, UsageRecorder};
+
+/// A [`ModelSource`] whose models report the end of each call.
+pub struct MeteredModels<S> {
+    source: S,
+    recorder: UsageRecorder,
+}
+
+impl<S> MeteredModels<S> {
+    /// Wraps a source.
+    pub fn new(source: S, recorder: UsageRecorder) -> Self {
+        Self { source, recorder }
+    }
+}
+
+impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
+    fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
+        self.source.model(settings)
+    }
+
+    fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(Arc::new(MeteredModel {
+            model: self.source.model_for_run(settings, context)?,
+            scope: context.into(),
+            recorder: self.recorder.clone(),
+            round: AtomicU32::new(0),
+            attempt: AtomicU32::new(0),
+            is_round_over: AtomicBool::new(true),
+        }))
+    }
+}
+
+/// A model in one run.
+struct MeteredModel {
+    model: Arc<dyn Model>,
+    scope: RunScope,
+    recorder: UsageRecorder,
+    round: AtomicU32,
+    attempt: AtomicU32,
+    /// False after a call that has not begun, whose repetition is an attempt at the same round.
+    is_round_over: AtomicBool,
+}
+
+impl MeteredModel {
+    fn meter_call(&self, payload: &Payload) -> MeteredCall {
+        let info = self.model.info();
+        let prompt_tokens = payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN);
+        let names = (info.provider.as_str(), info.model.as_str());
+        let mut call = MeteredCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
+        if self.is_round_over.swap(false, Ordering::Relaxed) {
+            self.round.fetch_add(1, Ordering::Relaxed);
+            self.attempt.store(0, Ordering::Relaxed);
+        }
+        call.round = self.round.load(Ordering::Relaxed);
+        call.attempt = self.attempt.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        call
+    }
+}
+
+#[async_trait]
+impl Model for MeteredModel {
+    fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.model.counter()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        self.model.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let mut call = self.meter_call(&payload);
+        match self.model.start(payload).await {
+            Ok(events) => {
+                self.is_round_over.store(true, Ordering::Relaxed);
+                Ok(MeteredStream { events, call }.boxed())
+            }
+            Err(error) => {
+                call.refuse(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Events of a call. Dropping the stream books the call.
+struct MeteredStream {
+    events: ModelStream,
+    call: MeteredCall,
+}
+
+impl Stream for MeteredStream {
+    type Item = Result<ModelEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = ready!(self.events.poll_next_unpin(cx));
+        let call = &mut self.call;
+        match &event {
+            Some(Ok(ModelEvent::Text(text) | ModelEvent::Reasoning(text))) => call.add_answer(text),
+            Some(Ok(ModelEvent::ToolCallArgs { delta, .. })) => call.add_answer(delta),
+            Some(Ok(ModelEvent::ToolCallStart { name, .. })) => call.add_answer(name),
+            Some(Ok(ModelEvent::Usage(usage))) => call.set_usage(vec![usage.clone()]),
+            Some(Ok(ModelEvent::Finish(_))) => call.set_outcome("ok"),
+            Some(Err(error)) => call.set_outcome(error.kind().code()),
+            Some(Ok(_)) => {}
+            None if call.outcome() == "cancelled" => call.set_outcome("STREAM_TRUNCATED"),
+            None => {}
+        }
+        Poll::Ready(event)
+    }
+}

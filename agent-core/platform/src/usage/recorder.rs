@@ -1,0 +1,325 @@
+//! [`UsageRecorder`]: takes entries at the ends of calls, and writes them to the store in the background.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::ids::{CompanyId, RunId};
+use agent_core::store_error::StoreError;
+use futures_channel::oneshot;
+use jiff::Timestamp;
+
+use super::{NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageStore, UsageSums};
+use crate::spawner::Spawner;
+
+/// Maximum number of entries that wait for the store. Further ones are logged and lost.
+pub const MAX_QUEUED_ENTRIES: usize = 10_000;
+/// Maximum number of entries in a commit.
+const MAX_BATCH_ENTRIES: usize = 200;
+/// Maximum number of runs whose calls are summed up for their line in the log. Tool calls of further ones are booked
+/// one by one.
+const MAX_OPEN_RUNS: usize = 100_000;
+/// Maximum number of models that the line of a run names.
+const MAX_LOGGED_MODELS: usize = 8;
+/// Time until the next attempt after an error of the store.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Receiver of the ends of calls, such as the process's metrics.
+pub trait UsageObserver: Send + Sync + 'static {
+    /// A call of a model has ended.
+    fn on_model_call(&self, entry: &UsageEntry);
+
+    /// A call of a tool has ended; `tool` is the name of a tool that exists.
+    fn on_tool_call(&self, tool: &str, outcome: &'static str);
+}
+
+/// Books the calls of models and tools. Clones share the queue.
+#[derive(Clone)]
+pub struct UsageRecorder {
+    shared: Arc<RecorderState>,
+}
+
+struct RecorderState {
+    store: Arc<dyn UsageStore>,
+    clock: Arc<dyn Clock>,
+    spawner: Arc<dyn Spawner>,
+    prices: PriceTable,
+    observer: Option<Arc<dyn UsageObserver>>,
+    queue: Mutex<EntryQueue>,
+}
+
+#[derive(Default)]
+struct EntryQueue {
+    entries: VecDeque<UsageEntry>,
+    is_writing: bool,
+    /// Callers that wait until the queue is empty.
+    flushing: Vec<oneshot::Sender<()>>,
+    runs: HashMap<(CompanyId, RunId), RunTotals>,
+}
+
+/// Sums of a run in progress.
+#[derive(Default)]
+struct RunTotals {
+    /// Number of streams of the run: a turn that is sent again has two.
+    streams: usize,
+    sums: UsageSums,
+    models: Vec<String>,
+}
+
+impl UsageRecorder {
+    /// Creates a recorder over a store. `spawner` runs its writer.
+    pub fn new(
+        store: Arc<dyn UsageStore>,
+        prices: PriceTable,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        observer: Option<Arc<dyn UsageObserver>>,
+    ) -> Self {
+        let queue = Mutex::default();
+        Self { shared: Arc::new(RecorderState { store, clock, spawner, prices, observer, queue }) }
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Arc<dyn UsageStore> {
+        &self.shared.store
+    }
+
+    /// Returns the prices.
+    pub fn prices(&self) -> &PriceTable {
+        &self.shared.prices
+    }
+
+    /// Returns the current time in whole milliseconds.
+    pub fn now(&self) -> Timestamp {
+        let now = Timestamp::try_from(self.shared.clock.now()).unwrap_or(Timestamp::MIN);
+        Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
+    }
+
+    /// Sets the price and the time of an entry's end, and books it.
+    pub(super) fn book(&self, mut entry: UsageEntry) {
+        entry.ended_at = self.now();
+        if let Some(price) = self.shared.prices.price(&entry.provider, &entry.model) {
+            entry.cost = Some(price.prices.cost(&entry.tokens));
+            entry.price_as_of = Some(price.as_of.clone());
+        } else if entry.tokens == TokenCounts::default() {
+            // No tokens cost nothing, whatever their price.
+            entry.cost = Some(NanoUsd::ZERO);
+        }
+        if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
+            observer.on_model_call(&entry);
+        }
+        let mut queue = self.shared.lock();
+        if let Some(totals) = queue.runs.get_mut(&run_key(&entry.scope)) {
+            totals.add(&entry);
+        }
+        self.push(queue, entry);
+    }
+
+    /// Counts the end of a tool call.
+    pub(super) fn book_tool_call(&self, scope: RunScope, tool: Option<&str>, outcome: &'static str) {
+        if let (Some(observer), Some(tool)) = (&self.shared.observer, tool) {
+            observer.on_tool_call(tool, outcome);
+        }
+        let mut queue = self.shared.lock();
+        match queue.runs.get_mut(&run_key(&scope)) {
+            Some(totals) => totals.sums.tool_calls += 1,
+            None => {
+                let entry = tool_entry(scope, 1, self.now());
+                self.push(queue, entry);
+            }
+        }
+    }
+
+    fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: UsageEntry) {
+        if queue.entries.len() >= MAX_QUEUED_ENTRIES {
+            drop(queue);
+            let entry = serde_json::to_string(&entry).unwrap_or_default();
+            tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
+            return;
+        }
+        queue.entries.push_back(entry);
+        if !std::mem::replace(&mut queue.is_writing, true) {
+            drop(queue);
+            let writer = Writer::new(self.shared.clone());
+            self.shared.spawner.spawn(Box::pin(writer.run()));
+        }
+    }
+
+    /// Begins to sum up the calls of a run's stream.
+    pub(super) fn open_run(&self, scope: &RunScope) {
+        let mut queue = self.shared.lock();
+        let is_full = queue.runs.len() >= MAX_OPEN_RUNS;
+        let key = run_key(scope);
+        if !scope.run_id.is_empty() && (!is_full || queue.runs.contains_key(&key)) {
+            queue.runs.entry(key).or_default().streams += 1;
+        }
+    }
+
+    /// Ends a stream of a run: books its tool calls, and logs the sums.
+    pub(super) fn close_run(&self, scope: &RunScope, outcome: &str) {
+        let key = run_key(scope);
+        let mut queue = self.shared.lock();
+        let Some(totals) = queue.runs.get_mut(&key) else { return };
+        totals.streams -= 1;
+        if totals.streams > 0 {
+            return;
+        }
+        let Some(totals) = queue.runs.remove(&key) else { return };
+        match totals.sums.tool_calls {
+            0 => drop(queue),
+            calls => self.push(queue, tool_entry(scope.clone(), calls, self.now())),
+        }
+        totals.log(scope, outcome);
+    }
+
+    /// Returns the number of entries that are not stored yet.
+    #[cfg(test)]
+    pub(super) fn queued(&self) -> usize {
+        self.shared.lock().entries.len()
+    }
+
+    /// Waits until everything that was booked is in the store.
+    pub async fn flush(&self) {
+        let written = {
+            let mut queue = self.shared.lock();
+            if queue.entries.is_empty() {
+                return;
+            }
+            let (sender, written) = oneshot::channel();
+            queue.flushing.push(sender);
+            if !std::mem::replace(&mut queue.is_writing, true) {
+                drop(queue);
+                self.shared.spawner.spawn(Box::pin(Writer::new(self.shared.clone()).run()));
+            }
+            written
+        };
+        // An error means that the writer was dropped, as at the end of the process.
+        let _ = written.await;
+    }
+}
+
+fn run_key(scope: &RunScope) -> (CompanyId, RunId) {
+    (scope.company_id.clone(), scope.run_id.clone())
+}
+
+/// Returns the entry of a number of tool calls.
+fn tool_entry(scope: RunScope, tool_calls: u64, ended_at: Timestamp) -> UsageEntry {
+    UsageEntry {
+        id: agent_core::new_id(),
+        scope,
+        round: 0,
+        attempt: 1,
+        operation: UsageOperation::Tools,
+        provider: String::new(),
+        model: String::new(),
+        tokens: TokenCounts::default(),
+        tool_calls,
+        cost: Some(NanoUsd::ZERO),
+        price_as_of: None,
+        estimated: false,
+        outcome: "ok".to_owned(),
+        ended_at,
+    }
+}
+
+impl RunTotals {
+    fn add(&mut self, entry: &UsageEntry) {
+        self.sums.add(&UsageSums::of(entry, false));
+        if self.models.len() < MAX_LOGGED_MODELS && !self.models.contains(&entry.model) {
+            self.models.push(entry.model.clone());
+        }
+    }
+
+    /// Writes the run's line in the log.
+    fn log(&self, scope: &RunScope, outcome: &str) {
+        let RunScope { company_id, run_id, agent_id, user_id, caller } = scope;
+        let UsageSums { calls, tokens, tool_calls, cost, unpriced_calls, .. } = &self.sums;
+        tracing::info!(
+            company = %company_id,
+            user = %user_id,
+            agent = %agent_id,
+            run = %run_id,
+            caller = super::sums::caller_name(*caller),
+            model = self.models.join(","),
+            calls,
+            input_tokens = tokens.input_tokens,
+            cached_input_tokens = tokens.cached_input_tokens,
+            output_tokens = tokens.output_tokens,
+            tool_calls,
+            cost = %cost,
+            unpriced_calls,
+            outcome,
+            "run ended"
+        );
+    }
+}
+
+impl RecorderState {
+    /// Locks the queue. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, EntryQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Task that writes the queue until it is empty. If it is dropped before, the next entry starts another one.
+struct Writer {
+    shared: Arc<RecorderState>,
+    /// True once the task has found the queue empty, after which another one may run.
+    is_done: bool,
+}
+
+impl Writer {
+    fn new(shared: Arc<RecorderState>) -> Self {
+        Self { shared, is_done: false }
+    }
+
+    async fn run(mut self) {
+        let mut limit = MAX_BATCH_ENTRIES;
+        while let Some(batch) = self.next_batch(limit) {
+            let count = batch.len();
+            match self.shared.store.book(batch).await {
+                Ok(_) => {
+                    self.shared.lock().entries.drain(..count);
+                    limit = (limit * 2).min(MAX_BATCH_ENTRIES);
+                }
+                Err(error @ StoreError::Unavailable(_)) => {
+                    tracing::warn!(%error, "usage cannot be stored now");
+                    self.shared.clock.sleep(RETRY_INTERVAL).await;
+                }
+                // One entry must not keep the others from the store.
+                Err(_) if count > 1 => limit = 1,
+                Err(error) => {
+                    let entry = self.shared.lock().entries.pop_front();
+                    let entry = entry.and_then(|entry| serde_json::to_string(&entry).ok());
+                    tracing::error!(%error, entry, "usage is lost: the store does not take it");
+                }
+            }
+        }
+    }
+
+    /// Returns the first entries of the queue, which stay in it; `None` and the end of the task if it is empty.
+    fn next_batch(&mut self, limit: usize) -> Option<Vec<UsageEntry>> {
+        let mut queue = self.shared.lock();
+        if !queue.entries.is_empty() {
+            return Some(queue.entries.iter().take(limit).cloned().collect());
+        }
+        queue.is_writing = false;
+        self.is_done = true;
+        for waiting in queue.flushing.drain(..) {
+            // Fails only if the caller was cancelled.
+            let _ = waiting.send(());
+        }
+        None
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let mut queue = self.shared.lock();
+            queue.is_writing = false;
+            queue.flushing.clear();
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Usage: entries are booked by the writer thread, sums are read by a reader thread.
+
+use agent_core::ids::{CompanyId, RunId};
+use agent_platform::records::StoreError;
+use agent_platform::usage::{
+    MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageEntry, UsagePage, UsageQuery, UsageStore, roll_up,
+};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rusqlite::{Connection, Row, Statement, params, params_from_iter};
+
+use super::SqliteStore;
+use super::fault::WriteError;
+use super::write_op::{WriteBatch, WriteOp};
+use crate::usage_row::{
+    CALL_COLUMNS, CallRow, DayRow, KEY_COLUMNS, SUM_COLUMNS, SumQuery, added_sums, parse_entry, usage_row,
+};
+
+/// Approximate size of an entry with its share of the sums, in bytes.
+const ENTRY_BYTES: usize = 800;
+
+/// Books entries.
+struct BookUsage(Vec<(UsageEntry, CallRow)>);
+
+impl WriteOp for BookUsage {
+    type Output = usize;
+
+    fn bytes(&self) -> usize {
+        self.0.len() * ENTRY_BYTES
+    }
+
+    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
+        let connection = stage.connection;
+        let has_run = "SELECT EXISTS (SELECT 1 FROM usage_calls WHERE company = ?1 AND run = ?2)";
+        let mut has_run = connection.prepare_cached(has_run)?;
+        let mut insert = connection.prepare_cached(&insert_call())?;
+        let mut booked = Vec::new();
+        for (entry, row) in &self.0 {
+            let starts_run = !row.run.is_empty()
+                && !has_run.query_row(params![row.company, row.run], |found| found.get::<_, bool>(0))?;
+            if insert_call_row(&mut insert, row)? > 0 {
+                booked.push((entry, starts_run));
+            }
+        }
+        let count = booked.len();
+        let mut upsert = connection.prepare_cached(&upsert_day())?;
+        for (key, sums) in roll_up(booked) {
+            insert_day_row(&mut upsert, &DayRow::new(key, &sums))?;
+        }
+        stage.changes.has_changes |= count > 0;
+        Ok(count)
+    }
+}
+
+/// Deletes old entries.
+struct TrimUsage(i64);
+
+impl WriteOp for TrimUsage {
+    type Output = usize;
+
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<usize, WriteError> {
+        let sql = "DELETE FROM usage_calls WHERE n IN
+                   (SELECT n FROM usage_calls WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)";
+        let deleted = stage.connection.prepare_cached(sql)?.execute(params![self.0, MAX_TRIMMED_ENTRIES])?;
+        stage.changes.has_changes |= deleted > 0;
+        Ok(deleted)
+    }
+}
+
+/// Returns the statement that inserts a row of the ledger, unless it is there.
+pub(super) fn insert_call() -> String {
+    format!(
+        "INSERT INTO usage_calls ({CALL_COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (company, id) DO NOTHING"
+    )
+}
+
+/// Inserts a row of the ledger; returns the number of inserted rows.
+pub(super) fn insert_call_row(insert: &mut Statement<'_>, row: &CallRow) -> rusqlite::Result<usize> {
+    let CallRow { n: _, company, id, run, ended_ms, body } = row;
+    insert.execute(params![company, id, run, ended_ms, body])
+}
+
+/// Returns the statement that adds sums to those of a day.
+pub(super) fn upsert_day() -> String {
+    let columns = [KEY_COLUMNS.as_slice(), SUM_COLUMNS.as_slice()].concat();
+    let places: Vec<String> = (1..=columns.len()).map(|n| format!("?{n}")).collect();
+    let (columns, places, added) = (columns.join(", "), places.join(", "), added_sums("", "min"));
+    format!("INSERT INTO usage_days ({columns}) VALUES ({places}) ON CONFLICT DO UPDATE SET {added}")
+}
+
+/// Adds the sums of a row to those of its day.
+pub(super) fn insert_day_row(upsert: &mut Statement<'_>, row: &DayRow) -> rusqlite::Result<()> {
+    let texts = row.key.iter().map(|text| text as &dyn rusqlite::ToSql);
+    let numbers = row.sums.iter().map(|number| number as &dyn rusqlite::ToSql);
+    upsert.execute(params_from_iter(texts.chain(numbers)))?;
+    Ok(())
+}
+
+/// Returns the statement that reads a page of the ledger after a place.
+pub(super) fn select_calls() -> String {
+    format!("SELECT n, {CALL_COLUMNS} FROM usage_calls WHERE n > ?1 ORDER BY n LIMIT ?2")
+}
+
+/// Reads a row of [`select_calls`].
+pub(super) fn call_row(row: &Row<'_>) -> rusqlite::Result<CallRow> {
+    Ok(CallRow {
+        n: row.get(0)?,
+        company: row.get(1)?,
+        id: row.get(2)?,
+        run: row.get(3)?,
+        ended_ms: row.get(4)?,
+        body: row.get(5)?,
+    })
+}
+
+/// Returns the statement that reads a page of the days' sums after the eight values of a key.
+pub(super) fn select_days() -> String {
+    let (keys, sums) = (KEY_COLUMNS.join(", "), SUM_COLUMNS.join(", "));
+    format!(
+        "SELECT {keys}, {sums} FROM usage_days WHERE ({keys}) > (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+         ORDER BY {keys} LIMIT ?9"
+    )
+}
+
+/// Reads a row of [`select_days`].
+pub(super) fn day_row(row: &Row<'_>) -> rusqlite::Result<DayRow> {
+    let mut key: [String; KEY_COLUMNS.len()] = Default::default();
+    for (position, column) in key.iter_mut().enumerate() {
+        *column = row.get(position)?;
+    }
+    Ok(DayRow { key, sums: sum_columns(row, KEY_COLUMNS.len())? })
+}
+
+/// Reads the columns of sums that begin at a place.
+fn sum_columns(row: &Row<'_>, first: usize) -> rusqlite::Result<[i64; SUM_COLUMNS.len()]> {
+    let mut columns = [0; SUM_COLUMNS.len()];
+    for (position, column) in columns.iter_mut().enumerate() {
+        *column = row.get(first + position)?;
+    }
+    Ok(columns)
+}
+
+fn read_entries(connection: &Connection, company: &str, run: &str) -> Result<Vec<String>, WriteError> {
+    let sql = "SELECT body FROM usage_calls WHERE company = ?1 AND run = ?2 ORDER BY n LIMIT ?3";
+    let mut statement = connection.prepare_cached(sql)?;
+    let bodies = statement.query_map(params![company, run, MAX_RUN_ENTRIES], |row| row.get(0))?;
+    Ok(bodies.collect::<Result<_, _>>()?)
+}
+
+#[async_trait]
+impl UsageStore for SqliteStore {
+    async fn book(&self, entries: Vec<UsageEntry>) -> Result<usize, StoreError> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        let rows = entries.into_iter().map(|entry| {
+            let row = CallRow::new(&entry)?;
+            Ok((entry, row))
+        });
+        self.writers.commit(BookUsage(rows.collect::<Result<_, StoreError>>()?)).await
+    }
+
+    async fn usage(&self, company: &CompanyId, query: &UsageQuery) -> Result<UsagePage, StoreError> {
+        let parameter = |number| format!("?{number}");
+        let number = |text: &str| format!("CAST({text} AS INTEGER)");
+        let SumQuery { sql, values } =
+            SumQuery::new(company, query, parameter, number, |column| format!("sum({column})"));
+        let groups = query.group_by.len();
+        let read = self.readers.read(move |rows| {
+            let mut statement = rows.0.prepare_cached(&sql)?;
+            let found = statement.query_map(params_from_iter(values), |row| {
+                let group = (0..groups).map(|column| row.get(column)).collect::<Result<_, _>>()?;
+                Ok(usage_row(group, sum_columns(row, groups)?))
+            })?;
+            Ok(found.collect::<Result<Vec<_>, _>>()?)
+        });
+        Ok(UsagePage::from_overfetch(read.await?, query.page_size()))
+    }
+
+    async fn run_usage(&self, company: &CompanyId, run: &RunId) -> Result<Vec<UsageEntry>, StoreError> {
+        let (company, run) = (company.clone(), run.clone());
+        let bodies = self.readers.read(move |rows| read_entries(rows.0, &company, &run)).await?;
+        bodies.iter().map(|body| parse_entry(body)).collect()
+    }
+
+    async fn trim_usage(&self, before: Timestamp) -> Result<usize, StoreError> {
+        self.writers.commit(TrimUsage(before.as_millisecond())).await
+    }
+}

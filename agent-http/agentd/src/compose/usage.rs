@@ -1,0 +1,50 @@
+//! Composition of the ledger of usage.
+
+use std::sync::Arc;
+
+use agent_client::backends::agent_server::AgentServerBackend;
+use agent_client::backends::workflow::WorkflowBackend;
+use agent_core::backend::Backend;
+use agent_core::clock::SystemClock;
+use agent_core::role::AgentServer;
+use agent_http::metrics::Metrics;
+use agent_http::usage_metrics::UsageMetrics;
+use agent_platform::spawner::Spawner;
+use agent_platform::usage::{Booking, MeteredBackend, UsageRecorder};
+
+use crate::config::AppConfig;
+use crate::stores::Stores;
+
+/// Creates the recorder of usage.
+pub(super) fn recorder(
+    config: &AppConfig,
+    stores: &Stores,
+    metrics: &Metrics,
+    spawner: Arc<dyn Spawner>,
+) -> UsageRecorder {
+    let observer = Arc::new(UsageMetrics::new(metrics));
+    let (store, prices) = (stores.usage.clone(), config.prices.clone());
+    UsageRecorder::new(store, prices, Arc::new(SystemClock), spawner, Some(observer))
+}
+
+/// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels).
+pub(super) fn per_call<B: Backend>(backend: B, usage: &UsageRecorder) -> MeteredBackend<B> {
+    MeteredBackend::new(backend, Booking::PerCall, usage.clone())
+}
+
+/// Wraps the backend of remote runtimes.
+pub(super) fn agent_server(
+    backend: AgentServerBackend,
+    usage: &UsageRecorder,
+) -> MeteredBackend<AgentServerBackend> {
+    fn names(settings: &AgentServer) -> (&str, &str) {
+        let provider = settings.agent_server_provider.as_deref().unwrap_or("runtime");
+        (provider, settings.agent_server_model.as_deref().unwrap_or_default())
+    }
+    MeteredBackend::new(backend, Booking::PerRun(names), usage.clone())
+}
+
+/// Wraps the backend of workflows.
+pub(super) fn workflow(backend: WorkflowBackend, usage: &UsageRecorder) -> MeteredBackend<WorkflowBackend> {
+    MeteredBackend::new(backend, Booking::PerRun(|_| ("workflow", "")), usage.clone())
+}

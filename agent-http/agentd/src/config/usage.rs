@@ -1,0 +1,28 @@
+//! Settings of usage.
+
+use agent_platform::usage::PriceTable;
+
+use super::resolve::ResolvedSettings;
+use super::values::SettingValues;
+use super::{SettingError, read_file};
+
+const MODEL_CATALOG: &str = "MODEL_CATALOG";
+
+/// Returns the built-in prices with those of the file, if there is one. Adds the fault of a file that cannot be used.
+pub(super) fn prices(
+    resolved: &ResolvedSettings,
+    values: &SettingValues,
+    faults: &mut Vec<SettingError>,
+) -> PriceTable {
+    let shipped = PriceTable::shipped();
+    let Some(path) = values.path(MODEL_CATALOG) else { return shipped };
+    let merged =
+        read_file(&path).map_err(|problem| format!("names a file that {problem}")).and_then(|text| {
+            shipped.clone().merged(&text).map_err(|error| format!("names a file in which {error}"))
+        });
+    merged.unwrap_or_else(|message| {
+        let source = resolved.get(MODEL_CATALOG).map(|(_, source)| source.clone());
+        faults.push(SettingError { name: MODEL_CATALOG.to_owned(), source, message });
+        shipped
+    })
+}

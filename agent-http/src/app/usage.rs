@@ -1,0 +1,248 @@
+//! `/api/usage`, what the calls of models cost, and `/api/limits`.
+
+use std::time::Duration;
+
+use agent_core::ids::{AgentId, RunId, UserId};
+use agent_core::request::Principal;
+use agent_platform::usage::{
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, MAX_TRIMMED_ENTRIES, UsageCursor, UsageEntry,
+    UsageFilter, UsageQuery, UsageRecorder, UsageSums, sums_of,
+};
+use http::StatusCode;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, ToSpan};
+use serde_json::{Map, Value, json};
+
+use super::ownership::is_admin;
+use super::usage_docs::CURRENCY;
+use super::{App, answer};
+use crate::endpoint::RequestContext;
+use crate::error::HttpError;
+use crate::request::Query;
+use crate::service::HandlerResult;
+
+/// Default number of days before the last one that a query covers.
+const DEFAULT_DAYS: i32 = 30;
+/// Time between two deletions of old entries.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The ledger of the calls of models and tools.
+pub struct UsageService {
+    recorder: UsageRecorder,
+    retention: SignedDuration,
+}
+
+impl UsageService {
+    /// Creates the service. Entries are deleted after `retention`; the sums of their days stay.
+    pub fn new(recorder: UsageRecorder, retention: SignedDuration) -> Self {
+        Self { recorder, retention }
+    }
+
+    /// Waits until the calls that have ended are stored.
+    pub async fn flush(&self) {
+        self.recorder.flush().await;
+    }
+
+    /// Deletes old entries. Runs until the future is dropped.
+    pub(super) async fn run_upkeep(&self) {
+        loop {
+            tokio::time::sleep(TRIM_INTERVAL).await;
+            let before = self.recorder.now().saturating_sub(self.retention).unwrap_or(Timestamp::MIN);
+            loop {
+                match self.recorder.store().trim_usage(before).await {
+                    Ok(MAX_TRIMMED_ENTRIES..) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "old entries of usage were not deleted");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Handles `GET /api/usage`.
+pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, .. } = context;
+    let query = Query::from_uri(&head.uri);
+    let now = app.usage.recorder.now();
+    let group_by = UsageQuery::parse_dimensions(query.get("groupBy")?.unwrap_or_default())
+        .map_err(|error| HttpError::invalid("groupBy", error))?;
+    let after = query.get("cursor")?.map(|cursor| UsageCursor::parse(cursor, group_by.len()));
+    let after = after.transpose().map_err(|error| HttpError::invalid("cursor", error))?;
+    let limit = limit(&query)?;
+    let filter = authorized(&app, &principal, read_filter(&query, now)?).await?;
+    let asked = UsageQuery { filter, group_by, after, limit };
+    let page = app.usage.recorder.store().usage(&principal.company_id, &asked).await?;
+    let rows: Vec<Value> = page
+        .rows
+        .into_iter()
+        .map(|row| {
+            let mut members = sums_json(&row.sums);
+            for (dimension, value) in asked.group_by.iter().zip(row.group) {
+                members.insert(dimension.member().to_owned(), value.into());
+            }
+            members.into()
+        })
+        .collect();
+    let mut body = json!({"currency": CURRENCY, "asOf": now.to_string(), "rows": rows});
+    if let Some(cursor) = page.next_cursor {
+        body["nextCursor"] = cursor.into();
+    }
+    answer::json(StatusCode::OK, &body)
+}
+
+/// Handles `GET /api/usage/runs/{runId}`.
+pub(super) async fn get_run(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, params, .. } = context;
+    let run: RunId = params.get("runId")?.into();
+    let entries = app.usage.recorder.store().run_usage(&principal.company_id, &run).await?;
+    let Some(first) = entries.first() else { return Err(HttpError::not_found()) };
+    let is_own = first.scope.user_id == principal.user_id;
+    if !is_own
+        && !is_admin(&app, &principal).await?
+        && !owns_agent(&app, &principal, &first.scope.agent_id).await?
+    {
+        return Err(HttpError::not_found());
+    }
+    let mut body = sums_json(&sums_of(&entries));
+    body.remove("runs");
+    body.insert("currency".to_owned(), CURRENCY.into());
+    body.insert("runId".to_owned(), run.as_str().into());
+    body.insert("agentId".to_owned(), first.scope.agent_id.as_str().into());
+    body.insert("userId".to_owned(), first.scope.user_id.as_str().into());
+    body.insert("caller".to_owned(), json!(first.scope.caller));
+    let calls = entries.iter().filter(|entry| entry.is_model_call()).map(call_json);
+    body.insert("entries".to_owned(), calls.collect());
+    answer::json(StatusCode::OK, &body)
+}
+
+/// Handles `GET /api/limits`.
+pub(super) async fn get_limits(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let app = context.state;
+    let limits = app.rate_limits.session_state(&principal).await?;
+    let now = app.usage.recorder.now();
+    let limits: Vec<Value> = limits
+        .into_iter()
+        .map(|(unit, state)| {
+            let resets_at = now.saturating_add(SignedDuration::try_from(state.resets_in).unwrap_or_default());
+            json!({
+                "policy": "minute",
+                "kind": "user",
+                "unit": unit,
+                "window": "minute",
+                "amount": state.limit,
+                "used": state.used,
+                "reserved": 0,
+                "resetsAt": resets_at.unwrap_or(now).to_string(),
+            })
+        })
+        .collect();
+    answer::json(StatusCode::OK, &json!({"asOf": now.to_string(), "limits": limits}))
+}
+
+fn limit(query: &Query<'_>) -> Result<usize, HttpError> {
+    let Some(text) = query.get("limit")? else { return Ok(DEFAULT_PAGE_ROWS) };
+    let number = text.parse().ok().filter(|limit| (1..=MAX_PAGE_ROWS).contains(limit));
+    number.ok_or_else(|| {
+        HttpError::invalid("limit", format_args!("must be a whole number from 1 to {MAX_PAGE_ROWS}"))
+    })
+}
+
+/// Reads the days, the agent and the user.
+fn read_filter(query: &Query<'_>, now: Timestamp) -> Result<UsageFilter, HttpError> {
+    let date = |name: &str| {
+        let parse = |text: &str| {
+            let wrong = || HttpError::invalid(name, "must be a date such as 2026-01-31");
+            // Other forms that the parser takes are not those of the documentation.
+            let is_plain = text.len() == 10 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+            text.parse::<Date>().ok().filter(|_| is_plain).ok_or_else(wrong)
+        };
+        query.get(name)?.map(parse).transpose()
+    };
+    let to = date("to")?.unwrap_or_else(|| TimeZone::UTC.to_datetime(now).date());
+    let from = date("from")?.unwrap_or_else(|| to.saturating_sub(DEFAULT_DAYS.days()));
+    if from > to {
+        return Err(HttpError::invalid("from", "must not be after \"to\""));
+    }
+    if from < to.saturating_sub(MAX_QUERY_DAYS.days()) {
+        return Err(HttpError::invalid(
+            "from",
+            format_args!("must be at most {MAX_QUERY_DAYS} days before \"to\""),
+        ));
+    }
+    let text = |name: &str| Ok::<_, HttpError>(query.get(name)?.filter(|value| !value.is_empty()));
+    Ok(UsageFilter {
+        from,
+        to,
+        agent: text("agentId")?.map(AgentId::from),
+        user: text("userId")?.map(UserId::from),
+    })
+}
+
+/// Restricts a query to what the caller may see: all of the company for its admins, all of an agent for its owner, and
+/// the caller's own usage.
+async fn authorized(
+    app: &App,
+    principal: &Principal,
+    mut filter: UsageFilter,
+) -> Result<UsageFilter, HttpError> {
+    if filter.user.as_ref() == Some(&principal.user_id) || is_admin(app, principal).await? {
+        return Ok(filter);
+    }
+    if let Some(agent) = &filter.agent
+        && owns_agent(app, principal, agent).await?
+    {
+        return Ok(filter);
+    }
+    match filter.user {
+        Some(_) => Err(HttpError::forbidden(
+            "only an admin of the company or the owner of the agent may see the usage of another user",
+        )),
+        None => {
+            filter.user = Some(principal.user_id.clone());
+            Ok(filter)
+        }
+    }
+}
+
+async fn owns_agent(app: &App, principal: &Principal, agent: &AgentId) -> Result<bool, HttpError> {
+    let role = app.roles.masked_role(&principal.company_id, agent).await?;
+    Ok(role.is_some_and(|role| role.value.owner_id == principal.user_id))
+}
+
+fn sums_json(sums: &UsageSums) -> Map<String, Value> {
+    let UsageSums { runs, calls, tokens, tool_calls, cost, estimated_cost, unpriced_calls } = sums;
+    let mut members = match json!(tokens) {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    };
+    for (name, count) in
+        [("runs", runs), ("calls", calls), ("toolCalls", tool_calls), ("unpricedCalls", unpriced_calls)]
+    {
+        members.insert(name.to_owned(), (*count).into());
+    }
+    members.insert("cost".to_owned(), cost.to_string().into());
+    members.insert("estimatedCost".to_owned(), estimated_cost.to_string().into());
+    members
+}
+
+/// Returns a call of a model, whose run's members are not repeated.
+fn call_json(entry: &UsageEntry) -> Value {
+    let mut call = json!(entry.tokens);
+    call["round"] = entry.round.into();
+    call["attempt"] = entry.attempt.into();
+    call["operation"] = entry.operation.as_str().into();
+    call["provider"] = entry.provider.as_str().into();
+    call["model"] = entry.model.as_str().into();
+    call["cost"] = entry.cost.map(|cost| cost.to_string()).into();
+    call["estimated"] = entry.estimated.into();
+    call["outcome"] = entry.outcome.as_str().into();
+    call["endedAt"] = entry.ended_at.to_string().into();
+    if let Some(as_of) = &entry.price_as_of {
+        call["priceAsOf"] = as_of.as_str().into();
+    }
+    call
+}

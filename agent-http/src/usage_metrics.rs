@@ -1,0 +1,206 @@
+//! Counters of the calls of models and tools for Prometheus.
+//!
+//! Labels have a bounded number of values: those of models and tools beyond the first [`MAX_MODELS`] and [`MAX_TOOLS`] are
+//! `other`. No label names a company, a user or an agent.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
+
+use agent_core::error::AgentErrorKind;
+use agent_platform::usage::{TokenCounts, UsageEntry, UsageObserver};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use crate::metrics::Metrics;
+
+/// Maximum number of models with counters of their own.
+const MAX_MODELS: usize = 200;
+/// Maximum number of tools with counters of their own.
+const MAX_TOOLS: usize = 200;
+/// Label of all others.
+const OTHER: &str = "other";
+/// Number of nano-dollars in a dollar.
+const NANOS_PER_USD: f64 = 1e9;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AttemptLabels {
+    provider: String,
+    model: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TokenLabels {
+    provider: String,
+    model: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CostLabels {
+    provider: String,
+    model: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ToolLabels {
+    tool: String,
+    outcome: &'static str,
+}
+
+/// Counters of a process.
+#[derive(Debug, Default)]
+pub struct UsageMetrics {
+    attempts: Family<AttemptLabels, Counter>,
+    tokens: Family<TokenLabels, Counter>,
+    cost: Family<CostLabels, Counter<f64, AtomicU64>>,
+    tool_calls: Family<ToolLabels, Counter>,
+    models: Mutex<HashSet<(String, String)>>,
+    tools: Mutex<HashSet<String>>,
+}
+
+impl UsageMetrics {
+    /// Creates the counters, and registers them.
+    pub fn new(metrics: &Metrics) -> Self {
+        let all = Self::default();
+        metrics.register(|registry| {
+            let text = "Number of calls of models that have ended";
+            registry.register("model_attempts", text, all.attempts.clone());
+            let text = "Number of tokens of ended calls; cached, written and reasoning tokens are parts of the others";
+            registry.register("tokens", text, all.tokens.clone());
+            registry.register("cost_usd", "Price of ended calls in US dollars", all.cost.clone());
+            registry.register("tool_calls", "Number of tool calls that have ended", all.tool_calls.clone());
+        });
+        all
+    }
+
+    /// Returns the provider and the model as labels.
+    fn model_labels(&self, entry: &UsageEntry) -> (String, String) {
+        let key = (entry.provider.clone(), entry.model.clone());
+        match admit(&self.models, &key, MAX_MODELS) {
+            true => key,
+            false => (OTHER.to_owned(), OTHER.to_owned()),
+        }
+    }
+}
+
+/// Returns true if a key has labels of its own: it is known, or one of the first.
+fn admit<K: std::hash::Hash + Eq + Clone>(known: &Mutex<HashSet<K>>, key: &K, limit: usize) -> bool {
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    known.contains(key) || (known.len() < limit && known.insert(key.clone()))
+}
+
+/// Returns the label of an outcome. Codes of other services are not bounded.
+fn outcome_label(outcome: &str) -> &'static str {
+    match outcome {
+        "ok" => "ok",
+        "cancelled" => "cancelled",
+        code => AgentErrorKind::from_code(code).map_or(OTHER, AgentErrorKind::code),
+    }
+}
+
+impl UsageObserver for UsageMetrics {
+    fn on_model_call(&self, entry: &UsageEntry) {
+        let (provider, model) = self.model_labels(entry);
+        let outcome = outcome_label(&entry.outcome);
+        let attempt = AttemptLabels { provider: provider.clone(), model: model.clone(), outcome };
+        self.attempts.get_or_create(&attempt).inc();
+        let TokenCounts {
+            input_tokens,
+            cached_input_tokens,
+            cache_write_tokens,
+            output_tokens,
+            reasoning_tokens,
+        } = entry.tokens;
+        for (kind, count) in [
+            ("input", input_tokens),
+            ("cached_input", cached_input_tokens),
+            ("cache_write", cache_write_tokens),
+            ("output", output_tokens),
+            ("reasoning", reasoning_tokens),
+        ] {
+            if count > 0 {
+                let labels = TokenLabels { provider: provider.clone(), model: model.clone(), kind };
+                self.tokens.get_or_create(&labels).inc_by(count);
+            }
+        }
+        if let Some(cost) = entry.cost {
+            self.cost
+                .get_or_create(&CostLabels { provider, model })
+                .inc_by(cost.get() as f64 / NANOS_PER_USD);
+        }
+    }
+
+    fn on_tool_call(&self, tool: &str, outcome: &'static str) {
+        let tool = tool.to_owned();
+        let tool = if admit(&self.tools, &tool, MAX_TOOLS) { tool } else { OTHER.to_owned() };
+        self.tool_calls.get_or_create(&ToolLabels { tool, outcome }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::tool::Caller;
+    use agent_platform::usage::{NanoUsd, RunScope, UsageOperation};
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn entry(model: &str, outcome: &str) -> UsageEntry {
+        UsageEntry {
+            id: "1".to_owned(),
+            scope: RunScope {
+                company_id: "secret-company".into(),
+                run_id: "r".into(),
+                agent_id: "secret-agent".into(),
+                user_id: "secret-user".into(),
+                caller: Caller::Session,
+            },
+            round: 1,
+            attempt: 1,
+            operation: UsageOperation::Chat,
+            provider: "openai".to_owned(),
+            model: model.to_owned(),
+            tokens: TokenCounts { input_tokens: 7, output_tokens: 2, ..TokenCounts::default() },
+            tool_calls: 0,
+            cost: Some(NanoUsd::new(500_000_000)),
+            price_as_of: None,
+            estimated: false,
+            outcome: outcome.to_owned(),
+            ended_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn calls_are_counted_without_tenants_and_with_few_models() {
+        let registry = Metrics::default();
+        let metrics = UsageMetrics::new(&registry);
+        for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled"] {
+            metrics.on_model_call(&entry("gpt-5", outcome));
+        }
+        metrics.on_tool_call("createTodo", "ok");
+        for n in 0..MAX_MODELS + 50 {
+            metrics.on_model_call(&entry(&format!("model-{n}"), "ok"));
+            metrics.on_tool_call(&format!("tool-{n}"), "error");
+        }
+        let text = registry.encode();
+        for line in [
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"ok\"} 2\n",
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"RATE_LIMITED\"} 1\n",
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"other\"} 1\n",
+            "agentd_model_attempts_total{provider=\"openai\",model=\"gpt-5\",outcome=\"cancelled\"} 1\n",
+            "agentd_model_attempts_total{provider=\"other\",model=\"other\",outcome=\"ok\"} 51\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"input\"} 35\n",
+            "agentd_tokens_total{provider=\"openai\",model=\"gpt-5\",kind=\"output\"} 10\n",
+            "agentd_cost_usd_total{provider=\"openai\",model=\"gpt-5\"} 2.5\n",
+            "agentd_tool_calls_total{tool=\"createTodo\",outcome=\"ok\"} 1\n",
+            "agentd_tool_calls_total{tool=\"other\",outcome=\"error\"} 51\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        assert!(!text.contains("kind=\"reasoning\""), "what is not there has no counter");
+        assert!(!text.contains("secret"), "{text}");
+    }
+}
