@@ -41,7 +41,7 @@ const UPDATE: &str = "
 fn main() -> Result<ExitCode> {
     let check = std::env::args().any(|argument| argument == "--check");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let cluster = cluster::Cluster::start();
+    let cluster = cluster::Cluster::start_synced();
     let urls = DATABASES.map(|database| cluster.url(database));
     let admin = cluster.url("postgres");
     // Spawned, because a future passed to `block_on` is polled on the calling thread, which is woken differently.

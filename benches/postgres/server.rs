@@ -21,7 +21,7 @@ pub(crate) struct Server(cluster::Cluster);
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self(cluster::Cluster::start())
+        Self(cluster::Cluster::start_synced())
     }
 
     /// Creates an empty database and returns its URL.

@@ -28,6 +28,8 @@ pub(crate) struct Cluster {
     port: u16,
     /// True if the server also listens on loopback TCP, with a certificate for `localhost`.
     has_certificate: bool,
+    /// True if the server waits until its writes are on the disk. Tests stop servers, not machines, and do not need it.
+    is_synced: bool,
     server: Option<Child>,
 }
 
@@ -35,6 +37,16 @@ impl Cluster {
     /// Starts a server.
     pub(crate) fn start() -> Self {
         Self::start_with(None, false)
+    }
+
+    /// Starts a server that waits until its writes are on the disk, for measurements.
+    #[allow(dead_code, reason = "the benchmarks use it")]
+    pub(crate) fn start_synced() -> Self {
+        let mut cluster = Self::start_with(None, false);
+        cluster.crash();
+        cluster.is_synced = true;
+        cluster.restart();
+        cluster
     }
 
     /// Starts a server whose files cannot grow beyond `bytes`.
@@ -58,11 +70,20 @@ impl Cluster {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = if has_certificate { port.expect("a port").port() } else { 5432 };
         let programs = find_programs_dir();
-        let mut cluster = Self { folder, programs, user, file_bytes, port, has_certificate, server: None };
+        let is_synced = false;
+        let mut cluster =
+            Self { folder, programs, user, file_bytes, port, has_certificate, is_synced, server: None };
         let data = cluster.data();
         cluster.run("initdb", |command| {
             command
-                .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "-D"])
+                .args([
+                    "--username=postgres",
+                    "--auth=trust",
+                    "--encoding=UTF8",
+                    "--locale=C",
+                    "--no-sync",
+                    "-D",
+                ])
                 .arg(data);
         });
         if has_certificate {
@@ -132,6 +153,7 @@ impl Cluster {
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).arg("-k").arg(self.folder.path());
         command.args(["-c", "max_connections=120", "-p", &self.port.to_string()]);
+        command.args(["-c", if self.is_synced { "fsync=on" } else { "fsync=off" }]);
         if self.has_certificate {
             let folder = self.folder.path().display();
             command.args(["-c", "listen_addresses=127.0.0.1", "-c", "ssl=on"]);

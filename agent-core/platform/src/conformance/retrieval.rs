@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
 
-use agent_core::clock::SystemClock;
+use agent_core::clock::{Clock, SystemClock};
 use agent_core::ids::CompanyId;
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::doc_index::DocIndex;
 use agent_retrieval::document::{DocumentId, Extracted, TextFormat};
 use agent_retrieval::search::{Query, Ranking, SearchOptions, search_documents};
+use futures_util::future::BoxFuture;
 
 use super::records::SharedRecords;
 use crate::records::{Precondition, Records};
@@ -37,11 +39,31 @@ pub async fn retrieval(make: impl AsyncFn() -> SharedRecords) {
     long_indexes_are_stored_in_pieces(make().await).await;
 }
 
+/// The system clock with longer sleeps. A search on a busy machine waits for its index and does not go without it.
+struct PatientClock;
+
+/// Factor by which a sleep is longer than the requested one.
+const PATIENCE_FACTOR: u32 = 60;
+
+impl Clock for PatientClock {
+    fn now(&self) -> SystemTime {
+        SystemClock.now()
+    }
+
+    fn monotonic(&self) -> Instant {
+        SystemClock.monotonic()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        SystemClock.sleep(duration * PATIENCE_FACTOR)
+    }
+}
+
 fn retriever(records: &SharedRecords) -> DocumentRetriever {
     DocumentRetriever::new(RetrieverConfig {
         records: records.clone(),
         pool: Arc::new(|work: Box<dyn FnOnce() + Send>| drop(std::thread::spawn(work))),
-        clock: Arc::new(SystemClock),
+        clock: Arc::new(PatientClock),
         cache_bytes: 64 << 20,
         embedder: None,
     })
