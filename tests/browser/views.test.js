@@ -433,7 +433,7 @@ inPage('a job is made by a form, which shows when it runs', async (page) => {
 
   await visit(page, 'jobs/new');
   await page.getByLabel('Agent').selectOption('text');
-  await page.getByText('calls one of the agent’s tools').click();
+  await page.getByText('a call of one of the agent’s tools').click();
   await page.getByLabel('Tool', { exact: true }).waitFor();
   await page.getByLabel('Todo list').fill('l1');
   await page.getByRole('button', { name: 'Schedule' }).click();

@@ -88,6 +88,8 @@ export function Confirm({ title, text, action, onConfirm, onClose, also }) {
 /** Tabs by the ARIA pattern: arrows move, Home and End go to the ends. */
 export function Tabs({ label, tabs, selected, onSelect, panel }) {
   const list = useRef(null);
+  // In a narrow window the row scrolls.
+  useEffect(() => list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [selected, tabs.length]);
   const move = (event) => {
     const place = tabs.findIndex(({ id }) => id === selected);
     const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 };

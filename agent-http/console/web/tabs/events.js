@@ -64,7 +64,7 @@ function Figures({ run, stored }) {
   const facts = [
     ['First token', duration(first)],
     ['Whole run', duration(took || undefined)],
-    ['Tokens a second', rate ? rate.toFixed(1) : '–'],
+    ['Tokens/s', rate ? rate.toFixed(1) : '–'],
     ['Cached', input && cached !== undefined ? `${Math.round((cached / input) * 100)} %` : '–'],
     ['Output', output === undefined ? '–' : `${number(output)} tokens`],
     ['Events', number(run.events.length)],

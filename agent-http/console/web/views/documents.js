@@ -76,7 +76,7 @@ function useIndexes(documents) {
 /** The state of an index in words. */
 function indexWords(indexed) {
   if (indexed === undefined) return '';
-  if (indexed === null) return 'not indexed yet';
+  if (indexed === null) return 'not indexed';
   const chunks = indexed.chunks === 1 ? '1 chunk' : `${number(indexed.chunks)} chunks`;
   return `${chunks} indexed${indexed.embedder ? `, ${number(indexed.embedded)} with vectors` : ''}`;
 }
@@ -87,7 +87,7 @@ function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onC
   const [asks, setAsks] = useState(false);
   const [error, setError] = useState(undefined);
   const act = (route, query) => call(route, { params: { id }, query }).then(() => { setError(undefined); onChange(); }, setError);
-  const words = [size(bytes), `version ${version}`, STATES[status], indexWords(index)].filter(Boolean);
+  const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
   const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index ? 'done' : 'idle';
   const items = [
     ...(status ? [
@@ -117,7 +117,7 @@ function DocumentText({ id }) {
   if (!data) return html`<p class="muted">Loading…</p>`;
   const { text, indexed, content } = data.data;
   return html`${content?.error && html`<p class="field-error">${content.error}</p>`}
-    <p class="meta">${indexWords(indexed ?? null)}${indexed?.embedder ? ` by ${indexed.embedder}` : ''}${content ? ` · ${content.mediaType}` : ''}${content?.needsOcr ? ` · pages without text: ${[content.needsOcr].flat().join(', ')}` : ''}</p>
+    <p class="meta">${[indexWords(indexed ?? null), indexed?.language && `language ${indexed.language}`, indexed?.embedder && `vectors by ${indexed.embedder}`, content?.mediaType, content?.needsOcr && `pages without text: ${[content.needsOcr].flat().join(', ')}`].filter(Boolean).join(' · ')}</p>
     <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
 }
 

@@ -1,6 +1,6 @@
 /** The rating of an answer by its reader. */
 
-import { html, useState } from '../vendor/ui.js';
+import { html, useEffect, useRef, useState } from '../vendor/ui.js';
 import { rate } from '../lib/chat.js';
 import { ErrorNote } from '../lib/ui.js';
 
@@ -40,9 +40,13 @@ function Comment({ feedback, onSave, onClose }) {
     onSave({ comment: comment.trim() || undefined, share });
   };
   const onKeyDown = (event) => event.key === 'Escape' && onClose();
-  return html`<form class="comment" aria-label="Comment on the rating" onSubmit=${submit} onKeyDown=${onKeyDown}>
-    <label class="field"><span>What was wrong?</span><textarea rows="2" maxlength="2000" value=${comment} ref=${(node) => node && !node.dataset.seen && ((node.dataset.seen = '1'), node.focus())}
-      onInput=${(event) => setComment(event.target.value)}></textarea></label>
+  const form = useRef(null);
+  useEffect(() => {
+    form.current.querySelector('textarea').focus({ preventScroll: true });
+    form.current.scrollIntoView({ block: 'nearest' });
+  }, []);
+  return html`<form class="comment" ref=${form} aria-label="Comment on the rating" onSubmit=${submit} onKeyDown=${onKeyDown}>
+    <label class="field"><span>What was wrong?</span><textarea rows="2" maxlength="2000" value=${comment} onInput=${(event) => setComment(event.target.value)}></textarea></label>
     <div class="row between"><label class="check"><input type="checkbox" checked=${share} onChange=${(event) => setShare(event.target.checked)} /><span>The agent’s owner may read the answer</span></label>
       <div class="row"><button type="button" class="button small" onClick=${onClose}>Close</button><button class="button small primary">Save</button></div></div>
   </form>`;

@@ -17,9 +17,9 @@ export function NewJob() {
     ${agents.value.length === 0 ? html`<p class="muted">A job needs an agent.</p>` : html`<div class="stack-form narrow-form">
       <div class="field"><label for="job-agent">Agent</label><select id="job-agent" value=${agentId} onChange=${(event) => setAgent(event.target.value)}>
         ${agents.value.map(({ id, name }) => html`<option key=${id} value=${id}>${name || id}</option>`)}</select></div>
-      <fieldset class="field choice"><legend>It</legend>
-        ${isKind('agent', 'runs a turn of the agent with a message')}
-        ${isKind('tool', 'calls one of the agent’s tools')}
+      <fieldset class="field choice"><legend>Does</legend>
+        ${isKind('agent', 'a turn of the agent, with a message')}
+        ${isKind('tool', 'a call of one of the agent’s tools')}
       </fieldset>
       ${kind === 'agent' && html`<${Turn} key=${agentId} agentId=${agentId} />`}
       ${kind === 'tool' && preview.error && html`<${ErrorNote} error=${preview.error} />`}

@@ -105,7 +105,7 @@ export function RoleEditor({ agent, onSaved }) {
         ${[['form', 'Form'], ['json', 'JSON'], ['preview', 'Preview']].map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
           disabled=${Boolean(fault) && name !== 'json'} onClick=${() => (shownView.value = name)}>${words}</button>`)}
       </div>
-      ${agent && html`<span class="muted small">Version ${agent.etag}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
+      ${agent && html`<span class="muted small">Version ${agent.etag.replace(/\D/g, '')}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
     </div>
     ${fault && html`<p class="field-error">${fault} The form is there again when it is.</p>`}
     ${view === 'form' && html`<${RoleForm} form=${form} />`}
