@@ -28,7 +28,8 @@ async fn an_edited_role_is_shown_and_not_saved() {
     role["content"]["systemPrompt"] = json!("Speak in verse.");
     role["content"]["mcpPreset"] = json!(["readTodos"]);
     role["content"]["enableAutoRag"] = json!(true);
-    let asked = json!({"role": role, "message": "Hello?", "todoListId": "l1", "pageContext": {"url": "/plants"}});
+    let asked =
+        json!({"role": role, "message": "Hello?", "todoListId": "l1", "pageContext": {"url": "/plants"}});
     let shown = json_of(request(&app, "u1", "a1", &asked)).await;
     assert!(shown["finalSystemPrompt"].as_str().expect("text").starts_with("Speak in verse."), "{shown}");
     assert_eq!(shown["tools"].as_array().map(Vec::len), Some(1));
@@ -55,7 +56,8 @@ async fn a_role_that_equals_the_saved_one_has_the_saved_preview() {
 
 #[tokio::test]
 async fn masked_secrets_are_the_saved_ones_and_none_is_shown() {
-    let container = json!({"agentServerUrl": "https://one.example", "agentServerApiKey": "server-key-canary"});
+    let container =
+        json!({"agentServerUrl": "https://one.example", "agentServerApiKey": "server-key-canary"});
     let app = server::app(&workspace_with_container("AgentServer", &container), &[]).await;
     let (_, role) = read(&app, AGENT).await;
     let key = |secret: Option<&str>, url: &str| {
@@ -90,7 +92,10 @@ async fn a_new_agent_is_previewed_before_it_exists() {
     let role = json!({"name": "New", "content": {"systemPrompt": "Be new."}, "children": [{"name": "EmbeddedAI",
         "content": {"provider": "openai", "model": "m", "baseUrl": "http://127.0.0.1:9/v1", "apiKey": "***"}}]});
     let shown = json_of(request(&app, "u2", "fresh", &json!({ "role": role }))).await;
-    assert_eq!((&shown["executionContext"]["agentId"], &shown["executionContext"]["agentName"]), (&json!("fresh"), &json!("New")));
+    assert_eq!(
+        (&shown["executionContext"]["agentId"], &shown["executionContext"]["agentName"]),
+        (&json!("fresh"), &json!("New"))
+    );
     let answer = app.request("GET", "/api/agents/fresh").bearer_auth(session_token("u2", "c1")).send().await;
     expect_problem(answer.expect("an answer"), 404, "NOT_FOUND").await;
     let invalid = request(&app, "u2", "a%20", &json!({ "role": role })).send().await.expect("an answer");
@@ -112,7 +117,13 @@ async fn refusals_are_those_of_saving() {
         ("u1", json!({}), 400, "INVALID_REQUEST", "role is missing"),
         ("u1", json!({"role": []}), 400, "INVALID_REQUEST", "role must be an object"),
         ("u1", with(|role| role["content"]["tolls"] = json!([])), 400, "INVALID_REQUEST", "content.tolls"),
-        ("u1", with(|role| role["content"]["documentIds"] = json!(["none"])), 400, "INVALID_REQUEST", "documentIds"),
+        (
+            "u1",
+            with(|role| role["content"]["documentIds"] = json!(["none"])),
+            400,
+            "INVALID_REQUEST",
+            "documentIds",
+        ),
         ("u1", with(|role| role["id"] = json!("b1")), 400, "INVALID_REQUEST", "id"),
         ("u1", with(|role| role["ownerId"] = json!("u2")), 403, "FORBIDDEN", "ownerId"),
         ("u1", json!({"role": role, "agentId": "b1"}), 400, "INVALID_REQUEST", "agentId"),
@@ -125,7 +136,8 @@ async fn refusals_are_those_of_saving() {
         assert!(problem["detail"].as_str().expect("a detail").contains(told), "{problem}");
     }
     let path = format!("{AGENT}/preview");
-    let stranger = |body: &Value| app.request("POST", &path).bearer_auth(session_token("u1", "c2")).json(body);
+    let stranger =
+        |body: &Value| app.request("POST", &path).bearer_auth(session_token("u1", "c2")).json(body);
     expect_problem(stranger(&same).send().await.expect("an answer"), 403, "FORBIDDEN").await;
     // For another company the agent is one that could be created.
     let shown = json_of(stranger(&with(|role| {

@@ -43,7 +43,8 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
         let times: Vec<Timestamp> = serde_json::from_value(told["next"].clone()).expect("times");
         times
     };
-    let daily = next(json!({"schedule": {"cron": "30 9 * * *", "timezone": "Europe/Berlin"}, "count": 100})).await;
+    let daily =
+        next(json!({"schedule": {"cron": "30 9 * * *", "timezone": "Europe/Berlin"}, "count": 100})).await;
     assert_eq!(daily.len(), 100);
     for (time, later) in daily.iter().zip(&daily[1..]) {
         let hours = time.duration_until(*later).as_hours();
@@ -56,7 +57,8 @@ async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
     assert!(hourly.windows(2).all(|pair| pair[0].duration_until(pair[1]).as_secs() == 3_600), "{hourly:?}");
     let once = next(json!({"schedule": {"executeAt": "2001-02-03T04:05:06Z"}, "count": 5})).await;
     assert_eq!(once, ["2001-02-03T04:05:06Z".parse().expect("a time")]);
-    let after = next(json!({"schedule": {"cron": "0 12 * * *"}, "count": 2, "after": "2031-01-31T12:00:00Z"})).await;
+    let after =
+        next(json!({"schedule": {"cron": "0 12 * * *"}, "count": 2, "after": "2031-01-31T12:00:00Z"})).await;
     let expected = ["2031-02-01T12:00:00Z", "2031-02-02T12:00:00Z"].map(|time| time.parse().expect("a time"));
     assert_eq!(after, expected);
     let rare = next(json!({"schedule": {"cron": "0 0 29 2 *"}, "count": 100})).await;

@@ -66,7 +66,11 @@ pub(in crate::app) async fn post(context: RequestContext<App>, _: Principal) -> 
 }
 
 pub(in crate::app) fn describe(schemas: &mut Schemas) -> Operation {
-    Operation::new("nextOccurrences", TAG, "Returns the next occurrences of a schedule; nothing is scheduled.")
-        .body(schemas.schema_for::<NextRequest>())
-        .json_response(200, "The occurrences.", schemas.schema_for::<NextOccurrences>())
+    Operation::new(
+        "nextOccurrences",
+        TAG,
+        "Returns the next occurrences of a schedule; nothing is scheduled.",
+    )
+    .body(schemas.schema_for::<NextRequest>())
+    .json_response(200, "The occurrences.", schemas.schema_for::<NextOccurrences>())
 }
