@@ -20,9 +20,7 @@ export function EventsTab({ run }) {
   // The signal's value is read so that the list grows with the run.
   void run.version.value;
   const words = filter.trim().toLowerCase();
-  const rows = run.events.map(({ at, event }, place) => ({ at: run.isReplay ? undefined : at, event, number: place }));
-  const shown = words === '' ? rows : rows.filter(({ event }) => JSON.stringify(event).toLowerCase().includes(words));
-  const one = rows[selected];
+  const one = run.events[selected]?.event;
   const stored = runs.value.get(run.runId);
   return html`
     <${RunPicker} selected=${run.runId} />
@@ -35,8 +33,8 @@ export function EventsTab({ run }) {
         <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
       <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
     </div>
-    <${EventList} rows=${shown} selected=${selected} onSelect=${setSelected} />
-    ${one && html`<h2 class="label">Event ${one.number}</h2><${Code} text=${JSON.stringify(one.event, null, 2)} label=${`event ${one.number}`} wrap />`}`;
+    <${EventList} run=${run} words=${words} selected=${selected} onSelect=${setSelected} />
+    ${one && html`<h2 class="label">Event ${selected}</h2><${Code} text=${JSON.stringify(one, null, 2)} label=${`event ${selected}`} wrap />`}`;
 }
 
 /** A choice among the runs of the thread, the newest first. */
@@ -77,12 +75,7 @@ function phases(run) {
   const now = run.endedAt ?? run.now();
   const bars = [];
   if (run.acceptedAt !== undefined) bars.push({ name: 'accepted', from: 0, to: run.acceptedAt, kind: 'wait' });
-  const rounds = new Map();
-  for (const { at, event } of run.events) {
-    if (event.type === 'STEP_STARTED') rounds.set(event.stepName, { name: event.stepName, from: at, to: now, kind: 'round' });
-    if (event.type === 'STEP_FINISHED' && rounds.has(event.stepName)) rounds.get(event.stepName).to = at;
-  }
-  bars.push(...rounds.values());
+  for (const { name, from, to = now } of run.steps.values()) bars.push({ name, from, to, kind: 'round' });
   for (const part of run.parts) {
     const name = part.kind === 'tool' ? part.name : part.kind;
     bars.push({ name, from: part.startedAt, to: part.endedAt ?? now, kind: part.kind });
@@ -119,30 +112,40 @@ function Waterfall({ bars, end }) {
   </table>`;
 }
 
-function EventList({ rows, selected, onSelect }) {
+/** Returns the numbers of the events that have the words; `undefined` if all are shown, which costs nothing while a run grows. */
+const matching = ({ events }, words) => (words === '' ? undefined
+  : [...events.keys()].filter((number) => JSON.stringify(events[number].event).toLowerCase().includes(words)));
+
+function EventList({ run, words, selected, onSelect }) {
+  const numbers = matching(run, words);
+  const count = numbers?.length ?? run.events.length;
+  const numberAt = (place) => (numbers ? numbers[place] : place);
   const root = useRef(null);
   const [view, setView] = useState({ top: 0, height: 400 });
   useLayoutEffect(() => setView({ top: root.current.scrollTop, height: root.current.clientHeight || 400 }), []);
   const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+  const last = Math.min(count, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
   const onScroll = ({ target }) => setView({ top: target.scrollTop, height: target.clientHeight });
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || rows.length === 0) return;
+    if (!step || count === 0) return;
     event.preventDefault();
-    const place = rows.findIndex(({ number }) => number === selected) + step;
-    const next = Math.min(rows.length - 1, Math.max(0, place));
-    onSelect(rows[next].number);
+    const place = (numbers ? numbers.indexOf(selected) : (selected ?? -1)) + step;
+    const next = Math.min(count - 1, Math.max(0, place));
+    onSelect(numberAt(next));
     root.current.scrollTop = Math.min(next * ROW, Math.max(root.current.scrollTop, (next + 1) * ROW - view.height));
   };
-  const active = rows.some(({ number }) => number === selected) ? `event-${selected}` : undefined;
+  const shown = Array.from({ length: Math.max(0, last - first) }, (_, place) => first + place);
+  const active = shown.some((place) => numberAt(place) === selected) ? `event-${selected}` : undefined;
   return html`<div class="events" ref=${root} onScroll=${onScroll} onKeyDown=${move} tabindex="0" role="listbox" aria-label="Events" aria-activedescendant=${active}>
-    <div class="events-space" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>
-      ${rows.slice(first, last).map(({ number, at, event }, place) => html`<div
-        key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
-        aria-setsize=${rows.length} aria-posinset=${first + place + 1}
-        style=${{ top: `${(first + place) * ROW}px` }} onClick=${() => onSelect(number)}
-      ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${at === undefined ? '' : duration(at)}</span></div>`)}
+    <div class="events-space" role="presentation" style=${{ height: `${count * ROW}px` }}>
+      ${shown.map((place) => {
+        const number = numberAt(place);
+        const { at, event } = run.events[number];
+        return html`<div key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
+          aria-setsize=${count} aria-posinset=${place + 1} style=${{ top: `${place * ROW}px` }} onClick=${() => onSelect(number)}
+        ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${run.isReplay ? '' : duration(at)}</span></div>`;
+      })}
     </div>
   </div>`;
 }
