@@ -4,6 +4,7 @@ mod legacy;
 mod refusals;
 mod sent;
 mod shown;
+mod unsaved;
 
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};

@@ -412,7 +412,10 @@ async fn load_role(
     if principal.agent_id.as_ref().is_some_and(|bound| *bound != request.agent_id) {
         return Err(TurnError::WrongAgent);
     }
-    let role = platform.roles.role(&principal.company_id, &request.agent_id).await?;
+    let role = match &request.role {
+        Some(role) => Some(role.clone()),
+        None => platform.roles.role(&principal.company_id, &request.agent_id).await?,
+    };
     role.ok_or(TurnError::AgentNotFound)
 }
 

@@ -29,6 +29,7 @@ mod rate_limits;
 mod reader_access;
 mod resource;
 mod retrieve;
+mod role_preview;
 mod run_events;
 mod runs;
 mod thread_docs;

@@ -51,6 +51,16 @@ const schedule = (page) => page.evaluate(async () => {
   }
 });
 
+const VISITOR_THREAD = { id: 'v-1', owner: 'visitor:x', agentId: 'garden', title: 'When are you open?', status: 'idle', messageCount: 2, createdAt: '2026-11-20T10:00:00Z', lastActivityAt: '2026-11-20T10:00:00Z' };
+const VISITOR_NODES = [
+  { id: 'n-1', status: 'complete', createdAt: '2026-11-20T10:00:00Z', message: { role: 'user', content: 'When are you open?' } },
+  { id: 'n-2', status: 'complete', feedback: { rating: 'down', comment: 'No hours.' }, message: { role: 'assistant', content: 'From **Tuesday** to Saturday.' } },
+];
+const FEEDBACK = [
+  { id: 'f-1', rating: 'down', tags: ['wrong'], comment: 'No hours.', share: true, createdAt: '2026-11-20T10:00:00Z', message: { role: 'assistant', content: 'From **Tuesday**.' } },
+  { id: 'f-2', rating: 'up', share: false, createdAt: '2026-11-20T10:00:00Z' },
+];
+
 /** Each view: how it is opened, and what shows that it is there. */
 const VIEWS = {
   welcome: [(page) => visit(page, 'chat/garden'), settled('.welcome')],
@@ -58,7 +68,8 @@ const VIEWS = {
     await visit(page, 'chat/garden');
     await ask(page, 'When are you open?');
     await page.locator('.reasoning summary').last().click();
-  }, settled('.message.answer table')],
+    await page.getByRole('button', { name: 'Bad answer' }).last().click();
+  }, settled('.message.answer .comment')],
   prompt: [(page) => tab(page, 'Prompt'), settled('.part')],
   context: [(page) => tab(page, 'Context'), settled('#context-page')],
   tools: [async (page) => {
@@ -103,8 +114,15 @@ const VIEWS = {
     await page.keyboard.press('Enter');
   }, settled('.held')],
   approvals: [(page) => visit(page, 'approvals'), settled('.page .approval .code')],
-  threads: [(page) => visit(page, 'threads'), settled('.item')],
-  agents: [(page) => visit(page, 'agents'), settled('.card')],
+  threads: [async (page) => {
+    await visit(page, 'threads');
+    await page.getByRole('button', { name: /^More for/ }).first().click();
+  }, settled('.menu-list')],
+  palette: [(page) => page.keyboard.press('Control+k'), settled('.palette li')],
+  agents: [async (page) => {
+    await page.keyboard.press('Escape');
+    await visit(page, 'agents');
+  }, settled('.card')],
   agent: [async (page) => {
     await visit(page, 'agents/garden');
     // Every section, and every kind of row.
@@ -118,6 +136,7 @@ const VIEWS = {
     await page.getByLabel('Authentication').selectOption({ label: 'user and password' });
   }, settled('.picker tbody tr')],
   'agent-json': [(page) => page.getByRole('button', { name: 'JSON', exact: true }).click(), settled('#role-json')],
+  'role-preview': [(page) => page.getByRole('button', { name: 'Preview', exact: true }).click(), settled('.role-preview .compare, .role-preview .note-error')],
   unsaved: [(page) => visit(page, 'threads'), settled('dialog')],
   backend: [async (page) => {
     await page.getByRole('button', { name: 'Discard' }).click();
@@ -138,6 +157,16 @@ const VIEWS = {
     await page.getByLabel('Origins').fill('https://shop.example');
     await page.getByRole('button', { name: 'Make the token' }).click();
   }, settled('.token-made')],
+  visitors: [async (page) => {
+    await page.route('**/api/agents/garden/threads?*', (route) => route.fulfill({ json: { threads: [VISITOR_THREAD] } }));
+    await page.route('**/api/threads/v-1?*', (route) => route.fulfill({ json: { ...VISITOR_THREAD, nodes: VISITOR_NODES } }));
+    await visit(page, 'agents/garden/visitors');
+  }, settled('.item')],
+  'visitor-thread': [(page) => page.locator('a.item-title').click(), settled('.read-only .message')],
+  'visitor-feedback': [async (page) => {
+    await page.route('**/api/agents/garden/feedback?*', (route) => route.fulfill({ json: { feedback: FEEDBACK } }));
+    await visit(page, 'agents/garden/visitors/feedback');
+  }, settled('.item')],
   'new-agent': [(page) => visit(page, 'agents/new'), settled('#agent-id')],
   jobs: [async (page) => {
     await schedule(page);
@@ -155,6 +184,7 @@ const VIEWS = {
     await page.getByRole('link', { name: 'Sow the peas' }).first().click();
     await page.getByText('Reschedule').click();
   }, settled('#schedule-cron')],
+  'new-job': [(page) => visit(page, 'jobs/new'), settled('.next-runs li')],
   calendar: [(page) => visit(page, 'jobs/calendar'), settled('.entry')],
   audit: [(page) => visit(page, 'audit/text'), settled('.table')],
   account: [async (page) => {

@@ -116,7 +116,9 @@ inPage('a recorded run is inspected', async (page) => {
   await tab(page, 'Events');
   await page.locator('.event-row').first().waitFor();
   assert.equal(await page.locator('.event-type').first().innerText(), 'RUN_STARTED');
-  await page.getByText('Recorded events').waitFor();
+  await page.getByText('recorded without their times').waitFor();
+  assert.match(await text(page, '.figures'), /Whole run\s+\d+ ms/);
+  assert.match(await page.locator('.run-pick select').inputValue(), /^[\w-]{36}$/);
 });
 
 inPage('a run that fails has a code and what to do', async (page) => {
@@ -210,12 +212,122 @@ inPage('threads are renamed, archived and deleted', async (page) => {
   await row().getByRole('button', { name: 'Archive' }).click();
   await page.getByRole('link', { name: 'Renamed' }).waitFor({ state: 'detached' });
   await page.getByRole('combobox', { name: 'Show' }).selectOption('true');
-  await row().getByRole('button', { name: 'Delete' }).click();
+  const remove = async () => {
+    await row().getByRole('button', { name: 'More for Renamed' }).click();
+    await page.keyboard.press('End');
+    await row().getByRole('button', { name: 'Delete' }).click();
+  };
+  await remove();
   await picture(page, 'confirm');
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
-  await row().getByRole('button', { name: 'Delete' }).click();
+  await remove();
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
   await page.getByRole('link', { name: 'Renamed' }).waitFor({ state: 'detached' });
+});
+
+inPage('a thread is forked and exported', async (page) => {
+  const title = `Fork me ${Date.now()}`;
+  await visit(page, 'chat/echo');
+  await ask(page, title);
+  const address = page.url();
+  await visit(page, 'threads');
+  const more = page.getByRole('button', { name: `More for ${title}` });
+  await more.click();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Fork', 'the menu has the focus');
+  await page.keyboard.press('Escape');
+  assert.equal(await more.getAttribute('aria-expanded'), 'false');
+  await more.click();
+  for (const [name, end, expected] of [['Export as Markdown', '.md', /Fork me/], ['Export as JSON', '.json', /^\{"thread":/]]) {
+    const link = page.getByRole('link', { name });
+    assert.match(await link.getAttribute('download'), new RegExp(`^thread-[\\w-]+\\${end}$`));
+    const [status, text] = await page.evaluate(async (href) => {
+      const response = await fetch(href);
+      return [response.status, await response.text()];
+    }, await link.getAttribute('href'));
+    assert.equal(status, 200);
+    assert.match(text, expected);
+  }
+  await page.getByRole('button', { name: 'Fork', exact: true }).click();
+  await page.locator('.message.answer').waitFor();
+  assert.notEqual(page.url(), address);
+  assert.match(await text(page, '.message.user .bubble'), /Fork me/);
+});
+
+inPage('an answer is rated, and its reader takes the rating back', async (page) => {
+  await visit(page, 'chat/echo');
+  await ask(page, 'Rate this');
+  const rated = async () => page.evaluate(async () => {
+    const { nodes } = await (await fetch(`api/threads/${location.hash.split('/')[3]}`)).json();
+    return nodes.at(-1).feedback;
+  });
+  const good = page.getByRole('button', { name: 'Good answer' });
+  await good.click();
+  await page.locator('.rate[aria-pressed=true]').waitFor();
+  assert.equal((await rated()).rating, 'up');
+  await page.getByRole('button', { name: 'Bad answer' }).click();
+  const form = page.getByRole('form', { name: 'Comment on the rating' });
+  await form.getByRole('textbox').fill('Too short.');
+  await form.getByRole('checkbox').check();
+  await picture(page, 'feedback');
+  await form.getByRole('button', { name: 'Save' }).click();
+  await form.waitFor({ state: 'detached' });
+  await page.reload();
+  await page.locator('.rate[aria-label="Bad answer"][aria-pressed=true]').waitFor();
+  const { rating, comment, share } = await rated();
+  assert.deepEqual([rating, comment, share], ['down', 'Too short.', true]);
+  await visit(page, 'agents/echo/visitors/feedback');
+  await page.locator('.item', { hasText: 'Too short.' }).getByText('Rated answer').click();
+  await page.locator('.item .markdown', { hasText: 'Rate this' }).first().waitFor();
+  await page.goBack();
+  await page.getByRole('button', { name: 'Bad answer' }).click();
+  await page.locator('.rate[aria-pressed=true]').waitFor({ state: 'detached' });
+  assert.equal(await rated(), undefined);
+});
+
+inPage('the part that breaks the cached prompt is shown with its difference', async (page) => {
+  const id = `cache-${Date.now()}`;
+  await page.evaluate(async (id) => {
+    const { content, children } = await (await fetch('api/agents/text')).json();
+    delete children[0].content.apiKey;
+    children[0].content.apiKey = 'k';
+    await fetch(`api/agents/${id}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ name: 'Cached', content, children }) });
+  }, id);
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  await visit(page, `chat/${id}`);
+  await ask(page, 'Hello');
+  await page.locator('.note-good', { hasText: 'This is what was sent' }).or(page.locator('.note', { hasText: 'another request' })).waitFor();
+  assert.equal(await page.locator('.note-broke').count(), 0);
+  await page.evaluate(async (id) => {
+    const agent = await (await fetch(`api/agents/${id}`)).json();
+    agent.content.rules[0] = 'Be long.';
+    await fetch(`api/agents/${id}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(agent) });
+  }, id);
+  await page.getByRole('textbox', { name: 'Message' }).fill('More');
+  const broken = page.getByRole('region', { name: 'Cache' });
+  await broken.getByText('rules').first().waitFor();
+  assert.equal(await broken.locator('del').innerText(), 'brief');
+  assert.equal(await broken.locator('ins').innerText(), 'long');
+  await page.locator('.part.broke').waitFor();
+  await picture(page, 'cache-broken');
+  await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
+});
+
+inPage('Ctrl+K goes to anything', async (page) => {
+  await visit(page, 'threads');
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Go to' }).fill('garden role');
+  await page.getByText('Nothing has this name.').waitFor();
+  await page.getByRole('combobox', { name: 'Go to' }).fill('pip');
+  assert.deepEqual((await page.getByRole('option').allInnerTexts()).slice(0, 2).map((text) => text.split(/\s+/)), [['Pip', 'chat'], ['Pip', 'role']]);
+  await picture(page, 'palette');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await page.locator('.role-form').waitFor();
+  assert.match(page.url(), /#\/agents\/garden$/);
+  await page.keyboard.press('Control+k');
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
 });
 
 inPage('a role is edited with its version', async (page, { context }) => {

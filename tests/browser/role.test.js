@@ -191,3 +191,34 @@ test('the tools of the form are those of the documentation', async () => {
   assert.ok(documented.length > 20, `${documented.length} tools`);
   assert.deepEqual(catalogue, documented);
 });
+
+withAgent('an edited role is previewed beside the saved one, and nothing is saved', ROLE, async (page, { stored }) => {
+  const before = await stored();
+  await page.getByLabel('System prompt').fill('Be stern.');
+  await view(page, 'Preview');
+  const preview = page.getByRole('region', { name: 'Preview', exact: true });
+  await preview.getByText('One part differs').waitFor();
+  const part = preview.locator('.part-changed');
+  assert.match(await part.locator('summary').innerText(), /system-prompt\s*changed/);
+  assert.deepEqual([await part.locator('del').innerText(), await part.locator('ins').innerText()], ['kind', 'stern']);
+  assert.equal(await preview.locator('.compare thead th').count(), 3);
+  await view(page, 'Form');
+  await page.getByRole('button', { name: 'Remove rule 1' }).click();
+  await page.getByRole('button', { name: 'Remove rule 1' }).click();
+  await open(page, 'Tools');
+  await page.getByLabel('createDoc for the agent').check();
+  await view(page, 'Preview');
+  await preview.locator('.part-removed', { hasText: 'rules' }).waitFor();
+  await preview.locator('.state-added', { hasText: 'createDoc' }).waitFor();
+  await picture(page, 'role-preview');
+  assert.ok(!(await page.content()).includes('form-key-canary'));
+  assert.deepEqual(await stored(), before);
+  await view(page, 'JSON');
+  const json = JSON.parse(await page.getByLabel('Role block').inputValue());
+  json.content.tolls = [];
+  await page.getByLabel('Role block').fill(JSON.stringify(json));
+  await view(page, 'Preview');
+  await preview.getByRole('alert').filter({ hasText: 'content.tolls' }).waitFor();
+  await page.getByRole('button', { name: 'Revert' }).click();
+  await preview.getByText('The prompt is the saved one.').waitFor();
+});

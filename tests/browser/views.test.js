@@ -390,6 +390,124 @@ inPage('the calendar has the next run of each job on its day', async (page) => {
   await page.locator('.facts').waitFor();
 });
 
+inPage('the calendar has the runs after the next one, and a day with very many jobs is short', async (page) => {
+  const time = (hours) => new Date(Date.now() + hours * 3_600_000);
+  const soon = time(26);
+  const job = (jobId, title, schedule, executeAt) => ({ jobId, state: 'scheduled', payload: { kind: 'tool', agentId: 'text', toolId: 'createTodo', arguments: { title } }, schedule, executeAt: executeAt.toISOString(), occurrence: 1, attempt: 0, createdAt: soon.toISOString() });
+  const jobs = [
+    job('daily', 'Daily', { cron: '0 12 * * *', timezone: 'UTC' }, time(2)), job('hourly', 'Hourly', { everyMs: 3_600_000 }, time(0.5)),
+    ...Array.from({ length: 500 }, (_, place) => job(`many-${place}`, `Many ${place}`, { executeAt: soon.toISOString() }, soon)),
+  ];
+  await page.route('**/api/pulse/jobs?*', (route) => route.fulfill({ json: { jobs } }));
+  await visit(page, 'jobs/calendar');
+  await page.locator('.day').first().waitFor();
+  const days = await page.locator('.day').allInnerTexts();
+  for (const text of days.slice(1, 13)) assert.match(text, /Daily[^]*/, text);
+  assert.match(days[5], /Hourly\s+and 23 more runs/);
+  const busy = page.locator('.day', { hasText: 'Many' });
+  assert.equal(await busy.count(), 1);
+  assert.ok(await busy.locator('.entry').count() <= 9);
+  await picture(page, 'calendar-busy');
+  await busy.getByRole('button', { name: /^49\d more$/ }).click();
+  assert.equal(await busy.locator('.entry', { hasText: 'Many' }).count(), 500);
+  await page.unrouteAll();
+});
+
+inPage('a job is made by a form, which shows when it runs', async (page) => {
+  const message = `Say good morning ${Date.now()}`;
+  await visit(page, 'jobs');
+  await page.getByRole('link', { name: 'New job' }).click();
+  await page.getByLabel('Agent').selectOption('text');
+  await page.getByLabel('Message').fill(message);
+  await page.getByLabel('Runs', { exact: true }).selectOption('cron');
+  await page.getByLabel('Cron expression').fill('99 9 * * *');
+  await page.locator('.next-runs.field-error', { hasText: 'minute' }).waitFor();
+  await page.getByLabel('Cron expression').fill('30 9 * * 1-5');
+  await page.waitForFunction(() => document.querySelectorAll('.next-runs li').length === 5);
+  await picture(page, 'new-job');
+  await page.getByRole('button', { name: 'Schedule' }).click();
+  await page.locator('.facts', { hasText: message }).waitFor();
+  assert.match(await page.locator('.facts').innerText(), /on weekdays at 09:30/);
+  const { body: { jobs } } = await send(page, 'GET', 'api/pulse/jobs?state=open');
+  assert.equal(jobs.filter(({ payload }) => payload.message === message).length, 1);
+
+  await visit(page, 'jobs/new');
+  await page.getByLabel('Agent').selectOption('text');
+  await page.getByText('a call of one of the agent’s tools').click();
+  await page.getByLabel('Tool', { exact: true }).waitFor();
+  await page.getByLabel('Todo list').fill('l1');
+  await page.getByRole('button', { name: 'Schedule' }).click();
+  await page.getByText('It is required.').waitFor();
+  await page.getByLabel('title').fill('Repot the fern');
+  await page.getByRole('button', { name: 'Schedule' }).click();
+  await page.locator('.facts', { hasText: 'createTodo' }).waitFor();
+});
+
+inPage('documents are uploaded, indexed and given to an agent', async (page) => {
+  const id = `docs-${Date.now()}`;
+  const made = await page.evaluate(async (id) => {
+    const { content, children } = await (await fetch('api/agents/text')).json();
+    children[0].content.apiKey = 'k';
+    const body = JSON.stringify({ name: 'Reader', content: { ...content, documentIds: ['hours'] }, children });
+    return (await fetch(`api/agents/${id}`, { method: 'PUT', headers: { 'Content-Type': 'application/json' }, body })).status;
+  }, id);
+  assert.equal(made, 201);
+  await visit(page, `agents/${id}/documents`);
+  await page.locator('.item', { hasText: 'Opening hours' }).getByText('1 chunk indexed').waitFor();
+  const name = `Care of ferns ${Date.now()}`;
+  const file = { name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from('# Ferns\n\nFerns like shade and water.') };
+  const wrong = { name: 'picture.json', mimeType: 'application/json', buffer: Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 1, 2, 3]) };
+  await page.getByLabel('Files to upload').setInputFiles([file, wrong]);
+  const uploads = page.locator('.uploads li');
+  await uploads.filter({ hasText: name }).getByText('ready').waitFor();
+  await uploads.filter({ hasText: 'picture.json' }).getByRole('alert').waitFor();
+  const row = page.locator('.item', { hasText: name });
+  await row.getByRole('checkbox', { name: /^searched/ }).click();
+  await page.waitForFunction(async (id) => {
+    const { content } = await (await fetch(`api/agents/${id}`)).json();
+    return content.ragDocumentIds?.length === 1 && content.documentIds.join() === 'hours';
+  }, id);
+  await row.getByText('1 chunk indexed').waitFor();
+  await picture(page, 'documents');
+  await row.getByRole('button', { name: /^More for/ }).click();
+  assert.match(await row.getByRole('link', { name: 'Download the original' }).getAttribute('href'), /\/api\/documents\/care-of-ferns-\d+\/content$/);
+  await row.getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await row.getByRole('alert').filter({ hasText: 'CONFLICT' }).waitFor();
+  await row.getByRole('checkbox', { name: /^searched/ }).click();
+  await page.waitForFunction(async (id) => !(await (await fetch(`api/agents/${id}`)).json()).content.ragDocumentIds?.length, id);
+  await row.getByRole('button', { name: /^More for/ }).click();
+  await row.getByRole('button', { name: 'Delete' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await row.waitFor({ state: 'detached' });
+  await page.evaluate((id) => fetch(`api/agents/${id}`, { method: 'DELETE' }), id);
+});
+
+inPage('a role of 300 documents can be read and edited', async (page) => {
+  const documents = Array.from({ length: 300 }, (_, place) => ({ id: `d-${place}`, title: `Document ${place}`, bytes: 100, version: 1 }));
+  const content = { systemPrompt: 'x', documentIds: documents.map(({ id }) => id) };
+  let indexes = 0;
+  await page.route('**/api/documents?*', (route) => route.fulfill({ json: { documents } }));
+  await page.route('**/api/documents/d-*', (route) => {
+    indexes += 1;
+    return route.fulfill({ json: { id: 'd', title: 'd', text: 't', indexed: { chunks: 2, language: 'en', embedded: 0 } } });
+  });
+  await page.route('**/api/agents/text', (route) => route.fulfill({ json: { id: 'text', name: 'Text', ownerId: 'u1', companyId: 'c1', content, children: [] }, headers: { ETag: '"1"' } }));
+  await visit(page, 'agents/text/documents');
+  await page.waitForFunction(() => document.querySelectorAll('.item').length === 100);
+  await page.getByRole('button', { name: 'Show all 300' }).click();
+  assert.equal(await page.locator('.item').count(), 300);
+  await page.getByLabel('Search the documents').fill('document 29');
+  assert.equal(await page.locator('.item').count(), 11);
+  await page.locator('.item', { hasText: '2 chunks indexed' }).first().waitFor();
+  await visit(page, 'agents/text');
+  await page.locator('.section > summary', { hasText: 'Documents and retrieval' }).click();
+  await page.getByLabel('Search the documents').first().fill('Document 299');
+  assert.ok(await page.getByLabel('In the prompt: Document 299').isChecked());
+  assert.ok(indexes <= 40, `${indexes} indexes`);
+  await page.unrouteAll();
+});
+
 inPage('schedules are said in words, and days know their clocks', async (page) => {
   const made = await page.evaluate(async () => {
     const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');

@@ -271,6 +271,23 @@ test('a page cannot look into it, and can hide it only by its attribute', async 
   await context.close();
 });
 
+test('it works where storage is blocked, in 320 pixels, and while the page goes on by scripts', async () => {
+  const { token } = await mint('text', { origins: [host.origin] });
+  // As Safari and Chromium do where cookies of third parties, or all of them, are blocked.
+  const head = `<script>for (const name of ['localStorage', 'sessionStorage']) Object.defineProperty(globalThis, name, { get() { throw new DOMException('denied', 'SecurityError'); } });</script>`;
+  const { context, page, faults } = await openHost(browser, host.page(wholePage(script(token, { 'data-greeting': 'A greeting with many words, for a narrow window.' }), head)), { viewport: { width: 320, height: 256 } });
+  await page.locator('.launcher').waitFor();
+  await showPanel(page);
+  const box = await input(page).boundingBox();
+  assert.ok(box.x >= 0 && box.x + box.width <= 320 && box.y + box.height <= 256, JSON.stringify(box));
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
+  await page.evaluate(() => history.pushState({}, '', '/elsewhere'));
+  assert.equal((await ask(page, 'Hello')).trim(), 'Hello from the model.');
+  await page.evaluate(() => document.querySelector('agent-chat').reset());
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
 test('the element has methods, and is as it was when it is put back', async () => {
   const { token } = await mint('text', { origins: [host.origin] });
   const markup = `<div dir="rtl"><agent-chat token="${token}" title="Chat" theme="dark" position="start" page-context="json"></agent-chat></div><script src="${base}widget.js"></script>`;

@@ -114,6 +114,21 @@ test('names of agents, titles of threads, context and documents', async () => {
     await page.locator(selector).first().waitFor();
     await assertClean(page, route);
   }
+  await visit(page, 'agents/hostile-8');
+  await page.getByLabel('System prompt').fill(corpus.filter((text) => !/[\u0000-\u001f\ud800-\udfff]/.test(text)).join('\n'));
+  await page.getByRole('button', { name: 'Preview', exact: true }).click();
+  await page.locator('.part-changed .diff').first().waitFor();
+  await assertClean(page, 'a difference');
+  await page.getByRole('button', { name: 'Revert' }).click();
+  await page.getByRole('button', { name: 'Form', exact: true }).click();
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Go to' }).fill('<');
+  await page.getByRole('option').first().waitFor();
+  await assertClean(page, 'the list of places');
+  await page.keyboard.press('Escape');
+  await visit(page, 'jobs/new');
+  await page.locator('.next-runs').waitFor();
+  await assertClean(page, 'a new job');
   await visit(page, 'agents/hostile-8/tokens');
   await page.getByRole('button', { name: 'New token' }).click();
   await page.getByLabel('Label').fill('"><img src=x onerror=alert(1)>');
@@ -148,6 +163,27 @@ test('jobs, the audit log and the subscription', async () => {
   for (const [route, selector] of [['jobs', '.item'], ['jobs/calendar', '.entry'], ['jobs/j1', '.facts'], ['jobs/j2', '.facts'], ['audit/echo', '.table'], ['account', '.limit']]) {
     await visit(page, route);
     await page.locator(selector).first().waitFor();
+    await assertClean(page, route);
+  }
+  await page.unrouteAll();
+});
+
+test('what visitors have written, and the words of their ratings', async () => {
+  const { page } = opened;
+  const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)).slice(0, 40);
+  const threads = texts.map((text) => ({ id: text, owner: text, agentId: 'echo', title: text, status: text, messageCount: 1, createdAt: text, lastActivityAt: text }));
+  const nodes = texts.map((text, place) => ({
+    id: `n${place}`, status: 'complete', createdAt: text, feedback: { rating: text, comment: text },
+    message: [{ role: 'user', content: text }, { role: 'assistant', content: text, toolCalls: [{ id: 'c', function: { name: text, arguments: text } }] }, { role: 'tool', content: text }][place % 3],
+  }));
+  const feedback = texts.map((text, place) => ({ id: `f${place}`, rating: place % 2 ? 'up' : text, tags: [text], comment: text, share: true, createdAt: text, message: { role: 'assistant', content: text } }));
+  await page.route('**/api/agents/echo/threads?*', (route) => route.fulfill({ json: { threads, nextCursor: 'x' } }));
+  await page.route('**/api/agents/echo/feedback?*', (route) => route.fulfill({ json: { feedback } }));
+  await page.route('**/api/threads/hostile?*', (route) => route.fulfill({ json: { ...threads[0], nodes } }));
+  for (const [route, selector] of [['agents/echo/visitors', '.item'], ['agents/echo/visitors/hostile?owner=x', '.read-only .message'], ['agents/echo/visitors/feedback', '.item']]) {
+    await visit(page, route);
+    await page.locator(selector).first().waitFor();
+    for (const summary of await page.locator('.agent-panel summary').all()) await summary.click();
     await assertClean(page, route);
   }
   await page.unrouteAll();

@@ -1,5 +1,7 @@
 //! Routes for web pages: the scheduler's status, and the user's jobs.
 
+use jiff::Timestamp;
+
 use super::*;
 use crate::support::vendor::{Vendor, json_response};
 use crate::support::{exchange, expect_problem};
@@ -29,6 +31,51 @@ async fn without_a_scheduler_all_but_the_status_says_so() {
         assert_eq!(told["detail"], "Pulse not configured");
     }
     let stranger = app.request("GET", "/api/pulse/status").send().await.expect("an answer");
+    expect_problem(stranger, 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn the_next_occurrences_of_a_schedule_need_no_scheduler() {
+    let app = server::app(&workspace(NOWHERE), &[]).await;
+    let ask_next = async |body: Value| ask(&app, OWNER, "POST", "/api/pulse/next", Some(&body)).await;
+    let next = async |body: Value| {
+        let told = expect_json(ask_next(body).await, 200).await;
+        let times: Vec<Timestamp> = serde_json::from_value(told["next"].clone()).expect("times");
+        times
+    };
+    let daily =
+        next(json!({"schedule": {"cron": "30 9 * * *", "timezone": "Europe/Berlin"}, "count": 100})).await;
+    assert_eq!(daily.len(), 100);
+    for (time, later) in daily.iter().zip(&daily[1..]) {
+        let hours = time.duration_until(*later).as_hours();
+        assert!((23..=25).contains(&hours), "{time} and {later}");
+        let local = time.in_tz("Europe/Berlin").expect("the zone").datetime();
+        assert_eq!((local.hour(), local.minute()), (9, 30), "{time}");
+    }
+    let hourly = next(json!({"schedule": {"everyMs": 3_600_000}})).await;
+    assert_eq!(hourly.len(), 10);
+    assert!(hourly.windows(2).all(|pair| pair[0].duration_until(pair[1]).as_secs() == 3_600), "{hourly:?}");
+    let once = next(json!({"schedule": {"executeAt": "2001-02-03T04:05:06Z"}, "count": 5})).await;
+    assert_eq!(once, ["2001-02-03T04:05:06Z".parse().expect("a time")]);
+    let after =
+        next(json!({"schedule": {"cron": "0 12 * * *"}, "count": 2, "after": "2031-01-31T12:00:00Z"})).await;
+    let expected = ["2031-02-01T12:00:00Z", "2031-02-02T12:00:00Z"].map(|time| time.parse().expect("a time"));
+    assert_eq!(after, expected);
+    let rare = next(json!({"schedule": {"cron": "0 0 29 2 *"}, "count": 100})).await;
+    assert!(rare.len() == 100 && rare.is_sorted(), "{rare:?}");
+    for (body, told) in [
+        (json!({}), "schedule"),
+        (json!({"schedule": {}}), "cron"),
+        (json!({"schedule": {"cron": "0 0 31 2 *"}}), "cron"),
+        (json!({"schedule": {"cron": "* * * * *", "timezone": "Atlantis"}}), "timezone"),
+        (json!({"schedule": {"everyMs": 3_600_000}, "count": 0}), "count"),
+        (json!({"schedule": {"everyMs": 3_600_000}, "count": 101}), "count"),
+        (json!({"schedule": {"everyMs": 3_600_000}, "after": "tomorrow"}), "after"),
+    ] {
+        let problem = expect_problem(ask_next(body.clone()).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("a detail").contains(told), "{body}: {problem}");
+    }
+    let stranger = app.request("POST", "/api/pulse/next").json(&json!({})).send().await.expect("an answer");
     expect_problem(stranger, 401, "UNAUTHENTICATED").await;
 }
 

@@ -262,6 +262,7 @@ fn read_chat(
         client_tools,
         can_suspend: false,
         trigger: None,
+        role: None,
     };
     Ok(ChatInput {
         turn,

@@ -1,8 +1,8 @@
 /** The console's page: navigation, the view of the route, and the sign-in. */
 
-import { html, render, useEffect, useRef, useState } from './vendor/ui.js';
+import { html, render, signal, useEffect, useRef, useState } from './vendor/ui.js';
 import { agentId, open, stop, live } from './lib/chat.js';
-import { agents, enter, go, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
+import { agents, enter, has, href, leaveUnsaved, route, session, signIn, signInError, signOut, theme, wantedHash } from './lib/store.js';
 import { loadOpen, openCount, usePoll } from './lib/approvals.js';
 import { Confirm, ErrorNote, Tabs, lazy } from './lib/ui.js';
 import { Debug, debugTabs } from './tabs/debug.js';
@@ -15,7 +15,10 @@ const Approvals = lazy(async () => (await import('./views/approvals.js')).Approv
 const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
 const Audit = lazy(async () => (await import('./views/audit.js')).Audit);
 const AccountView = lazy(async () => (await import('./views/account.js')).AccountView);
+const Palette = lazy(async () => (await import('./views/palette.js')).Palette);
 const Threads = lazy(async () => (await import('./views/threads.js')).Threads);
+
+const isPaletteOpen = signal(false);
 
 /** Width from which chat and debug layer are side by side. */
 const wide = matchMedia('(min-width: 1180px)');
@@ -36,6 +39,7 @@ function App() {
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Side} />
     <main id="main" class="main" tabindex="-1"><${View} /></main>
+    ${isPaletteOpen.value && html`<${Palette} onClose=${() => (isPaletteOpen.value = false)} />`}
     ${wantedHash.value !== undefined && html`<${Confirm} title="Leave without saving?" text="The changes of this agent are not saved, and are lost." action="Discard" onConfirm=${leaveUnsaved} onClose=${() => (wantedHash.value = undefined)} />`}
   </div>`;
 }
@@ -86,7 +90,7 @@ function View() {
     case 'threads':
       return html`<${Threads} />`;
     case 'agents':
-      return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} />` : html`<${Agents} />`;
+      return parts[0] ? html`<${Agent} key=${parts[0]} id=${parts[0]} tab=${parts[1]} part=${parts[2]} />` : html`<${Agents} />`;
     case 'approvals':
       return html`<${Approvals} />`;
     case 'jobs':
@@ -159,7 +163,7 @@ function onKeyDown(event) {
   if (event.key === 'Escape' && live.value && !isTyping && !document.querySelector('dialog[open]')) stop();
   if (event.key.toLowerCase() === 'k' && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();
-    go(has('threads') ? 'threads' : 'agents');
+    if (session.value && !document.querySelector('dialog[open]')) isPaletteOpen.value = true;
   }
 }
 

@@ -20,13 +20,26 @@ impl Authenticate<App> for UserSession {
     type Verified = Principal;
 
     async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
+        let principal = QuerySession(self.0).authenticate(app, head).await?;
+        if !head.method.is_safe() {
+            app.rate_limits.count_session_change(&principal).await?;
+        }
+        Ok(principal)
+    }
+}
+
+/// Session of a signed-in user, for requests that change nothing although their method is `POST`. Contains the error
+/// for other valid credentials.
+#[derive(Clone, Copy)]
+pub(super) struct QuerySession(pub(super) fn() -> HttpError);
+
+impl Authenticate<App> for QuerySession {
+    const CLASS: CredentialClass = CredentialClass::Session;
+    type Verified = Principal;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<Principal, HttpError> {
         match app.auth.authenticate(head, &Query::from_uri(&head.uri)).await? {
-            Credential::Session(principal) => {
-                if !head.method.is_safe() {
-                    app.rate_limits.count_session_change(&principal).await?;
-                }
-                Ok(principal)
-            }
+            Credential::Session(principal) => Ok(principal),
             Credential::Widget(_) | Credential::Proactive { .. } => Err((self.0)()),
         }
     }

@@ -7,18 +7,20 @@ use agent_platform::coding::SIGN_IN_PATH;
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::credential::{
-    ChatCredential, CronSecret, McpToken, PreviewSession, SchedulerCallback, SessionOrVisitor, UserSession,
+    ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback, SessionOrVisitor,
+    UserSession,
 };
 use super::document_contents as contents;
 use super::document_indexes;
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
-use super::pulse::{self, CALLBACK_PATH, callback, jobs};
+use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, resource, retrieve,
-    run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
+    role_preview, run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs,
+    widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -26,11 +28,17 @@ use crate::health::HealthRoute;
 use crate::probe;
 
 /// Session for the management endpoints.
-const USER: UserSession = UserSession(|| HttpError::forbidden("a user's session is required"));
+const USER: UserSession = UserSession(user_needed);
+/// Session for the management endpoints that change nothing although their method is `POST`.
+const READER: QuerySession = QuerySession(user_needed);
 /// Session for the previews and the deprecated endpoints.
 const SESSION: UserSession = UserSession(debug::session_needed);
 /// Session for the audit log.
 const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a session is required"));
+
+fn user_needed() -> HttpError {
+    HttpError::forbidden("a user's session is required")
+}
 
 /// Returns all endpoints of the application.
 pub(crate) fn endpoints() -> Vec<Endpoint<App>> {
@@ -113,6 +121,7 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post(tokens_path, USER, tokens::post, tokens::describe_post),
         Endpoint::delete(token_path, USER, tokens::delete, tokens::describe_delete),
         Endpoint::post("/api/agents/{id}/retrieve", USER, retrieve::post, retrieve::describe),
+        Endpoint::post("/api/agents/{id}/preview", READER, role_preview::post, role_preview::describe),
         Endpoint::get(documents_path, USER, resource::list::<Documents>, documents::describe_list),
         Endpoint::get(document_path, USER, document_indexes::get, document_indexes::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
@@ -203,6 +212,7 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post("/api/pulse/jobs/{id}/pause", USER, jobs::pause, jobs::describe_pause),
         Endpoint::post("/api/pulse/jobs/{id}/resume", USER, jobs::resume, jobs::describe_resume),
         Endpoint::post("/api/pulse/jobs/{id}/redrive", USER, jobs::redrive, jobs::describe_redrive),
+        Endpoint::post("/api/pulse/next", READER, next::post, next::describe),
         Endpoint::get(all_path, USER, resource::list::<Assignments>, assignments::describe_list),
         Endpoint::get(one_path, USER, resource::get::<Assignments>, assignments::describe_get),
         Endpoint::put(one_path, USER, resource::put::<Assignments>, assignments::describe_put),

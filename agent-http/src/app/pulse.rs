@@ -5,6 +5,7 @@ mod agent_turn;
 pub(super) mod callback;
 mod handover;
 pub(super) mod jobs;
+pub(super) mod next;
 mod run;
 pub(super) mod sync;
 mod upkeep;

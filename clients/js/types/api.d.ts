@@ -250,6 +250,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/agents/{id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Previews a turn of an agent with a role that is not saved.
+         * @description For those who may save the role. It is validated as a `PUT` of the agent validates it; a secret that is absent or `***` is the saved one. Nothing is stored or sent. The other fields are those of a chat request.
+         */
+        post: operations["previewRole"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/agents/{id}/retrieve": {
         parameters: {
             query?: never;
@@ -867,6 +887,23 @@ export interface paths {
         put?: never;
         /** Resumes one of the caller's own jobs. */
         post: operations["resumeOwnJob"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/pulse/next": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Returns the next occurrences of a schedule; nothing is scheduled. */
+        post: operations["nextOccurrences"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2419,6 +2456,23 @@ export interface components {
          *     paused or all workers were busy. A one-off job always runs, however late.
          */
         MisfirePolicy: "runOnce" | "skip" | "runAll";
+        NextOccurrences: {
+            /** @description The occurrences in order; fewer than asked for if the schedule ends. */
+            next: components["schemas"]["OccurrenceTime"][];
+        };
+        NextRequest: {
+            /** @description The schedule, as a job would have it if it were created now. */
+            schedule: components["schemas"]["ScheduleSpec"];
+            /**
+             * Format: uint
+             * @description Number of occurrences; 10 if absent.
+             */
+            count?: number | null;
+            /** @description RFC 3339; only occurrences after this time. Now if absent, and the time of a one-off schedule even if it has passed. */
+            after?: string | null;
+        };
+        /** @description RFC 3339 in UTC with milliseconds. */
+        OccurrenceTime: string;
         /** @description Treatment of a request in a thread that has a run. */
         OnBusy: "reject" | "interrupt";
         /** @description Effect of a client's disconnect on a run. */
@@ -4211,6 +4265,107 @@ export interface operations {
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    previewRole: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    agentId?: string;
+                    /** @description Text, or a user message. */
+                    message?: unknown;
+                    /** @description The conversation, oldest first. */
+                    messages?: Record<string, unknown>[];
+                    threadId?: string;
+                    runId?: string;
+                    tabId?: string;
+                    todoListId?: string;
+                    timezone?: string;
+                    widgetToken?: string;
+                    userId?: string;
+                    companyId?: string;
+                    /** @description Keeps the run, or does not keep it. */
+                    store?: boolean;
+                    /** @enum {string} */
+                    history?: "server" | "client";
+                    /**
+                     * @description Effect of a disconnect on a kept run.
+                     * @enum {string}
+                     */
+                    onDisconnect?: "cancel" | "continue";
+                    /** @description Time without a client after which the run is cancelled. */
+                    graceMs?: number;
+                    /**
+                     * @description Treatment of a thread that has a run.
+                     * @enum {string}
+                     */
+                    onBusy?: "reject" | "interrupt";
+                    /** @description Answers 202 at once; the run goes on without a client. */
+                    background?: boolean;
+                    parentId?: string | null;
+                    trigger?: string;
+                    messageId?: string;
+                    title?: string;
+                    metadata?: Record<string, unknown>;
+                    pageContext?: unknown;
+                    blocksContext?: unknown[];
+                    toolChoice?: unknown;
+                } & {
+                    /** @description An agent's role: its content and its containers. */
+                    role: {
+                        /** @description The agent's identifier. */
+                        id?: string;
+                        /**
+                         * @description The agent's name.
+                         * @default
+                         */
+                        name?: string;
+                        /**
+                         * @description The user who owns the agent.
+                         * @default
+                         */
+                        ownerId?: string;
+                        /** @description The company that the agent belongs to. */
+                        companyId?: string;
+                        /**
+                         * @description The agent's prompt, tools and backend.
+                         * @default {}
+                         */
+                        content?: components["schemas"]["RoleContent"];
+                        /** @description Modules below the role, which name backends. */
+                        children?: components["schemas"]["Container"][];
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description The prompt, its parts, and the request to the backend; `warnings` lists settings without effect. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, unknown>;
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            422: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
@@ -6028,6 +6183,38 @@ export interface operations {
             409: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    nextOccurrences: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NextRequest"];
+            };
+        };
+        responses: {
+            /** @description The occurrences. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NextOccurrences"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
     };

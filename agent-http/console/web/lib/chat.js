@@ -433,6 +433,21 @@ export async function select(node) {
   promptVersion.value += 1;
 }
 
+/**
+ * Rates a message, or removes its rating.
+ *
+ * @param {{id: string}} node
+ * @param {{rating: string, comment?: string, share?: boolean} | undefined} feedback
+ */
+export async function rate(node, feedback) {
+  const params = { id: threadId.value, node: node.id };
+  const route = '/api/threads/{id}/messages/{node}/feedback';
+  const given = feedback ? (await call(`PUT ${route}`, { params, body: feedback })).data : undefined;
+  if (!feedback) await call(`DELETE ${route}`, { params });
+  nodes.value = nodes.value.map((one) => (one.id === node.id ? { ...one, feedback: given } : one));
+  status.value = feedback ? 'rated' : 'rating removed';
+}
+
 /** Leaves the run in progress, which goes on where the server can be attached to it. */
 function leave() {
   if (has('runEvents')) current?.detach();

@@ -20,6 +20,7 @@ export function size(bytes) {
 }
 
 const clock = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit' });
+const seconds = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short' });
 const full = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'short' });
 
@@ -28,6 +29,13 @@ export function moment(iso) {
   const time = new Date(iso);
   if (Number.isNaN(time.getTime())) return '–';
   return time.toDateString() === new Date().toDateString() ? clock.format(time) : day.format(time);
+}
+
+/** Returns the clock's time with seconds, after the day if it is not today. @param {string} iso */
+export function timeOfDay(iso) {
+  const time = new Date(iso);
+  if (Number.isNaN(time.getTime())) return '–';
+  return time.toDateString() === new Date().toDateString() ? seconds.format(time) : `${day.format(time)}, ${seconds.format(time)}`;
 }
 
 /** Returns day and time in the user's zone. @param {string} iso */

@@ -26,6 +26,8 @@ export class RunState {
   parts = [];
   /** Results of calls that an earlier run has started, by call. */
   results = new Map();
+  /** Rounds by name: `{name, from, to}`. */
+  steps = new Map();
   /** All events with the time of their arrival, in milliseconds since the start. */
   events = [];
   startedAt = performance.now();
@@ -91,6 +93,12 @@ export class RunState {
       case 'RUN_STARTED':
         this.threadId = event.threadId;
         this.acceptedAt = at;
+        break;
+      case 'STEP_STARTED':
+        this.steps.set(event.stepName, { name: event.stepName, from: at });
+        break;
+      case 'STEP_FINISHED':
+        if (this.steps.has(event.stepName)) this.steps.get(event.stepName).to = at;
         break;
       case 'CUSTOM':
         this.#custom(event);

@@ -51,9 +51,10 @@ export function scheduleWords({ cron, everyMs, timezone } = {}) {
 const midnight = (time, days = 0) => new Date(time.getFullYear(), time.getMonth(), time.getDate() + days);
 
 /**
- * Sorts jobs by the days of their next runs, in the browser's zone. Overdue ones are on the first day.
+ * Sorts jobs by the days of their runs, in the browser's zone. Overdue ones are on the first day. Of the runs of one job on a
+ * day, `more` counts those after the first.
  *
- * @param {{executeAt: string, state: string}[]} jobs
+ * @param {{jobId?: string, executeAt: string, state: string, isRepeat?: boolean}[]} jobs
  * @param {Date} now
  * @param {number} count Number of days.
  */
@@ -61,15 +62,19 @@ export function calendarDays(jobs, now, count) {
   const days = Array.from({ length: count }, (_, place) => {
     const [start, end] = [midnight(now, place), midnight(now, place + 1)];
     // On a day on which the clocks change, the offset at its end is another one.
-    return { start, end, jobs: [], shiftMinutes: start.getTimezoneOffset() - end.getTimezoneOffset() };
+    return { start, end, jobs: [], byId: new Map(), shiftMinutes: start.getTimezoneOffset() - end.getTimezoneOffset() };
   });
   const later = [];
-  for (const job of jobs) {
+  for (const job of [...jobs].sort((one, other) => one.executeAt.localeCompare(other.executeAt))) {
     const time = new Date(job.executeAt);
     const day = days.find(({ end }) => time < end);
-    (day?.jobs ?? later).push(job);
+    const first = job.jobId && day?.byId.get(job.jobId);
+    if (first) first.more += 1;
+    else if (day) {
+      const entry = { ...job, more: 0 };
+      day.jobs.push(entry);
+      day.byId.set(job.jobId, entry);
+    } else if (!job.isRepeat) later.push(job);
   }
-  const byTime = (a, b) => a.executeAt.localeCompare(b.executeAt);
-  days.forEach((day) => day.jobs.sort(byTime));
-  return { days, later: later.sort(byTime) };
+  return { days, later };
 }

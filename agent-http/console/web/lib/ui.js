@@ -88,6 +88,8 @@ export function Confirm({ title, text, action, onConfirm, onClose, also }) {
 /** Tabs by the ARIA pattern: arrows move, Home and End go to the ends. */
 export function Tabs({ label, tabs, selected, onSelect, panel }) {
   const list = useRef(null);
+  // In a narrow window the row scrolls.
+  useEffect(() => list.current.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [selected, tabs.length]);
   const move = (event) => {
     const place = tabs.findIndex(({ id }) => id === selected);
     const places = { ArrowRight: place + 1, ArrowLeft: place - 1, Home: 0, End: tabs.length - 1 };
@@ -119,6 +121,58 @@ export function lazy(load) {
     }, []);
     return View && html`<${View} ...${props} />`;
   };
+}
+
+/** Time after the last keystroke at which something is asked for. */
+const PAUSE_MS = 350;
+
+/** A value that follows another one after a pause. */
+export function usePaused(value) {
+  const [paused, setPaused] = useState(value);
+  useEffect(() => {
+    const timer = setTimeout(() => setPaused(value), PAUSE_MS);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return paused;
+}
+
+/** A button that opens a list of further actions: `[{name, run | href, download, isDanger}]`. Escape and a click elsewhere close it. */
+export function Menu({ label, name = 'More', items }) {
+  const [isOpen, setOpen] = useState(false);
+  const root = useRef(null);
+  useEffect(() => {
+    if (!isOpen) return undefined;
+    root.current.querySelector('.menu-list button, .menu-list a')?.focus();
+    const close = (event) => !root.current?.contains(event.target) && setOpen(false);
+    document.addEventListener('pointerdown', close);
+    document.addEventListener('focusin', close);
+    return () => {
+      document.removeEventListener('pointerdown', close);
+      document.removeEventListener('focusin', close);
+    };
+  }, [isOpen]);
+  const onKeyDown = (event) => {
+    const entries = [...root.current.querySelectorAll('.menu-list button, .menu-list a')];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === 'Escape' && isOpen) {
+      event.stopPropagation();
+      setOpen(false);
+      root.current.querySelector('button').focus();
+    }
+    if (!step || entries.length === 0) return;
+    event.preventDefault();
+    entries.at((entries.indexOf(document.activeElement) + step) % entries.length).focus();
+  };
+  const after = (run) => () => {
+    setOpen(false);
+    run?.();
+  };
+  return html`<div class="menu" ref=${root} onKeyDown=${onKeyDown}>
+    <button type="button" class="button quiet small" aria-expanded=${isOpen} aria-label=${label} onClick=${() => setOpen(!isOpen)}>${name}</button>
+    ${isOpen && html`<ul class="menu-list plain">${items.map(({ name, run, href, download, isDanger }) => html`<li key=${name}>${href
+      ? html`<a class="menu-item" href=${href} download=${download} onClick=${after()}>${name}</a>`
+      : html`<button type="button" class=${`menu-item ${isDanger ? 'danger-text' : ''}`} onClick=${after(run)}>${name}</button>`}</li>`)}</ul>`}
+  </div>`;
 }
 
 /** Loads something when `key` changes, and tells how it is: `{data, error, isLoading, reload}`. */

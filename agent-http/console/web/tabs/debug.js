@@ -1,14 +1,11 @@
 /** The debug layer beside the chat: what the model reads, what it may do, and what a run did. */
 
-import { html, useEffect, useState } from '../vendor/ui.js';
+import { html } from '../vendor/ui.js';
 import { agentId, context, draft, inspected, live, path, previewRequest, promptVersion } from '../lib/chat.js';
 import { client, has } from '../lib/store.js';
-import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
+import { ErrorNote, Tabs, lazy, useLoad, usePaused } from '../lib/ui.js';
 import { PromptTab } from './prompt.js';
 import { Selection } from './selection.js';
-
-/** Time after the last keystroke at which a preview is asked for. */
-const PAUSE_MS = 350;
 
 const TABS = [
   { id: 'prompt', name: 'Prompt', view: PromptTab },
@@ -19,16 +16,6 @@ const TABS = [
 ];
 
 export const debugTabs = () => TABS.filter(({ feature }) => !feature || has(feature));
-
-/** A value that follows another one after a pause. */
-function usePaused(value) {
-  const [paused, setPaused] = useState(value);
-  useEffect(() => {
-    const timer = setTimeout(() => setPaused(value), PAUSE_MS);
-    return () => clearTimeout(timer);
-  }, [value]);
-  return paused;
-}
 
 /** Asks for the preview of what would be sent now, whenever something changes on which it depends. */
 function usePreview() {

@@ -1,44 +1,70 @@
 /** The Events tab: each event of a run with its time, as a list and as a waterfall. */
 
 import { html, useLayoutEffect, useRef, useState } from '../vendor/ui.js';
-import { duration, number } from '../lib/format.js';
-import { total } from '../lib/run.js';
+import { inspect, runs } from '../lib/chat.js';
+import { duration, number, timeOfDay } from '../lib/format.js';
+import { keptRun, total } from '../lib/run.js';
+import { has } from '../lib/store.js';
 import { Code, Copy, ErrorNote } from '../lib/ui.js';
 
 /** Height of a row in pixels, as in the style sheet: only the rows in view are in the document. */
 const ROW = 28;
 const OVERSCAN = 8;
+/** Maximum number of phases that are drawn. */
+const MAX_BARS = 60;
 
 export function EventsTab({ run }) {
   const [filter, setFilter] = useState('');
   const [selected, setSelected] = useState(undefined);
-  if (!run) return html`<p class="muted">Send a message: each event of the run is listed here with its time. An older run is listed by its button Inspect, where the server keeps its events.</p>`;
+  if (!run) return html`<${RunPicker} /><p class="muted">Send a message: each event of the run is listed here with its time. Older runs can be chosen, as long as the server keeps their events.</p>`;
   // The signal's value is read so that the list grows with the run.
   void run.version.value;
   const words = filter.trim().toLowerCase();
-  const rows = run.events.map(({ at, event }, place) => ({ at: run.isReplay ? undefined : at, event, number: place }));
-  const shown = words === '' ? rows : rows.filter(({ event }) => JSON.stringify(event).toLowerCase().includes(words));
-  const one = rows[selected];
+  const one = run.events[selected]?.event;
+  const stored = runs.value.get(run.runId);
   return html`
+    <${RunPicker} selected=${run.runId} />
     ${run.error && run.isReplay && html`<${ErrorNote} error=${run.error} />`}
-    ${run.isReplay ? html`<p class="muted">Recorded events, without their times.</p>` : html`<${Figures} run=${run} /><${Waterfall} run=${run} />`}
+    <${Figures} run=${run} stored=${stored} />
+    <${Waterfall} ...${run.isReplay ? timedPhases(stored?.timing) : phases(run)} />
+    ${run.isReplay && !stored?.timing && html`<p class="muted small">These events were recorded without their times.</p>`}
     <div class="row between">
       <label class="search"><span class="visually-hidden">Filter the events</span>
         <input type="search" placeholder="Filter" value=${filter} onInput=${(event) => setFilter(event.target.value)} /></label>
       <${Copy} label="Copy all" text=${() => run.events.map(({ event }) => JSON.stringify(event)).join('\n')} />
     </div>
-    <${EventList} rows=${shown} selected=${selected} onSelect=${setSelected} />
-    ${one && html`<h2 class="label">Event ${one.number}</h2><${Code} text=${JSON.stringify(one.event, null, 2)} label=${`event ${one.number}`} wrap />`}`;
+    <${EventList} run=${run} words=${words} selected=${selected} onSelect=${setSelected} />
+    ${one && html`<h2 class="label">Event ${selected}</h2><${Code} text=${JSON.stringify(one, null, 2)} label=${`event ${selected}`} wrap />`}`;
 }
 
-function Figures({ run }) {
-  const cached = total(run.usage, 'cachedInputTokens');
-  const input = total(run.usage, 'inputTokens');
+/** A choice among the runs of the thread, the newest first. */
+function RunPicker({ selected }) {
+  const all = [...runs.value.values()].sort((one, other) => other.startedAt.localeCompare(one.startedAt));
+  if (!has('runEvents') || all.length === 0) return null;
+  const isKnown = all.some(({ id }) => id === selected);
+  return html`<label class="run-pick"><span class="label">Run</span><select value=${isKnown ? selected : ''} onChange=${(event) => event.target.value && inspect(event.target.value)}>
+    ${!isKnown && html`<option value="">${selected ? 'the run in progress' : 'choose one'}</option>`}
+    ${all.map(({ id, state, startedAt, model }) => html`<option key=${id} value=${id}>${timeOfDay(startedAt)} · ${state}${keptRun(id) ? '' : ' · recorded'}${model ? ` · ${model}` : ''}</option>`)}
+  </select></label>`;
+}
+
+/** The figures of a run: from its events, or for a recorded one those that the server has. */
+function Figures({ run, stored }) {
+  const usage = run.usage ?? stored?.usage;
+  const cached = total(usage, 'cachedInputTokens');
+  const input = total(usage, 'inputTokens');
+  const output = total(usage, 'outputTokens');
+  const { timing } = stored ?? {};
+  const took = run.isReplay ? stored?.endedAt && new Date(stored.endedAt) - new Date(stored.startedAt) : run.endedAt;
+  const first = run.isReplay ? timing?.firstContentMs : run.timeToFirst;
+  const written = run.isReplay && took && first !== undefined ? took - first : undefined;
+  const rate = run.tokensPerSecond ?? (written > 50 && output ? output / (written / 1000) : undefined);
   const facts = [
-    ['First token', duration(run.timeToFirst)],
-    ['Whole run', duration(run.endedAt ?? undefined)],
-    ['Tokens a second', run.tokensPerSecond ? run.tokensPerSecond.toFixed(1) : '–'],
+    ['First token', duration(first)],
+    ['Whole run', duration(took || undefined)],
+    ['Tokens/s', rate ? rate.toFixed(1) : '–'],
     ['Cached', input && cached !== undefined ? `${Math.round((cached / input) * 100)} %` : '–'],
+    ['Output', output === undefined ? '–' : `${number(output)} tokens`],
     ['Events', number(run.events.length)],
   ];
   return html`<dl class="figures">${facts.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
@@ -49,21 +75,30 @@ function phases(run) {
   const now = run.endedAt ?? run.now();
   const bars = [];
   if (run.acceptedAt !== undefined) bars.push({ name: 'accepted', from: 0, to: run.acceptedAt, kind: 'wait' });
-  const rounds = new Map();
-  for (const { at, event } of run.events) {
-    if (event.type === 'STEP_STARTED') rounds.set(event.stepName, { name: event.stepName, from: at, to: now, kind: 'round' });
-    if (event.type === 'STEP_FINISHED' && rounds.has(event.stepName)) rounds.get(event.stepName).to = at;
-  }
-  bars.push(...rounds.values());
+  for (const { name, from, to = now } of run.steps.values()) bars.push({ name, from, to, kind: 'round' });
   for (const part of run.parts) {
     const name = part.kind === 'tool' ? part.name : part.kind;
     bars.push({ name, from: part.startedAt, to: part.endedAt ?? now, kind: part.kind });
   }
-  return { bars: bars.sort((one, other) => one.from - other.from).slice(0, 60), end: Math.max(1, now) };
+  return { bars: bars.sort((one, other) => one.from - other.from).slice(0, MAX_BARS), end: Math.max(1, now) };
 }
 
-function Waterfall({ run }) {
-  const { bars, end } = phases(run);
+/** The phases of a recorded run, by the times that the server has kept with it. */
+function timedPhases(timing) {
+  if (!timing) return { bars: [], end: 1 };
+  const { queuedMs = 0, preparedMs, rounds = [], tools = [] } = timing;
+  const bars = [];
+  if (queuedMs > 0) bars.push({ name: 'queued', from: 0, to: queuedMs, kind: 'wait' });
+  if (preparedMs !== undefined) bars.push({ name: 'prompt', from: queuedMs, to: preparedMs, kind: 'wait' });
+  rounds.forEach(({ startedMs, firstContentMs, endedMs = startedMs, attempts }, place) => {
+    bars.push({ name: `round-${place + 1}${attempts > 1 ? ` (${attempts} attempts)` : ''}`, from: startedMs, to: endedMs, kind: 'round' });
+    if (firstContentMs !== undefined) bars.push({ name: 'text', from: firstContentMs, to: endedMs, kind: 'text' });
+  });
+  for (const { name, startedMs, endedMs = startedMs } of tools) bars.push({ name, from: startedMs, to: endedMs, kind: 'tool' });
+  return { bars: bars.sort((one, other) => one.from - other.from).slice(0, MAX_BARS), end: Math.max(1, ...bars.map(({ to }) => to)) };
+}
+
+function Waterfall({ bars, end }) {
   if (bars.length === 0) return null;
   return html`<table class="waterfall">
     <caption class="visually-hidden">Phases of the run</caption>
@@ -77,30 +112,40 @@ function Waterfall({ run }) {
   </table>`;
 }
 
-function EventList({ rows, selected, onSelect }) {
+/** Returns the numbers of the events that have the words; `undefined` if all are shown, which costs nothing while a run grows. */
+const matching = ({ events }, words) => (words === '' ? undefined
+  : [...events.keys()].filter((number) => JSON.stringify(events[number].event).toLowerCase().includes(words)));
+
+function EventList({ run, words, selected, onSelect }) {
+  const numbers = matching(run, words);
+  const count = numbers?.length ?? run.events.length;
+  const numberAt = (place) => (numbers ? numbers[place] : place);
   const root = useRef(null);
   const [view, setView] = useState({ top: 0, height: 400 });
   useLayoutEffect(() => setView({ top: root.current.scrollTop, height: root.current.clientHeight || 400 }), []);
   const first = Math.max(0, Math.floor(view.top / ROW) - OVERSCAN);
-  const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+  const last = Math.min(count, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
   const onScroll = ({ target }) => setView({ top: target.scrollTop, height: target.clientHeight });
   const move = (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step || rows.length === 0) return;
+    if (!step || count === 0) return;
     event.preventDefault();
-    const place = rows.findIndex(({ number }) => number === selected) + step;
-    const next = Math.min(rows.length - 1, Math.max(0, place));
-    onSelect(rows[next].number);
+    const place = (numbers ? numbers.indexOf(selected) : (selected ?? -1)) + step;
+    const next = Math.min(count - 1, Math.max(0, place));
+    onSelect(numberAt(next));
     root.current.scrollTop = Math.min(next * ROW, Math.max(root.current.scrollTop, (next + 1) * ROW - view.height));
   };
-  const active = rows.some(({ number }) => number === selected) ? `event-${selected}` : undefined;
+  const shown = Array.from({ length: Math.max(0, last - first) }, (_, place) => first + place);
+  const active = shown.some((place) => numberAt(place) === selected) ? `event-${selected}` : undefined;
   return html`<div class="events" ref=${root} onScroll=${onScroll} onKeyDown=${move} tabindex="0" role="listbox" aria-label="Events" aria-activedescendant=${active}>
-    <div class="events-space" role="presentation" style=${{ height: `${rows.length * ROW}px` }}>
-      ${rows.slice(first, last).map(({ number, at, event }, place) => html`<div
-        key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
-        aria-setsize=${rows.length} aria-posinset=${first + place + 1}
-        style=${{ top: `${(first + place) * ROW}px` }} onClick=${() => onSelect(number)}
-      ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${at === undefined ? '' : duration(at)}</span></div>`)}
+    <div class="events-space" role="presentation" style=${{ height: `${count * ROW}px` }}>
+      ${shown.map((place) => {
+        const number = numberAt(place);
+        const { at, event } = run.events[number];
+        return html`<div key=${number} id=${`event-${number}`} role="option" aria-selected=${number === selected} class="event-row"
+          aria-setsize=${count} aria-posinset=${place + 1} style=${{ top: `${place * ROW}px` }} onClick=${() => onSelect(number)}
+        ><span class="meta">${number}</span><span class=${`event-type type-${kindOf(event.type)}`}>${event.type}</span><span class="event-text">${summary(event)}</span><span class="meta">${run.isReplay ? '' : duration(at)}</span></div>`;
+      })}
     </div>
   </div>`;
 }

@@ -1,8 +1,9 @@
 /** The Prompt tab: the parts of the prompt with their sizes, the line up to which a cache holds, and the payload. */
 
-import { html } from '../vendor/ui.js';
+import { html, useRef } from '../vendor/ui.js';
+import { agentId } from '../lib/chat.js';
 import { number, pretty, size } from '../lib/format.js';
-import { Code, Copy } from '../lib/ui.js';
+import { Code, Copy, lazy } from '../lib/ui.js';
 import { Selection } from './selection.js';
 
 /** Colours of the sources, by the order in which they come up. */
@@ -13,11 +14,51 @@ const hue = (source) => {
   return known >= 0 ? known : [...source].reduce((sum, letter) => sum + letter.codePointAt(0), 0) % HUES;
 };
 
+const Diff = lazy(async () => (await import('../lib/diff.js')).Diff);
+
+/** The texts of an agent's latest prompt that equals what its last run was sent, by agent: parts, and tools as JSON. */
+const sent = new Map();
+
+/** Returns the texts of a preview that a cached prefix depends on. */
+function textsOf({ systemPromptParts, tools = [] }) {
+  const parts = systemPromptParts.map(({ id, content }) => [id, content]);
+  return new Map([...parts, ...tools.map((tool) => [`tool:${tool.name}`, JSON.stringify(tool, null, 2)])]);
+}
+
+/**
+ * Returns the part that has broken the cached prefix, with its texts before and now; `undefined` if none has. A preview without
+ * one is what the last run was sent, and is kept to compare later ones with.
+ */
+function useBroken(preview) {
+  const { firstChangedPart: id } = preview.cache ?? {};
+  const last = useRef(undefined);
+  if (last.current !== preview) {
+    last.current = preview;
+    if (!id) sent.set(agentId.value, textsOf(preview));
+  }
+  if (!id) return undefined;
+  return { id, before: sent.get(agentId.value)?.get(id), isKnown: sent.has(agentId.value), after: textsOf(preview).get(id) };
+}
+
+/** The part that has broken the cached prefix, with the difference of its text. */
+function Broken({ broken: { id, before, after, isKnown } }) {
+  const isTool = id.startsWith('tool:');
+  const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
+  const change = !isKnown ? 'has changed since the last run' : before === undefined ? 'is new since the last run' : after === undefined ? 'has gone since the last run' : 'has changed since the last run';
+  return html`<section class="note note-broke" aria-label="Cache">
+    <p><strong>The cached prompt breaks here:</strong> ${name} ${change}. All that follows is read anew.</p>
+    ${isKnown ? html`<${Diff} before=${before ?? ''} after=${after ?? ''} label=${`difference of ${id}`} />`
+      : html`<p class="muted small">This page has not seen the text of the last run, and cannot show the difference.</p>`}
+  </section>`;
+}
+
 export function PromptTab({ preview, run }) {
+  const broken = useBroken(preview);
   const { systemPromptParts: parts, combinedContextParts: contextParts = [], budget, cache = {}, trimmed = [] } = preview;
   return html`
     <${Budget} budget=${budget} cache=${cache} />
     <${Proof} preview=${preview} run=${run} />
+    ${broken && html`<${Broken} key=${broken.id} broken=${broken} />`}
     <h2 class="label">System prompt</h2>
     <${Parts} parts=${parts} cache=${cache} />
     ${contextParts.length > 0 && html`<h2 class="label">Before the latest message</h2><${Parts} parts=${contextParts} cache=${{}} />`}

@@ -1,13 +1,14 @@
 /** The agents: the list, and an agent's role, backend, documents and memory. */
 
 import { html, useState } from '../vendor/ui.js';
-import { client, agents, call, go, href, listAll } from '../lib/store.js';
-import { size } from '../lib/format.js';
-import { Code, ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
+import { client, agents, call, go, has, href, session } from '../lib/store.js';
+import { ErrorNote, Tabs, lazy, useLoad } from '../lib/ui.js';
 import { Selection } from '../tabs/selection.js';
 import { RoleEditor } from './role-editor.js';
 
 const Tokens = lazy(async () => (await import('./tokens.js')).Tokens);
+const Documents = lazy(async () => (await import('./documents.js')).Documents);
+const Visitors = lazy(async () => (await import('./visitors.js')).Visitors);
 
 export function Agents() {
   return html`<section class="page" aria-labelledby="agents-title">
@@ -24,26 +25,33 @@ export function Agents() {
   </section>`;
 }
 
-const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }, { id: 'tokens', name: 'Tokens' }];
+const TABS = [{ id: 'role', name: 'Role' }, { id: 'backend', name: 'Backend' }, { id: 'documents', name: 'Documents' }, { id: 'tokens', name: 'Tokens' },
+  { id: 'visitors', name: 'Visitors', feature: 'threads' }];
 
-export function Agent({ id, tab = 'role' }) {
+/** Returns true if the user may save the role. */
+const mayChange = ({ ownerId }) => ownerId === session.value.userId || session.value.roles.includes('admin');
+
+export function Agent({ id, tab = 'role', part }) {
   const isNew = id === 'new';
   const found = useLoad((signal) => (isNew ? Promise.resolve(undefined) : call('GET /api/agents/{id}', { params: { id }, signal })), id);
   const name = isNew ? 'New agent' : found.data?.data.name || id;
   const select = (tab) => go('agents', id, tab);
+  const agent = found.data;
+  const tabs = TABS.filter(({ feature }) => !feature || (has(feature) && agent?.data.ownerId === session.value.userId));
   return html`<section class="page" aria-labelledby="agent-title">
     <header class="page-head">
       <div><p class="meta"><a href="#/agents">Agents</a></p><h1 id="agent-title">${name}</h1></div>
       ${!isNew && html`<a class="button" href=${href('chat', id)}>Chat</a>`}
     </header>
     ${found.error && html`<${ErrorNote} error=${found.error} />`}
-    ${!isNew && html`<${Tabs} label="Agent" tabs=${TABS} selected=${tab} onSelect=${select} panel="agent-panel" />`}
+    ${!isNew && html`<${Tabs} label="Agent" tabs=${tabs} selected=${tab} onSelect=${select} panel="agent-panel" />`}
     <div id="agent-panel" class="agent-panel" role=${isNew ? undefined : 'tabpanel'} aria-labelledby=${isNew ? undefined : `tab-${tab}`}>
       ${isNew && html`<${RoleEditor} key="new" />`}
-      ${found.data && tab === 'role' && html`<${RoleEditor} key=${found.data.etag} agent=${found.data} onSaved=${found.reload} />`}
-      ${found.data && tab === 'backend' && html`<${Backend} id=${id} />`}
-      ${found.data && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
-      ${found.data && tab === 'documents' && html`<${Documents} content=${found.data.data.content ?? {}} />`}
+      ${agent && tab === 'role' && html`<${RoleEditor} key=${agent.etag} agent=${agent} onSaved=${found.reload} />`}
+      ${agent && tab === 'backend' && html`<${Backend} id=${id} />`}
+      ${agent && tab === 'tokens' && html`<${Tokens} key=${id} id=${id} />`}
+      ${agent && tab === 'visitors' && html`<${Visitors} key=${id} id=${id} part=${part} />`}
+      ${agent && tab === 'documents' && html`<${Documents} agent=${agent} isOwner=${mayChange(agent.data)} onSaved=${found.reload} />`}
     </div>
   </section>`;
 }
@@ -56,32 +64,4 @@ function Backend({ id }) {
     ${error && html`<${ErrorNote} error=${error} />`}
     ${data && html`<p class="figure"><strong>${data.selection.chosen}</strong> <span class="muted">answers. The first rule that matches decides.</span></p>`}
     <${Selection} rules=${rules} />`;
-}
-
-function Documents({ content }) {
-  const named = new Set([...(content.documentIds ?? []), ...(content.ragDocumentIds ?? [])]);
-  const { data, error } = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
-  const [shown, setShown] = useState(undefined);
-  if (error) return html`<${ErrorNote} error=${error} />`;
-  const of = (data ?? []).map((one) => ({ ...one, isNamed: named.has(one.id) })).sort((one, other) => other.isNamed - one.isNamed);
-  return html`
-    <p class="muted">Documents of the company. The agent reads those that its role names.</p>
-    <ul class="rows">${of.map((one) => html`<li key=${one.id} class="item">
-      <div class="item-main">
-        <button type="button" class="item-title as-link" aria-expanded=${shown === one.id} onClick=${() => setShown(shown === one.id ? undefined : one.id)}>${one.title || one.id}</button>
-        <p class="meta"><code>${one.id}</code> · ${size(one.bytes)} · version ${one.version}${one.status ? ` · ${one.status}` : ''}</p>
-        ${shown === one.id && html`<${DocumentText} id=${one.id} />`}
-      </div>
-      ${one.isNamed && html`<span class="chip">named by the role</span>`}
-    </li>`)}</ul>
-    ${data && data.length === 0 && html`<p class="muted">The company has no documents.</p>`}`;
-}
-
-function DocumentText({ id }) {
-  const { data, error } = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
-  if (error) return html`<${ErrorNote} error=${error} />`;
-  if (!data) return html`<p class="muted">Loading…</p>`;
-  const { text, indexed, content } = data.data;
-  return html`<p class="meta">${indexed ? `${indexed.chunks} chunks indexed${indexed.embedder ? `, ${indexed.embedded} embedded by ${indexed.embedder}` : ''}` : 'not indexed yet'}${content ? ` · ${content.mediaType}` : ''}</p>
-    <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
 }

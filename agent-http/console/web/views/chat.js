@@ -18,6 +18,8 @@ const Decision = ofApprovals('Decision');
 const Held = ofApprovals('Held');
 const Waiting = ofApprovals('Waiting');
 
+const Feedback = lazy(async () => (await import('./feedback.js')).Feedback);
+
 export function Chat() {
   const agent = agents.value.find(({ id }) => id === agentId.value);
   if (!agent) return html`<${NoAgent} />`;
@@ -161,6 +163,7 @@ function Answer({ item }) {
   const parts = answerParts(item);
   const text = () => parts.filter(({ kind }) => kind === 'text').map(({ text }) => text).join('\n\n');
   const parent = item.nodes[0].parentId;
+  const rated = has('threads') && item.nodes.findLast(({ message, status }) => message.role === 'assistant' && message.content && status !== 'deleted');
   return html`<article class="message answer" aria-label=${agent?.name || 'Answer'}>
     ${parts.map((part) => html`<${Part} key=${part.key} part=${part} />`)}
     ${last.status === 'incomplete' && !error && html`<p class="muted small">This answer was not completed.</p>`}
@@ -170,6 +173,7 @@ function Answer({ item }) {
       ${parent && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => regenerate({ id: parent })}>Regenerate</button>`}
       <${Copy} text=${text} />
       ${(run || has('runEvents')) && html`<button type="button" class="button quiet small" aria-pressed=${inspected.value?.runId === runId} onClick=${() => inspect(runId)}>Inspect</button>`}
+      ${rated && html`<${Feedback} key=${rated.id} node=${rated} />`}
       ${(run ?? stored) && html`<${RunMeta} run=${run ?? storedFigures(stored)} />`}
     </div>
   </article>`;

@@ -7,15 +7,17 @@ import { scheduleWords } from '../lib/schedule.js';
 import { go, href, listAll } from '../lib/store.js';
 import { Confirm, ErrorNote, Tabs, useLoad } from '../lib/ui.js';
 import { Calendar } from './calendar.js';
+import { NewJob } from './new-job.js';
 import { JobDetail } from './job.js';
 
 const TABS = [{ id: 'list', name: 'List' }, { id: 'calendar', name: 'Next 14 days' }];
 
-/** @param {{id?: string}} props `calendar`, or a job's id; the list without it. */
+/** @param {{id?: string}} props `calendar`, `new`, or a job's id; the list without it. */
 export function Jobs({ id }) {
+  if (id === 'new') return html`<${NewJob} />`;
   if (id && id !== 'calendar') return html`<${JobDetail} key=${id} id=${id} />`;
   return html`<section class="page" aria-labelledby="jobs-title">
-    <header class="page-head"><h1 id="jobs-title">Jobs</h1></header>
+    <header class="page-head"><h1 id="jobs-title">Jobs</h1><a class="button primary" href=${href('jobs', 'new')}>New job</a></header>
     <${Tabs} label="Jobs" tabs=${TABS} selected=${id ?? 'list'} onSelect=${(tab) => go('jobs', tab === 'list' ? undefined : tab)} panel="jobs-panel" />
     <div class="tab-panel" id="jobs-panel" role="tabpanel" aria-labelledby=${`tab-${id ?? 'list'}`}>${id ? html`<${Calendar} />` : html`<${JobList} />`}</div>
   </section>`;
@@ -51,7 +53,7 @@ function JobList() {
     </div>
     <${Bulk} chosen=${chosen} filter=${state} onDone=${done} />
     ${list.error && html`<${ErrorNote} error=${list.error} />`}
-    ${list.data && jobs.length === 0 && html`<p class="muted">${state ? 'No job is in this state.' : html`No jobs. An agent with <code>scheduleTool</code>, an assignment, or <code>POST /api/pulse/jobs</code> makes them.`}</p>`}
+    ${list.data && jobs.length === 0 && html`<p class="muted">${state ? 'No job is in this state.' : html`No jobs yet. Schedule one here; agents with <code>scheduleTool</code> and assignments make them too.`}</p>`}
     <ul class="rows">${jobs.map((job) => html`<${Row} key=${job.jobId} job=${job} isSelected=${selected.has(job.jobId)} onSelect=${select} />`)}</ul>`;
 }
 

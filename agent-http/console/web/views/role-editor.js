@@ -3,8 +3,10 @@
 import { html, signal, useEffect, useMemo, useRef, useState } from '../vendor/ui.js';
 import { fieldErrors, isWithin, setAt } from '../lib/role.js';
 import { call, go, hasUnsaved, loadAgents } from '../lib/store.js';
-import { Confirm, ErrorNote } from '../lib/ui.js';
+import { Confirm, ErrorNote, lazy } from '../lib/ui.js';
 import { RoleForm } from './role-form.js';
+
+const RolePreview = lazy(async () => (await import('./role-preview.js')).RolePreview);
 
 const NEW_ROLE = {
   name: 'Guide',
@@ -12,7 +14,7 @@ const NEW_ROLE = {
   children: [{ name: 'EmbeddedAI', content: { provider: 'auto' } }],
 };
 
-/** `form` or `json`, for all agents of this page. */
+/** `form`, `json` or `preview`, for all agents of this page. */
 const shownView = signal('form');
 
 /** Leaves out what is not the editor's to change. */
@@ -100,14 +102,16 @@ export function RoleEditor({ agent, onSaved }) {
     ${!agent && html`<div class="field"><label for="agent-id">Identifier</label><input id="agent-id" required value=${id} placeholder="guide" onInput=${(event) => setId(event.target.value)} /></div>`}
     <div class="row between view-bar">
       <div class="row" role="group" aria-label="View of the role">
-        ${[['form', 'Form'], ['json', 'JSON']].map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
-          disabled=${Boolean(fault) && name === 'form'} onClick=${() => (shownView.value = name)}>${words}</button>`)}
+        ${[['form', 'Form'], ['json', 'JSON'], ['preview', 'Preview']].map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
+          disabled=${Boolean(fault) && name !== 'json'} onClick=${() => (shownView.value = name)}>${words}</button>`)}
       </div>
-      ${agent && html`<span class="muted small">Version ${agent.etag}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
+      ${agent && html`<span class="muted small">Version ${agent.etag.replace(/\D/g, '')}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
     </div>
     ${fault && html`<p class="field-error">${fault} The form is there again when it is.</p>`}
-    ${view === 'form' ? html`<${RoleForm} form=${form} />` : html`<div class="field"><label for="role-json">Role block</label>
+    ${view === 'form' && html`<${RoleForm} form=${form} />`}
+    ${view === 'json' && html`<div class="field"><label for="role-json">Role block</label>
       <textarea id="role-json" class="code-input tall" spellcheck="false" value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
+    ${view === 'preview' && html`<${RolePreview} id=${agent ? agent.data.id : id.trim()} role=${role} isNew=${!agent} />`}
     ${warnings.map(({ path, message }) => html`<p key=${path} class="note"><code>${path}</code> ${message}</p>`)}
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
     <div class="row between save-bar">

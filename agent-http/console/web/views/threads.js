@@ -1,10 +1,16 @@
-/** The list of threads: search, rename, archive and delete. */
+/** The list of threads: search, rename, archive, fork, export and delete. */
 
 import { html, useState } from '../vendor/ui.js';
 import { threadsVersion } from '../lib/chat.js';
 import { dateTime, moment } from '../lib/format.js';
-import { agents, call, href, listAll } from '../lib/store.js';
-import { Confirm, ErrorNote, useLoad } from '../lib/ui.js';
+import { agents, call, go, href, listAll } from '../lib/store.js';
+import { exportLinks } from '../lib/threads.js';
+import { Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
+
+/** Pages of the list that are read, of 200 threads each. */
+const PAGES = 5;
+/** Threads that are shown at first. */
+const SHOWN = 100;
 
 const name = (thread) => thread.title || 'Untitled';
 
@@ -25,7 +31,8 @@ export function RecentThreads({ agentId, current }) {
 export function Threads() {
   const [archived, setArchived] = useState('false');
   const [search, setSearch] = useState('');
-  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived }, pages: 5 }), `${archived} ${threadsVersion.value}`);
+  const [isWhole, setWhole] = useState(false);
+  const list = useLoad(() => listAll('GET /api/threads', 'threads', { query: { archived }, pages: PAGES }), `${archived} ${threadsVersion.value}`);
   const words = search.trim().toLowerCase();
   const shown = (list.data ?? []).filter((thread) => name(thread).toLowerCase().includes(words));
   return html`<section class="page" aria-labelledby="threads-title">
@@ -38,7 +45,9 @@ export function Threads() {
     </header>
     ${list.error && html`<${ErrorNote} error=${list.error} />`}
     ${list.data && shown.length === 0 && html`<p class="muted">No thread${words ? ' has this in its title' : ' yet. A chat makes one'}.</p>`}
-    <ul class="rows">${shown.map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
+    ${list.data?.length === PAGES * 200 && html`<p class="muted small">The latest ${PAGES * 200} threads are here and searched.</p>`}
+    <ul class="rows">${(isWhole ? shown : shown.slice(0, SHOWN)).map((thread) => html`<${ThreadRow} key=${thread.id} thread=${thread} />`)}</ul>
+    ${!isWhole && shown.length > SHOWN && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${shown.length}</button></p>`}
   </section>`;
 }
 
@@ -61,6 +70,15 @@ function ThreadRow({ thread }) {
     setTitle(undefined);
     change('PATCH /api/threads/{id}', { title: title.trim() });
   };
+  const fork = async () => {
+    try {
+      const { data } = await call('POST /api/threads/{id}/fork', { params, body: {} });
+      threadsVersion.value += 1;
+      go('chat', data.agentId, data.id);
+    } catch (error) {
+      setError(error);
+    }
+  };
   const agent = agents.value.find(({ id }) => id === thread.agentId);
   return html`<li class="item">
     <div class="item-main">
@@ -74,7 +92,7 @@ function ThreadRow({ thread }) {
     <div class="row">
       <button type="button" class="button quiet small" onClick=${() => setTitle(thread.title ?? '')}>Rename</button>
       <button type="button" class="button quiet small" onClick=${() => change('PATCH /api/threads/{id}', { archived: !thread.archived })}>${thread.archived ? 'Restore' : 'Archive'}</button>
-      <button type="button" class="button quiet small" onClick=${() => setAsks(true)}>Delete</button>
+      <${Menu} label=${`More for ${name(thread)}`} items=${[{ name: 'Fork', run: fork }, ...exportLinks(thread.id), { name: 'Delete', isDanger: true, run: () => setAsks(true) }]} />
     </div>
     ${asks && html`<${Confirm} title="Delete this thread?" text=${`“${name(thread)}” is deleted with its messages and runs. This cannot be undone.`} action="Delete"
       onConfirm=${() => change('DELETE /api/threads/{id}')} onClose=${() => setAsks(false)} />`}

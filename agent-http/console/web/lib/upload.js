@@ -1,0 +1,56 @@
+/** Uploads of documents. */
+
+import { connectionError, responseError } from '../client/errors.js';
+import { call, session } from './store.js';
+
+/** Media types by the ends of names, for browsers that do not know them. */
+const TYPES = {
+  pdf: 'application/pdf', docx: 'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
+  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+  pptx: 'application/vnd.openxmlformats-officedocument.presentationml.presentation',
+  html: 'text/html', htm: 'text/html', md: 'text/markdown', markdown: 'text/markdown', txt: 'text/plain', csv: 'text/csv', json: 'application/json',
+};
+
+/** Value of `accept` of an input. */
+export const ACCEPT = Object.keys(TYPES).map((end) => `.${end}`).join(',');
+
+/** Pause between two looks at an extraction, in milliseconds, and how many there are. */
+const POLL_MS = 700;
+const MAX_POLLS = 200;
+
+/** Returns an identifier for a document from the name of its file. */
+export function documentId(name) {
+  const stem = name.normalize('NFC').replace(/\.[^.]*$/, '').toLowerCase();
+  return stem.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-+|-+$/g, '').slice(0, 60) || 'document';
+}
+
+/**
+ * Uploads a file as the original of a document, and returns `{id, version, status}`.
+ *
+ * @param {{id: string, file: File, signal?: AbortSignal}} options
+ */
+export async function upload({ id, file, signal }) {
+  const type = TYPES[file.name.split('.').at(-1).toLowerCase()] ?? file.type;
+  const path = `api/documents/${encodeURIComponent(id)}/content?${new URLSearchParams({ title: file.name.replace(/\.[^.]*$/, '').slice(0, 200) })}`;
+  let response;
+  try {
+    response = await fetch(new URL(path, document.baseURI), {
+      method: 'PUT', headers: { 'Content-Type': type || 'application/octet-stream' }, body: file, credentials: 'same-origin', redirect: 'error', signal,
+    });
+  } catch (cause) {
+    throw connectionError(cause, signal);
+  }
+  if (response.status === 401) session.value = null;
+  if (!response.ok) throw await responseError(response);
+  return response.json();
+}
+
+/** Waits until the text of an upload is extracted, and returns the document; `undefined` if that takes long. */
+export async function extracted(id, signal) {
+  for (let poll = 0; poll < MAX_POLLS && !signal?.aborted; poll += 1) {
+    const { data } = await call('GET /api/documents/{id}', { params: { id }, signal });
+    if (!['pending', 'extracting'].includes(data.content?.status)) return data;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return undefined;
+}

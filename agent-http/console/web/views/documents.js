@@ -1,0 +1,172 @@
+/** The documents of an agent: which it reads, the state of their index, and uploads. */
+
+import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { number, size } from '../lib/format.js';
+import { call, listAll, session } from '../lib/store.js';
+import { Code, Confirm, ErrorNote, Menu, useLoad } from '../lib/ui.js';
+import { ACCEPT, documentId, extracted, upload } from '../lib/upload.js';
+
+/** Documents of the role whose index is asked for at first; that of the others is shown when they are opened. */
+const INDEXED_AT_FIRST = 20;
+/** Documents that are shown at first. */
+const SHOWN = 100;
+
+const STATES = { pending: 'waits for extraction', extracting: 'text is extracted', failed: 'extraction failed' };
+
+/** @param {{agent: {data: object, etag: string}, isOwner: boolean, onSaved: () => void}} props */
+export function Documents({ agent, isOwner, onSaved }) {
+  const { content = {} } = agent.data;
+  const list = useLoad(() => listAll('GET /api/documents', 'documents'), 'documents');
+  const [search, setSearch] = useState('');
+  const [isWhole, setWhole] = useState(false);
+  const [error, setError] = useState(undefined);
+  const [inPrompt, searched] = [new Set(content.documentIds), new Set(content.ragDocumentIds)];
+  const isNamed = ({ id }) => inPrompt.has(id) || searched.has(id);
+  const words = search.trim().toLowerCase();
+  const all = (list.data ?? []).filter(({ id, title }) => `${id} ${title}`.toLowerCase().includes(words)).sort((one, other) => isNamed(other) - isNamed(one));
+  const shown = isWhole ? all : all.slice(0, SHOWN);
+  const known = new Set((list.data ?? []).map(({ id }) => id));
+  const missing = list.data ? [...new Set([...inPrompt, ...searched])].filter((id) => !known.has(id)) : [];
+  const index = useIndexes(all.filter(isNamed).slice(0, INDEXED_AT_FIRST));
+  // What the role names is changed under the version that was read.
+  const name = async (field, id, isOn) => {
+    const rest = (content[field] ?? []).filter((one) => one !== id);
+    const { warnings, companyId, ownerId, ...role } = agent.data;
+    const body = { ...role, content: { ...content, [field]: isOn ? [...rest, id] : rest } };
+    try {
+      await call('PUT /api/agents/{id}', { params: { id: role.id }, body, ifMatch: agent.etag });
+      setError(undefined);
+      onSaved();
+    } catch (error) {
+      setError(error);
+    }
+  };
+  if (list.error) return html`<${ErrorNote} error=${list.error} />`;
+  return html`
+    <p class="muted">Documents of the company. The agent reads those that stand in its prompt, and finds passages of those that are searched.</p>
+    <${Uploads} known=${known} onDone=${list.reload} />
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${missing.length > 0 && html`<p class="note">The role names documents that do not exist: ${missing.map((id, place) => html`${place > 0 ? ', ' : ''}<code>${id}</code>`)}.</p>`}
+    ${(list.data?.length ?? 0) > 8 && html`<div class="field list-search"><input type="search" aria-label="Search the documents" placeholder="Search ${number(list.data.length)} documents" value=${search} onInput=${(event) => setSearch(event.target.value)} /></div>`}
+    <ul class="rows">${shown.map((one) => html`<${DocumentRow} key=${one.id} document=${one} index=${index.get(one.id)} inPrompt=${inPrompt.has(one.id)} searched=${searched.has(one.id)}
+      isOwner=${isOwner} onName=${name} onChange=${list.reload} />`)}</ul>
+    ${shown.length < all.length && html`<p class="table-foot"><button type="button" class="button" onClick=${() => setWhole(true)}>Show all ${number(all.length)}</button></p>`}
+    ${list.data?.length === 0 && html`<p class="muted">The company has no documents yet.</p>`}
+    ${list.data?.length > 0 && all.length === 0 && html`<p class="muted">No document has this in its title.</p>`}`;
+}
+
+/** Asks for the indexes of documents, one after the other. @returns {Map<string, object | null>} */
+function useIndexes(documents) {
+  const [found, setFound] = useState(new Map());
+  const key = documents.map(({ id, version }) => `${id} ${version}`).join('\n');
+  useEffect(() => {
+    const abort = new AbortController();
+    (async () => {
+      for (const { id } of documents) {
+        const { data } = await call('GET /api/documents/{id}', { params: { id }, signal: abort.signal });
+        if (abort.signal.aborted) return;
+        setFound((found) => new Map(found).set(id, data.indexed ?? null));
+      }
+    })().catch(() => {});
+    return () => abort.abort();
+  }, [key]);
+  return found;
+}
+
+/** The state of an index in words. */
+function indexWords(indexed) {
+  if (indexed === undefined) return '';
+  if (indexed === null) return 'not indexed';
+  const chunks = indexed.chunks === 1 ? '1 chunk' : `${number(indexed.chunks)} chunks`;
+  return `${chunks} indexed${indexed.embedder ? `, ${number(indexed.embedded)} with vectors` : ''}`;
+}
+
+function DocumentRow({ document, index, inPrompt, searched, isOwner, onName, onChange }) {
+  const { id, title, bytes, version, status } = document;
+  const [isShown, setShown] = useState(false);
+  const [asks, setAsks] = useState(false);
+  const [error, setError] = useState(undefined);
+  const act = (route, query) => call(route, { params: { id }, query }).then(() => { setError(undefined); onChange(); }, setError);
+  const words = [size(bytes), `version ${version}`, STATES[status], isShown ? '' : indexWords(index)].filter(Boolean);
+  const dot = status === 'failed' ? 'failed' : STATES[status] ? 'running' : index ? 'done' : 'idle';
+  const items = [
+    ...(status ? [
+      { name: 'Download the original', href: new URL(`api/documents/${encodeURIComponent(id)}/content`, globalThis.document.baseURI).href, download: id },
+      { name: 'Extract the text again', run: () => act('POST /api/documents/{id}/reindex') },
+    ] : []),
+    { name: 'Delete', isDanger: true, run: () => setAsks(true) },
+  ];
+  const box = (field, isOn, label) => html`<label class="check"><input type="checkbox" checked=${isOn} disabled=${!isOwner} aria-label=${`${label}: ${title || id}`}
+    onChange=${(event) => onName(field, id, event.target.checked)} /><span>${label}</span></label>`;
+  return html`<li class="item">
+    <div class="item-main">
+      <button type="button" class="item-title as-link" aria-expanded=${isShown} onClick=${() => setShown(!isShown)}>${title || id}</button>
+      <p class="meta"><span class=${`dot ${dot}`} aria-hidden="true"></span> <code>${id}</code> · ${words.join(' · ')}</p>
+      ${error && html`<${ErrorNote} error=${error} />`}
+      ${isShown && html`<${DocumentText} id=${id} />`}
+    </div>
+    <div class="row doc-use">${box('documentIds', inPrompt, 'in the prompt')}${box('ragDocumentIds', searched, 'searched')}<${Menu} label=${`More for ${title || id}`} items=${items} /></div>
+    ${asks && html`<${Confirm} title="Delete this document?" text=${`“${title || id}” is deleted with its versions and its index. This cannot be undone. One that agents name is not deleted.`} action="Delete"
+      onConfirm=${() => act('DELETE /api/documents/{id}')} onClose=${() => setAsks(false)} />`}
+  </li>`;
+}
+
+function DocumentText({ id }) {
+  const { data, error } = useLoad((signal) => call('GET /api/documents/{id}', { params: { id }, signal }), id);
+  if (error) return html`<${ErrorNote} error=${error} />`;
+  if (!data) return html`<p class="muted">Loading…</p>`;
+  const { text, indexed, content } = data.data;
+  return html`${content?.error && html`<p class="field-error">${content.error}</p>`}
+    <p class="meta">${[indexWords(indexed ?? null), indexed?.language && `language ${indexed.language}`, indexed?.embedder && `vectors by ${indexed.embedder}`, content?.mediaType, content?.needsOcr && `pages without text: ${[content.needsOcr].flat().join(', ')}`].filter(Boolean).join(' · ')}</p>
+    <${Code} text=${text || 'The text is too long to be shown here.'} label=${`text of ${id}`} wrap />`;
+}
+
+/** The button that uploads files, and what has become of them. */
+function Uploads({ known, onDone }) {
+  const [uploads, setUploads] = useState([]);
+  const [isOver, setOver] = useState(false);
+  const input = useRef(null);
+  const abort = useRef(undefined);
+  useEffect(() => () => abort.current?.abort(), []);
+  const change = (name, state) => setUploads((all) => all.map((one) => (one.name === name ? { ...one, ...state } : one)));
+  const begin = async (files) => {
+    abort.current ??= new AbortController();
+    const { signal } = abort.current;
+    const taken = new Set(known);
+    setUploads([...files].map(({ name }) => ({ name, state: 'waits' })));
+    for (const file of files) {
+      const id = documentId(file.name);
+      change(file.name, { id, state: taken.has(id) ? 'replaces the document of this name' : 'is uploaded' });
+      taken.add(id);
+      try {
+        await upload({ id, file, signal });
+        change(file.name, { state: 'text is extracted' });
+        const document = await extracted(id, signal);
+        const fault = document?.content?.error;
+        change(file.name, fault ? { state: 'failed', error: { code: 'EXTRACTION_FAILED', message: fault } } : { state: document ? 'ready' : 'text is still extracted' });
+      } catch (error) {
+        if (signal.aborted) return;
+        change(file.name, { state: 'failed', error });
+      }
+      onDone();
+    }
+  };
+  const choose = (event) => {
+    begin([...event.target.files]);
+    event.target.value = '';
+  };
+  const drop = (event) => {
+    event.preventDefault();
+    setOver(false);
+    begin([...event.dataTransfer.files]);
+  };
+  const isBusy = uploads.some(({ state }) => !['ready', 'failed', 'text is still extracted'].includes(state));
+  return html`<div class=${`drop ${isOver ? 'over' : ''}`} onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${drop}>
+    <div class="row between"><span class="muted">PDF, Office, HTML, Markdown, CSV, JSON or text. Drop files here, or choose them.</span>
+      <button type="button" class="button primary" disabled=${isBusy} onClick=${() => input.current.click()}>Upload</button></div>
+    <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
+    ${uploads.length > 0 && html`<ul class="plain uploads" role="status">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
+      <span class=${`dot ${state === 'ready' ? 'done' : state === 'failed' ? 'failed' : 'running'}`} aria-hidden="true"></span> <span class="tool-name">${name}</span>
+      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul>`}
+  </div>`;
+}

@@ -1,0 +1,53 @@
+/** The rating of an answer by its reader. */
+
+import { html, useEffect, useRef, useState } from '../vendor/ui.js';
+import { rate } from '../lib/chat.js';
+import { ErrorNote } from '../lib/ui.js';
+
+const UP = 'M5 7.5 7.6 2.300c.9 0 1.600.7 1.600 1.600V6h3.500c.9 0 1.500.8 1.300 1.700l-.9 4.300c-.2.7-.7 1.200-1.400 1.200H5m0-5.700H3c-.5 0-.9.4-.9.9v4c0 .5.4.9.9.9h2m0-5.800v5.800';
+
+const NAMES = { up: 'Good answer', down: 'Bad answer' };
+
+/** @param {{node: {id: string, feedback?: {rating: string, comment?: string, share?: boolean}}}} props The last stored message of the answer. */
+export function Feedback({ node }) {
+  const { feedback } = node;
+  const [isOpen, setOpen] = useState(false);
+  const [error, setError] = useState(undefined);
+  const set = async (value) => {
+    try {
+      await rate(node, value);
+      setError(undefined);
+    } catch (error) {
+      setError(error);
+    }
+  };
+  const press = (rating) => () => {
+    const isRated = feedback?.rating === rating;
+    setOpen(!isRated && rating === 'down');
+    set(isRated ? undefined : { rating, share: feedback?.share ?? false });
+  };
+  return html`<span class="feedback" role="group" aria-label="Rating">${['up', 'down'].map((rating) => html`<button type="button" key=${rating} class="icon rate" aria-label=${NAMES[rating]}
+      aria-pressed=${feedback?.rating === rating} onClick=${press(rating)}><svg viewBox="0 0 16 16" width="15" height="15" aria-hidden="true"><path d=${UP} transform=${rating === 'down' ? 'rotate(180 8 8)' : undefined} /></svg></button>`)}</span>
+    ${error && html`<${ErrorNote} error=${error} />`}
+    ${isOpen && html`<${Comment} feedback=${feedback} onSave=${(more) => { setOpen(false); set({ rating: 'down', ...more }); }} onClose=${() => setOpen(false)} />`}`;
+}
+
+function Comment({ feedback, onSave, onClose }) {
+  const [comment, setComment] = useState(feedback?.comment ?? '');
+  const [share, setShare] = useState(feedback?.share ?? false);
+  const submit = (event) => {
+    event.preventDefault();
+    onSave({ comment: comment.trim() || undefined, share });
+  };
+  const onKeyDown = (event) => event.key === 'Escape' && onClose();
+  const form = useRef(null);
+  useEffect(() => {
+    form.current.querySelector('textarea').focus({ preventScroll: true });
+    form.current.scrollIntoView({ block: 'nearest' });
+  }, []);
+  return html`<form class="comment" ref=${form} aria-label="Comment on the rating" onSubmit=${submit} onKeyDown=${onKeyDown}>
+    <label class="field"><span>What was wrong?</span><textarea rows="2" maxlength="2000" value=${comment} onInput=${(event) => setComment(event.target.value)}></textarea></label>
+    <div class="row between"><label class="check"><input type="checkbox" checked=${share} onChange=${(event) => setShare(event.target.checked)} /><span>The agent’s owner may read the answer</span></label>
+      <div class="row"><button type="button" class="button small" onClick=${onClose}>Close</button><button class="button small primary">Save</button></div></div>
+  </form>`;
+}

@@ -1,0 +1,102 @@
+/** What the owner of an agent sees of its visitors: their threads, and the feedback on its answers. */
+
+import { html, useState } from '../vendor/ui.js';
+import { contentText, dateTime, moment, number, pretty } from '../lib/format.js';
+import { call, href, route } from '../lib/store.js';
+import { Code, Confirm, ErrorNote, Markdown, Menu, useLoad } from '../lib/ui.js';
+import { exportLinks } from '../lib/threads.js';
+
+/** @param {{id: string, part?: string}} props `part` is `feedback`, or a thread's id. */
+export function Visitors({ id, part }) {
+  if (part && part !== 'feedback') return html`<${VisitorThread} key=${part} agent=${id} id=${part} owner=${route.value.query.get('owner') ?? ''} />`;
+  const link = (to, name) => html`<a class="button small" href=${href('agents', id, 'visitors', to)} aria-current=${part === to ? 'page' : undefined}>${name}</a>`;
+  return html`
+    <nav class="row view-bar" aria-label="Visitors">${link(undefined, 'Threads')}${link('feedback', 'Feedback')}</nav>
+    ${part === 'feedback' ? html`<${FeedbackList} id=${id} />` : html`<${ThreadList} id=${id} />`}`;
+}
+
+/** Reads a list page by page. */
+function usePages(load, key) {
+  const [more, setMore] = useState({ items: [] });
+  const first = useLoad(() => load(), key);
+  const cursor = more.isLoaded ? more.cursor : first.data?.nextCursor;
+  const loadMore = async () => {
+    const data = await load(cursor);
+    setMore(({ items }) => ({ isLoaded: true, items: [...items, ...data.items], cursor: data.nextCursor }));
+  };
+  const reload = () => {
+    setMore({ items: [] });
+    first.reload();
+  };
+  return { items: first.data && [...first.data.items, ...more.items], error: first.error, cursor, loadMore, reload };
+}
+
+const More = ({ list }) => list.cursor && html`<p class="table-foot"><button type="button" class="button small" onClick=${list.loadMore}>Load older ones</button></p>`;
+
+function ThreadList({ id }) {
+  const list = usePages(async (cursor) => {
+    const { data } = await call('GET /api/agents/{id}/threads', { params: { id }, query: { limit: 50, cursor } });
+    return { items: data.threads, nextCursor: data.nextCursor };
+  }, id);
+  return html`
+    <p class="muted">Conversations of people who use a widget with this agent. They have no names here; a thread belongs to a browser.</p>
+    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${list.items?.length === 0 && html`<p class="muted">No visitor has written yet, or their threads have ended.</p>`}
+    <ul class="rows">${(list.items ?? []).map((thread) => html`<li key=${`${thread.owner} ${thread.id}`} class="item">
+      <div class="item-main">
+        <a class="item-title" href=${`${href('agents', id, 'visitors', thread.id)}?${new URLSearchParams({ owner: thread.owner })}`}>${thread.title || 'Untitled'}</a>
+        <p class="meta"><span class=${`dot ${thread.status}`} aria-hidden="true"></span> ${thread.status} · ${number(thread.messageCount)} messages · <time datetime=${thread.lastActivityAt} title=${dateTime(thread.lastActivityAt)}>${moment(thread.lastActivityAt)}</time></p>
+      </div></li>`)}</ul>
+    <${More} list=${list} />`;
+}
+
+function VisitorThread({ agent, id, owner }) {
+  const found = useLoad((signal) => call('GET /api/threads/{id}', { params: { id }, query: { owner, limit: 200 }, signal }), `${id} ${owner}`);
+  const [asks, setAsks] = useState(false);
+  const [error, setError] = useState(undefined);
+  const remove = () => call('DELETE /api/threads/{id}', { params: { id }, query: { owner } }).then(() => (location.hash = href('agents', agent, 'visitors')), setError);
+  const thread = found.data?.data;
+  const failed = found.error ?? error;
+  return html`
+    <p class="back"><a href=${href('agents', agent, 'visitors')}>Visitors</a></p>
+    ${failed && html`<${ErrorNote} error=${failed} />`}
+    ${thread && html`<div class="row between"><h2>${thread.title || 'Untitled'}</h2>
+      <${Menu} label="More for this thread" items=${[...exportLinks(id, owner), { name: 'Delete', isDanger: true, run: () => setAsks(true) }]} /></div>
+      <p class="meta">begun ${dateTime(thread.createdAt)} · ${number(thread.messageCount)} messages${thread.nextCursor ? ' · the first of them' : ''}</p>
+      <div class="read-only">${(thread.nodes ?? []).map((node) => html`<${Message} key=${node.id} node=${node} />`)}</div>`}
+    ${asks && html`<${Confirm} title="Delete this thread?" text="It is deleted with its messages and runs, for the visitor too. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}`;
+}
+
+function Message({ node: { message, status, feedback, createdAt } }) {
+  if (status === 'deleted') return html`<p class="muted">This message was deleted.</p>`;
+  const text = contentText(message.content);
+  if (message.role === 'user') return html`<article class="message user" aria-label="Visitor"><div class="bubble" title=${createdAt ? dateTime(createdAt) : undefined}>${text}</div></article>`;
+  if (message.role === 'tool') return html`<details class="fold tool"><summary><span class="tool-name">Result</span></summary><div class="fold-body"><${Code} text=${pretty(text)} label="result" wrap /></div></details>`;
+  return html`<article class="message answer" aria-label="Answer">
+    ${text && html`<${Markdown} text=${text} />`}
+    ${(message.toolCalls ?? []).map((call) => html`<details key=${call.id} class="fold tool"><summary><span class="tool-name">${call.function.name}</span></summary>
+      <div class="fold-body"><${Code} text=${pretty(call.function.arguments)} label="arguments" /></div></details>`)}
+    ${feedback && html`<p class="meta">rated <strong>${feedback.rating}</strong>${feedback.comment ? `: ${feedback.comment}` : ''}</p>`}
+  </article>`;
+}
+
+function FeedbackList({ id }) {
+  const list = usePages(async (cursor) => {
+    const { data } = await call('GET /api/agents/{id}/feedback', { params: { id }, query: { limit: 50, cursor } });
+    return { items: data.feedback, nextCursor: data.nextCursor };
+  }, id);
+  const items = list.items ?? [];
+  const up = items.filter(({ rating }) => rating === 'up').length;
+  return html`
+    <p class="muted">Ratings of this agent’s answers, without the people and their threads. The rated words are there where they were shared.</p>
+    ${list.error && html`<${ErrorNote} error=${list.error} />`}
+    ${list.items?.length === 0 && html`<p class="muted">No answer was rated yet.</p>`}
+    ${items.length > 0 && html`<p class="figure"><strong>${Math.round((up / items.length) * 100)} %</strong> <span class="muted">good, of ${number(items.length)} ${list.cursor ? 'latest ' : ''}ratings</span></p>`}
+    <ul class="rows">${items.map((one) => html`<li key=${one.id} class="item"><div class="item-main">
+      <p class="item-title"><span class=${`dot ${one.rating === 'up' ? 'done' : 'failed'}`} aria-hidden="true"></span> ${one.rating === 'up' ? 'Good' : 'Bad'}${(one.tags ?? []).map((tag) => html` <span key=${tag} class="chip">${tag}</span>`)}</p>
+      ${one.comment && html`<p>${one.comment}</p>`}
+      ${one.message && html`<details class="fold"><summary>Rated answer</summary><div class="fold-body"><${Markdown} text=${contentText(one.message.content)} /></div></details>`}
+      <p class="meta"><time datetime=${one.createdAt}>${dateTime(one.createdAt)}</time></p>
+    </div></li>`)}</ul>
+    <${More} list=${list} />`;
+}
