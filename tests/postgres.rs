@@ -9,8 +9,7 @@ mod outage;
 mod pooler;
 mod upgrade;
 
-use agent_core::tool::ExecutionContext;
-use agent_platform::workspace::{WorkspaceFile, get_todo_list};
+use agent_platform::workspace::WorkspaceFile;
 use agentd::config::AppConfig;
 use agentd::stores::Stores;
 use serde_json::{Value, json};
@@ -106,18 +105,6 @@ async fn document_text(app: &Server, id: &str) -> Option<String> {
     assert_eq!(response.status(), 200);
     let document: Value = response.json().await.expect("JSON");
     Some(document["text"].as_str().expect("text").to_owned())
-}
-
-/// Returns the titles of a todo list of the user `u1`, in their order.
-async fn todo_titles(stores: &Stores, list: &str) -> Vec<String> {
-    let context = ExecutionContext {
-        user_id: "u1".into(),
-        company_id: "c1".into(),
-        todo_list_id: Some(list.to_owned()),
-        ..ExecutionContext::default()
-    };
-    let list = get_todo_list(&*stores.records, &context).await.expect("it is there");
-    list.todos.into_iter().map(|todo| todo.title).collect()
 }
 
 /// Lets the model of every agent create a todo with the word of the message that begins with `t-`.

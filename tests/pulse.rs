@@ -18,8 +18,8 @@ use agent_core::secret::Secret;
 use agent_core::tool::ExecutionContext;
 use agent_http::webhook;
 use agent_jobs::job::{JobStore, MemoryJobStore};
-use agent_platform::records::{Key, ListQuery, Records, RecordsExt};
-use agent_platform::workspace::{MetricFilter, Notification, TodoList, list_metrics, list_notifications};
+use agent_platform::records::{ListQuery, Records};
+use agent_platform::workspace::{MetricFilter, Notification, list_metrics, list_notifications};
 use agentd::stores::Stores;
 use reqwest::Response;
 use serde_json::{Value, json};
@@ -160,11 +160,9 @@ pub(crate) async fn expect_json(response: Response, status: u16) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Returns the titles of the todos in the list.
+/// Returns the titles of the todos in the list `l1`.
 pub(crate) async fn todo_titles(stores: &Stores) -> Vec<String> {
-    let key = Key::new("c1", "todoLists", "l1").expect("a key");
-    let list = stores.records.get_as::<TodoList>(&key).await.expect("read").expect("a list");
-    list.value.todos.into_iter().map(|todo| todo.title).collect()
+    crate::support::server::todo_titles(stores, "l1").await
 }
 
 /// Returns title and text of the user's notifications, newest first.

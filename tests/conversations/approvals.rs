@@ -3,11 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{ConversationApp, Turn, call_as, everyone};
-use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use crate::support::server::{self, INTERNAL_SECRET, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{expect_problem, parse_events, parse_run, poll_until};
-
-const TITLES: &str = "/api/agents/a1";
 
 fn call(id: &str, title: &str) -> Vec<Step> {
     tool_calls(&[(id, "createTodo", &json!({"title": title}).to_string())])
@@ -57,44 +55,13 @@ impl ConversationApp {
     }
 
     pub(super) async fn titles(&self) -> Vec<String> {
-        titles(&self.app, "l1").await
+        todo_titles(&self.stores, "l1").await
     }
 
     async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
         let path = format!("/api/approvals/{}", approval["id"].as_str().expect("an id"));
         call_as(&self.app, &session_token(user, "c1"), "POST", &path, Some(body)).await
     }
-}
-
-/// Returns the titles of a todo list of the user, as the agent's tool reads them.
-pub(super) async fn titles(app: &Server, list: &str) -> Vec<String> {
-    let token = call_as(
-        app,
-        &session_token("u1", "c1"),
-        "POST",
-        &format!("{TITLES}/tokens"),
-        Some(json!({"kind": "mcp", "todoListId": list})),
-    )
-    .await
-    .1;
-    let request =
-        app.request("POST", "/api/agent/mcp").bearer_auth(token["token"].as_str().expect("a token"));
-    let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "readTodos", "arguments": {},
-        "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {}}}});
-    let request = request
-        .header("accept", "application/json, text/event-stream")
-        .header("mcp-protocol-version", "2026-07-28")
-        .header("mcp-method", "tools/call")
-        .header("mcp-name", "readTodos");
-    let text = request.json(&call).send().await.expect("an answer").text().await.expect("a body");
-    let json = text
-        .lines()
-        .find_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ").unwrap_or(line)).ok());
-    let json = json.unwrap_or_else(|| panic!("{text}"));
-    let todos = json["result"]["structuredContent"]["todos"].as_array().unwrap_or_else(|| panic!("{json}"));
-    todos.iter().map(|todo| todo["title"].as_str().expect("a title").to_owned()).collect()
 }
 
 fn results(turn: &Turn) -> Vec<String> {

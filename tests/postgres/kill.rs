@@ -12,10 +12,11 @@ use agent_platform::workspace::get_document;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::{PostgresFixture, note_todos, start_process, todo_titles};
+use super::{PostgresFixture, note_todos, start_process};
 use crate::support::command::CommandProcess;
 use crate::support::process::AppProcess;
 use crate::support::server::session_token;
+use crate::support::server::todo_titles;
 use crate::support::vendor::Vendor;
 use crate::support::{TEST_TIMEOUT, client, env_number, free_port, parse_events, poll_until, workspace};
 

@@ -7,11 +7,12 @@ use agentd::stores::Stores;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::{PostgresFixture, document_text, finish_chat, note_todos, put_document, send, todo_titles};
+use super::{PostgresFixture, document_text, finish_chat, note_todos, put_document, send};
 use crate::support::cluster::Cluster;
 use crate::support::pooler::{Pooler, SERVER_CONNECTIONS};
 use crate::support::process::SchedulerProcess;
 use crate::support::server::Server;
+use crate::support::server::todo_titles;
 use crate::support::sink::WebhookReceiver;
 use crate::support::vendor::Vendor;
 use crate::support::{env_number, expect_problem, poll_until, workspace};

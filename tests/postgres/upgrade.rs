@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{PostgresFixture, note_todos, start_process, todo_titles};
+use super::{PostgresFixture, note_todos, start_process};
 use crate::support::process::AppProcess;
 use crate::support::proxy::Proxy;
 use crate::support::server::session_token;
+use crate::support::server::todo_titles;
 use crate::support::vendor::{Step, Vendor, delta, finish, stream_head};
 use crate::support::{client, env_number, parse_run, poll_until, text_of, workspace};
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::secret::Secret;
+use agent_core::tool::ExecutionContext;
 use agent_http::auth::mint_session;
 use agent_http::shutdown::Shutdown;
 use agent_jobs::job::JobStore;
-use agent_platform::workspace::WorkspaceFile;
+use agent_platform::workspace::{WorkspaceFile, get_todo_list};
 use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run;
 use agentd::stores::Stores;
@@ -180,4 +181,16 @@ pub fn session_token(user: &str, company: &str) -> String {
     let secret = Secret::new(SESSION_SECRET);
     mint_session(&secret, &user.into(), &company.into(), Duration::from_secs(600))
         .expect("the claims are right")
+}
+
+/// Returns the titles of a todo list of the user `u1`, in their order.
+pub async fn todo_titles(stores: &Stores, list: &str) -> Vec<String> {
+    let context = ExecutionContext {
+        user_id: "u1".into(),
+        company_id: "c1".into(),
+        todo_list_id: Some(list.to_owned()),
+        ..ExecutionContext::default()
+    };
+    let list = get_todo_list(&*stores.records, &context).await.expect("it is there");
+    list.todos.into_iter().map(|todo| todo.title).collect()
 }

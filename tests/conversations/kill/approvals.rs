@@ -7,11 +7,10 @@ use agentd::stores::Stores;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use super::super::approvals::titles;
 use super::{DATA_SECRET, SETTINGS, get_json, rounds};
 use crate::support::cluster::Cluster;
 use crate::support::process::AppProcess;
-use crate::support::server::{self, app_config, session_token};
+use crate::support::server::{app_config, session_token, todo_titles};
 use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{client, parse_events, poll_until, workspace};
 
@@ -200,9 +199,8 @@ async fn run_kill_rounds(url: &str, vendor: &Vendor, other: Option<AppProcess>) 
     }
     drop(other);
     let stores = Stores::open(&app_config(&[("DATABASE_URL", url), DATA_SECRET])).await.expect("it opens");
-    let app = server::app_with_stores(stores, &[]).await;
     for round in 0..rounds() {
-        let titles = titles(&app, &format!("l{round}")).await;
+        let titles = todo_titles(&stores, &format!("l{round}")).await;
         for (_, thread, count) in expected.iter().filter(|(of, ..)| *of == round) {
             let made = titles.iter().filter(|title| *title == thread).count();
             assert!(count.contains(&made), "{thread}: made {made} times, expected {count:?}; {outcomes:?}");
