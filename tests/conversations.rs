@@ -8,6 +8,7 @@ mod kill;
 mod lists;
 mod logs;
 mod merging;
+mod prefix;
 mod refusals;
 mod retention;
 mod runs;
