@@ -2,6 +2,7 @@
 
 mod approvals;
 mod client_tools;
+mod hostile;
 mod identity;
 mod jobs;
 mod kill;

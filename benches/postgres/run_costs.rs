@@ -11,6 +11,7 @@ use agent_platform::conversation::MemoryConversations;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::usage::MemoryUsage;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use agentd::run;
 use agentd::stores::Stores;
@@ -43,7 +44,8 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
     let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::new(secret, None)));
     let jobs = Arc::new(MemoryJobStore::default());
     let conversations = Arc::new(MemoryConversations::default());
-    let stores = Stores { roles, records: records.clone(), jobs, conversations };
+    let usage = Arc::new(MemoryUsage::default());
+    let stores = Stores { roles, records: records.clone(), jobs, conversations, usage };
     stores.import("the benchmark", &bench.workspace().to_string()).await?;
     let listener = run::listen(config.server.listen).await?;
     let address = listener.local_addr()?;

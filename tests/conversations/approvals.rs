@@ -14,7 +14,7 @@ fn call(id: &str, title: &str) -> Vec<Step> {
 }
 
 /// Starts an application whose agent `a1` needs approval for `createTodo`, with further members of the rule.
-async fn start(rule: Value) -> ConversationApp {
+pub(super) async fn start(rule: Value) -> ConversationApp {
     let vendor = Vendor::start().await;
     let mut all = everyone(&vendor.base_url());
     let mut approvals = json!({"tools": ["createTodo"]});
@@ -25,9 +25,14 @@ async fn start(rule: Value) -> ConversationApp {
     ConversationApp { vendor, app, stores }
 }
 
+/// Returns the `resume` of a decision about an interrupt.
+pub(super) fn resume_entry(interrupt: &Value, payload: Value) -> Value {
+    json!([{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}])
+}
+
 impl ConversationApp {
     /// Asks for a todo; the run waits for approval. Returns the interrupt.
-    async fn ask(&self, thread: &str) -> Value {
+    pub(super) async fn ask(&self, thread: &str) -> Value {
         let body = json!({"threadId": thread, "message": "Buy milk", "todoListId": "l1"});
         let turn = self.chat(body).await;
         let outcome = &turn.last()["outcome"];
@@ -36,7 +41,7 @@ impl ConversationApp {
     }
 
     /// Sends a request that continues a run, whose results have no calls in this one.
-    async fn continue_turn(&self, body: Value) -> Turn {
+    pub(super) async fn continue_turn(&self, body: Value) -> Turn {
         let mut body = body;
         (body["agentId"], body["todoListId"]) = (json!("a1"), json!("l1"));
         let response = self.app.chat(&body).await;
@@ -46,13 +51,13 @@ impl ConversationApp {
         Turn { events: parse_events(&text) }
     }
 
-    async fn resume(&self, thread: &str, interrupt: &Value, payload: Value) -> Turn {
-        let resume = json!([{"interruptId": interrupt["id"], "status": "resolved", "payload": payload}]);
+    pub(super) async fn resume(&self, thread: &str, interrupt: &Value, payload: Value) -> Turn {
+        let resume = resume_entry(interrupt, payload);
         self.continue_turn(json!({"threadId": thread, "messages": [], "resume": resume})).await
     }
 
-    async fn titles(&self) -> Vec<String> {
-        titles(&self.app).await
+    pub(super) async fn titles(&self) -> Vec<String> {
+        titles(&self.app, "l1").await
     }
 
     async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
@@ -61,14 +66,14 @@ impl ConversationApp {
     }
 }
 
-/// Returns the titles of the user's todos, as the agent's tool reads them.
-async fn titles(app: &Server) -> Vec<String> {
+/// Returns the titles of a todo list of the user, as the agent's tool reads them.
+pub(super) async fn titles(app: &Server, list: &str) -> Vec<String> {
     let token = call_as(
         app,
         &session_token("u1", "c1"),
         "POST",
         &format!("{TITLES}/tokens"),
-        Some(json!({"kind": "mcp", "todoListId": "l1"})),
+        Some(json!({"kind": "mcp", "todoListId": list})),
     )
     .await
     .1;

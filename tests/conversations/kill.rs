@@ -1,5 +1,7 @@
 //! Repeated `kill -9` of processes while runs stream, and a process that is stopped for longer than its lease.
 
+mod approvals;
+
 use std::time::Duration;
 
 use agentd::stores::Stores;
@@ -33,6 +35,11 @@ const SETTINGS: [(&str, &str); 5] = [
 struct Seen {
     id: String,
     lines: Vec<String>,
+}
+
+/// Number of rounds of a test that kills processes.
+fn rounds() -> usize {
+    env_number(ROUNDS_ENV, DEFAULT_ROUNDS)
 }
 
 fn bytes_of(step: Step) -> Vec<u8> {
@@ -150,7 +157,7 @@ async fn check(process: &AppProcess, Seen { id, lines }: &Seen) {
 
 /// Kills a process while its runs stream, and checks them by `other`, or by the next process.
 async fn run_kill_rounds(url: &str, other: Option<AppProcess>) {
-    for round in 0..env_number(ROUNDS_ENV, DEFAULT_ROUNDS) {
+    for round in 0..rounds() {
         let process = start(url).await;
         let mut readers = Vec::new();
         let mut begun = Vec::new();

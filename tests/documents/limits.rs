@@ -1,12 +1,12 @@
 //! Limits of uploads.
 
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::{COLLEAGUE, OWNER, STRANGER, WAIT, expect_json, get, open, send, upload};
+use crate::support::expect_problem;
 use crate::support::server::{Server, session_token};
-use crate::support::{expect_problem, poll_until};
 
 #[tokio::test]
 async fn bad_uploads_are_refused() {
@@ -55,15 +55,19 @@ async fn the_originals_of_a_company_have_a_quota() {
     expect_json(put(OWNER, "c", "12345678").await, 200).await;
 }
 
-/// Begins an upload of ten bytes and sends the first of them.
+/// Begins an upload of ten bytes, and sends the first of them once the server reads the body.
 async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
     let mut stream = TcpStream::connect(app.address).await.expect("the server listens");
     let head = format!(
         "PUT /api/documents/{id}/content HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {}\r\nContent-Type: \
-         text/plain\r\nContent-Length: 10\r\nConnection: close\r\n\r\nx",
+         text/plain\r\nContent-Length: 10\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n",
         session_token(who.0, who.1)
     );
     stream.write_all(head.as_bytes()).await.expect("it reads");
+    let mut interim = [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()];
+    stream.read_exact(&mut interim).await.expect("it answers");
+    assert_eq!(interim, *b"HTTP/1.1 100 Continue\r\n\r\n", "{}", String::from_utf8_lossy(&interim));
+    stream.write_all(b"x").await.expect("it reads");
     stream
 }
 
@@ -71,8 +75,7 @@ async fn begin_upload(app: &Server, who: (&str, &str), id: &str) -> TcpStream {
 async fn a_company_has_few_uploads_at_once() {
     let app = open(&[]).await;
     let begun = [begin_upload(&app, OWNER, "1").await, begin_upload(&app, COLLEAGUE, "2").await];
-    let look = async || upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
-    let refused = poll_until(look, |response| response.status() != 202 && response.status() != 200).await;
+    let refused = upload(&app, OWNER, "/api/documents/3/content", &[], "x").await;
     assert!(refused.headers().contains_key("retry-after"));
     expect_problem(refused, 429, "RATE_LIMITED").await;
     let theirs = upload(&app, STRANGER, "/api/documents/3/content", &WAIT, "x").await;

@@ -207,12 +207,13 @@ async fn a_run_elsewhere_is_booked_by_its_report() {
     let many = (0..40).map(|n| reported("q", &format!("m{n}"), 1)).collect();
     let failure = AgentError::new(AgentErrorKind::Failed, "no").with_usage(vec![reported("p", "a", 3)]);
     type Row = (&'static str, &'static str, Booked);
+    type Events = Vec<Result<SourceEvent, AgentError>>;
     let other = |model| ("q", model, expected("ok", 1, 1, None, false));
     let models =
         ["m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12", "m13", "m14"];
     let mut sixteen: Vec<Row> = models.map(other).to_vec();
     sixteen.push(("other", "other", expected("ok", 25, 25, None, false)));
-    let cases: [(&str, Vec<Result<SourceEvent, AgentError>>, usize, Vec<Row>); 6] = [
+    let cases: [(&str, Events, usize, Vec<Row>); 6] = [
         (
             "two models",
             [text(), vec![end(two)]].concat_results(),
