@@ -24,7 +24,7 @@ use agent_core::select::{BackendChoice, select_backend};
 use agent_core::tool::ToolChoice;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::PreparedTurn;
-use agent_platform::preview::Preview;
+use agent_platform::preview::{Manifest, Preview};
 use benches::table::median;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
@@ -193,7 +193,7 @@ impl Case {
         };
         // Assembled once, to fill the caches.
         let prompt = case.assemble(case.fragments.clone(), case.history.clone());
-        black_box((prompt.manifest(), case.body(&prompt)));
+        black_box((Manifest::new(&prompt), case.body(&prompt)));
         case
     }
 
@@ -273,7 +273,7 @@ impl Case {
         });
         let prompt = self.assemble_with(&cache, fragments.collect(), cache.history(&self.messages));
         let body = self.body(&prompt);
-        black_box(prompt.manifest());
+        black_box(Manifest::new(&prompt));
         let hash = body.sha256();
         (body, hash, prompt)
     }

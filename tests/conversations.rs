@@ -9,6 +9,7 @@ mod kill;
 mod lists;
 mod logs;
 mod merging;
+mod prefix;
 mod refusals;
 mod retention;
 mod runs;

@@ -45,6 +45,10 @@ pub struct Message {
     /// Items of an assistant message in the provider's own format, in order. No client sends or receives them.
     #[serde(skip)]
     pub provider_items: Vec<ProviderItem>,
+    /// Context with which a user message was sent in an earlier prompt; empty if there was none, `None` if it is not
+    /// known. No client sends or receives it.
+    #[serde(skip)]
+    pub sent_context: Option<Arc<str>>,
 }
 
 impl Message {
@@ -57,6 +61,7 @@ impl Message {
             tool_calls: Vec::new(),
             tool_call_id: None,
             provider_items: Vec::new(),
+            sent_context: None,
         }
     }
 

@@ -3,12 +3,12 @@
 //! Stable text comes first and volatile text last, because vendors cache the prefix of a prompt and charge less for it.
 //! Fragments of the role and the agent begin the system prompt; the session's fragments follow; retrieved fragments end
 //! it, unless they are configured for the latest turn. Fragments of the turn alone (the time, the page) go into the
-//! latest user message, between `<context>` and `</context>`. There they stay in later turns, as far as the process
-//! remembers them: removed from a message of the history, they would break the cached prefix there.
+//! latest user message, between `<context>` and `</context>`. There they stay in later turns, as far as the request or the
+//! process has them: removed from a message of the history, they would break the cached prefix there.
 //!
 //! Escaping, hashing and counting cost far more than copying. Therefore every element of a prompt caches its derived
 //! forms ([`Part`], [`PromptMessage`]), a [`PartCache`] returns the same object for the same content, and a request is
-//! written as a sequence of copies. The [`Manifest`] is built on demand.
+//! written as a sequence of copies.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,26 +22,26 @@ mod assembly;
 mod cache;
 mod dialect;
 mod fragment;
-mod last;
-mod manifest;
 mod message;
 mod part;
+mod part_hash;
 mod segment;
 mod sent;
 mod tools;
 
-pub use assembly::{AssembleError, AssemblyInput, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble};
+pub use assembly::{
+    AssembleError, AssemblyInput, PromptTokens, RETRIEVAL_SOURCE, TrimReason, TrimmedHistory, assemble,
+};
 pub use cache::PartCache;
 #[cfg(any(test, feature = "conformance"))]
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
-pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;
+pub use part_hash::{PartHash, first_changed_part};
 pub use tools::push_tool_json;
 
-pub(crate) use last::LatestPrompts;
 pub(crate) use sent::{ContextKey, SentContexts};
 
 use dialect::ToolResultNames;
@@ -262,6 +262,11 @@ impl Prompt {
         lens.sum::<usize>().saturating_sub(SEPARATOR.len())
     }
 
+    /// Returns the counter of the prompt's tokens.
+    pub fn counter(&self) -> &dyn TokenCounter {
+        &*self.counter
+    }
+
     /// Returns the parts of the history that were dropped to fit the budget.
     pub fn trimmed(&self) -> &[TrimmedHistory] {
         &self.trimmed
@@ -272,11 +277,6 @@ impl Prompt {
         let fragments = self.system.iter().chain(self.turn_fragments());
         let origins = fragments.filter_map(|fragment| fragment.origin.as_deref());
         origins.filter(|origin| origin.omitted_bytes.is_some()).collect()
-    }
-
-    /// Builds the manifest of the prompt. Computes the hashes and counts that are not cached yet.
-    pub fn manifest(&self) -> Manifest {
-        Manifest::from_prompt(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The request of a turn and the principal that makes it.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
@@ -60,6 +60,9 @@ pub struct TurnRequest {
     pub trigger: Option<String>,
     /// Role of the agent in place of the stored one, for the preview of a change that is not saved.
     pub role: Option<Arc<RoleBlock>>,
+    /// Receives the context that was sent with the latest user message, once the backend has accepted the turn: the text
+    /// that later requests have in [`Message::sent_context`]. One that later prompts must not repeat is left out.
+    pub sent_context: Arc<OnceLock<Arc<str>>>,
 }
 
 impl TurnRequest {

@@ -6,7 +6,7 @@
 //! from there, so a run sends exactly what a preview would show.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::{TryFutureExt, future, try_join};
 use serde_json::json;
@@ -18,7 +18,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{EventStream, OutputLimits, RunIds};
-use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, PartHash, SentContexts, assemble};
+use crate::prompt::{AssemblyInput, ContextKey, PartCache, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -28,6 +28,10 @@ use crate::select::{
 use crate::store_error::StoreError;
 use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
+
+mod reuse;
+
+pub use reuse::{PrefixReuse, PromptComparison, SentPrompts};
 
 /// Stores, layers, tools and backends with which turns run. Shared by all turns, which do not change it.
 pub struct Platform {
@@ -43,7 +47,7 @@ pub struct Platform {
     run_tokens: Option<Arc<dyn RunTokens>>,
     output_limits: OutputLimits,
     sent_contexts: SentContexts,
-    latest_prompts: LatestPrompts,
+    sent_prompts: Option<Arc<dyn SentPrompts>>,
 }
 
 impl Platform {
@@ -62,7 +66,7 @@ impl Platform {
             run_tokens: None,
             output_limits: OutputLimits::default(),
             sent_contexts: SentContexts::default(),
-            latest_prompts: LatestPrompts::default(),
+            sent_prompts: None,
         }
     }
 
@@ -129,11 +133,6 @@ impl Platform {
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self
-    }
-
-    /// Returns the hashes of the prompt's prefix in the latest run of the context's user with its agent in this process.
-    pub fn latest_prefix(&self, context: &ExecutionContext) -> Option<Arc<[PartHash]>> {
-        self.latest_prompts.get(&context.into())
     }
 
     fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
@@ -210,27 +209,29 @@ pub async fn run_turn(
     let request = Arc::new(request);
     let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
     let rejected = prepared.capabilities.budget.max_prompt_tokens;
-    let error = match start(platform, principal, prepared, keys).await {
+    let error = match start(platform, principal, prepared, (keys, &request.sent_context)).await {
         Err(TurnError::Backend(error)) if error.kind() == AgentErrorKind::ContextExceeded => error,
         result => return result,
     };
-    let (prepared, keys) = prepare(platform, principal, request).await?;
+    let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
     let budget = prepared.capabilities.budget.max_prompt_tokens;
     if budget >= rejected {
         return Err(error.into());
     }
     warn!(error = ?error, budget, "the prompt exceeded the model's context window; sending a shorter one");
-    start(platform, principal, prepared, keys).await
+    start(platform, principal, prepared, (keys, &request.sent_context)).await
 }
 
-/// Sends a prepared turn; `keys` are those of its latest user message.
+/// Sends a prepared turn. The context of its latest user message is recorded under the keys and in the slot.
 async fn start(
     platform: &Platform,
     principal: &Principal,
     prepared: PreparedTurn,
-    keys: Vec<ContextKey>,
+    (keys, slot): (Vec<ContextKey>, &OnceLock<Arc<str>>),
 ) -> Result<EventStream, TurnError> {
     let PreparedRequest { payload, turn } = prepared.request.clone();
+    let max_prompt_tokens = prepared.capabilities.budget.max_prompt_tokens;
+    let compared = prepared.request.clone();
     let backend = platform.backend(&turn.choice)?;
     // Registered before the start, since the backend may call a tool before `start` returns.
     let unreported = turn.run_token.as_ref().filter(|_| !prepared.capabilities.reports_tool_calls);
@@ -247,15 +248,17 @@ async fn start(
         if !omitted.is_empty() {
             summary["omitted"] = json!(omitted);
         }
-        // Visitors cannot request previews.
-        let has_previews = principal.caller != Caller::Widget;
-        (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
+        let comparison = platform.compare_prompt(&compared);
+        if let Some(reuse) = comparison.as_ref().and_then(|comparison| comparison.reuse.as_ref()) {
+            summary["cache"] = json!(reuse);
+        }
+        (summary, comparison)
     });
-    let (events, (summary, prefix)) = future::join(backend.start_turn(prepared.request), told).await;
+    let (events, (summary, comparison)) = future::join(backend.start_turn(prepared.request), told).await;
     let events = events?.with_output_limits(platform.output_limits);
-    platform.sent_contexts.record(keys, turn.prompt.turn_fragments());
-    if let Some(prefix) = prefix {
-        platform.latest_prompts.insert((&turn.context).into(), prefix);
+    platform.sent_contexts.record(keys, slot, &turn.prompt, max_prompt_tokens);
+    if let Some(comparison) = comparison {
+        (comparison.record)();
     }
     let audience = principal.caller.audience();
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
@@ -308,7 +311,11 @@ async fn prepare(
     // A workflow gets the messages as data.
     let is_cached = choice.kind() != BackendKind::Workflow
         && capabilities.budget.max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS;
-    let keys = if is_cached { platform.sent_contexts.restore(&context, &mut history) } else { Vec::new() };
+    let max_prompt_tokens = capabilities.budget.max_prompt_tokens;
+    let keys = match is_cached {
+        true => platform.sent_contexts.restore(&context, &mut history, max_prompt_tokens, &platform.parts),
+        false => Vec::new(),
+    };
     let prompt = assemble(AssemblyInput {
         fragments,
         history,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `key`, `thread`, `node`, `run`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
+//! | `context` | contexts with which messages were sent, and the nodes to which they belong |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
 //! | `store` | the trait [`Conversations`] |
 //! | [`commit`], [`page`] | a store's decisions as pure functions, for its implementations |
@@ -16,6 +17,7 @@
 
 mod approval;
 pub mod commit;
+mod context;
 mod error;
 mod event_log;
 mod export;
@@ -42,6 +44,7 @@ pub use approval::{
     Approval, ApprovalState, CallExecution, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, RunChange,
     Verdict, approval_interrupt, parse_approval_id,
 };
+pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};

@@ -263,6 +263,7 @@ fn read_chat(
         can_suspend: false,
         trigger: None,
         role: None,
+        sent_context: Default::default(),
     };
     Ok(ChatInput {
         turn,

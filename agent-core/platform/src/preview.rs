@@ -9,13 +9,17 @@ use serde_json::Value;
 
 use agent_core::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use agent_core::payload::{Payload, REDACTED};
-use agent_core::prompt::{
-    Fragment, LayerReport, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
-};
+use agent_core::prompt::{Fragment, LayerReport, Part, PromptTokens, TrimmedHistory};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::select::SelectionReport;
 use agent_core::tool::{ExecutionContext, ToolSpec};
-use agent_core::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
+use agent_core::turn::{Platform, PrefixReuse, PreparedTurn, TurnError, prepare_turn};
+
+mod manifest;
+mod sent_prompts;
+
+pub use manifest::{Manifest, ManifestPart, PartPlacement};
+pub use sent_prompts::LatestPrompts;
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
 #[derive(Debug, Clone, Serialize)]
@@ -79,16 +83,15 @@ fn serialize_text<S: Serializer>(part: &Part, serializer: S) -> Result<S::Ok, S:
 }
 
 /// Reusability of the provider's prompt cache.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CachePreview {
     /// Bytes at the start of the system prompt that are the same for all turns of the agent.
     pub stable_prefix_bytes: usize,
-    /// The first part before the messages that differs from the user's latest run with this agent: a part of the
-    /// system prompt, or `tool:` and the name of a tool, in the order of the request. Absent if nothing has changed,
-    /// or if this process has seen no such run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_changed_part: Option<String>,
+    /// Comparison with the latest run of the thread, or else of the user with the agent; absent if this process has seen
+    /// no such run.
+    #[serde(flatten)]
+    pub reuse: Option<PrefixReuse>,
 }
 
 /// Cost of a prompt, and its limit.
@@ -108,20 +111,13 @@ pub struct BudgetPreview {
 }
 
 impl Preview {
-    /// Creates the preview of a turn; compares it with the prefix of the latest run, if any.
-    pub fn new(prepared: &PreparedTurn, latest: Option<&[PartHash]>) -> Self {
+    /// Creates the preview of a turn, with the comparison of its prompt with an earlier one, if any.
+    pub fn new(prepared: &PreparedTurn, reuse: Option<PrefixReuse>) -> Self {
         let turn = &prepared.request.turn;
         let prompt = Arc::clone(&turn.prompt);
         let payload = prepared.request.payload.clone();
-        let manifest = prompt.manifest();
-        let changed = |latest| {
-            let prefix = prompt.prefix_hashes(payload.sections());
-            first_changed_part(latest, &prefix).map(str::to_owned)
-        };
-        let cache = CachePreview {
-            stable_prefix_bytes: manifest.stable_prefix_bytes,
-            first_changed_part: latest.and_then(changed),
-        };
+        let manifest = Manifest::new(&prompt);
+        let cache = CachePreview { stable_prefix_bytes: manifest.stable_prefix_bytes, reuse };
         let budget = BudgetPreview {
             max_prompt_tokens: prepared.capabilities.budget.max_prompt_tokens,
             prompt_tokens: manifest.tokens.total(),
@@ -171,8 +167,7 @@ impl Preview {
     }
 }
 
-/// Shows what a turn would send, beside what the same user's latest run with the agent in this process has sent.
-/// Nothing is sent, and nothing is remembered.
+/// Shows what a turn would send, compared with what runs have sent. Nothing is sent, and nothing is remembered.
 ///
 /// # Errors
 /// As [`run_turn`](agent_core::turn::run_turn), short of what only the backend can say.
@@ -182,8 +177,8 @@ pub async fn preview_turn(
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest_prefix(&prepared.request.turn.context);
-    Ok(Preview::new(&prepared, latest.as_deref()))
+    let comparison = platform.compare_prompt(&prepared.request);
+    Ok(Preview::new(&prepared, comparison.and_then(|comparison| comparison.reuse)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::cache::PartCache;
-use super::manifest::PromptTokens;
 use super::message::PromptMessage;
 use super::{Prompt, STABLE_PREFIX_LIMIT};
 use crate::budget::{self, HistoryEntry, TokenBudget, TokenCounter};
@@ -57,6 +56,25 @@ pub struct TrimmedHistory {
 pub enum TrimReason {
     /// The prompt would exceed its token budget.
     TokenBudget,
+}
+
+/// Token counts of a prompt's sections.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PromptTokens {
+    /// Tokens of the system prompt.
+    pub system: usize,
+    /// Tokens of the tools' definitions.
+    pub tools: usize,
+    /// Tokens of history and latest turn, including the turn's context.
+    pub messages: usize,
+}
+
+impl PromptTokens {
+    /// Returns the sum over all sections.
+    pub fn total(self) -> usize {
+        self.system + self.tools + self.messages
+    }
 }
 
 /// Error of [`assemble`].
@@ -151,8 +169,8 @@ fn split_by_placement(
     (fragments, turn)
 }
 
-/// Puts the turn's fragments into the latest user message, or into a new one at the end if there is none. Returns the
-/// index at which the latest turn begins, which is never trimmed.
+/// Puts the turn's fragments into the latest user message, unless it keeps the context of an earlier run of the turn, or
+/// into a new one at the end if there is none. Returns the index at which the latest turn begins, which is never trimmed.
 fn insert_turn_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment>) -> usize {
     let latest = history.iter().rposition(|message| message.role() == Role::User);
     match latest {
@@ -161,8 +179,9 @@ fn insert_turn_context(history: &mut Vec<Arc<PromptMessage>>, turn: Vec<Fragment
             latest.or_else(begins).unwrap_or(0)
         }
         Some(latest) => {
-            let message = Arc::clone(&history[latest]);
-            history[latest] = PromptMessage::with_context(message, turn);
+            if history[latest].context().is_empty() {
+                history[latest] = PromptMessage::with_context(Arc::clone(&history[latest]), turn);
+            }
             latest
         }
         None => {

@@ -154,7 +154,9 @@ impl Weighter<MessageKey, Arc<PromptMessage>> for PartWeighter {
         let message = message.original();
         let calls = message.tool_calls.iter().map(|call| call.function.arguments.len() + 128);
         let items = message.provider_items.iter().map(|item| item.json.get().len() + 64);
-        cached_text_weight(content_len(&message.content) + calls.sum::<usize>() + items.sum::<usize>())
+        let context = message.sent_context.as_ref().map_or(0, |context| context.len());
+        let texts = content_len(&message.content) + context / 2;
+        cached_text_weight(texts + calls.sum::<usize>() + items.sum::<usize>())
     }
 }
 

@@ -2,31 +2,43 @@
 //!
 //! Clients send the history back without them. If an earlier message then lacked its context, the prompt would differ
 //! from the previous one at the latest user message of that turn, and the provider's prompt cache would lose this
-//! message and the answer in each turn. So a context stays in front of its message as long as this process remembers
-//! it. A lost entry changes the prompt, and nothing else.
+//! message and the answer in each turn. So a context stays in front of its message if the request has it
+//! ([`Message::sent_context`](crate::message::Message::sent_context)), or as long as this process remembers it. A lost
+//! entry changes the prompt, and nothing else.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::last::PromptOwner;
 use super::message::{PromptMessage, push_text};
-use crate::ids::ThreadId;
+use crate::ids::{AgentId, CompanyId, ThreadId, UserId};
 use crate::message::Role;
-use crate::prompt::Fragment;
+use crate::prompt::{Fragment, PartCache, Prompt, Stability};
 use crate::tool::{Caller, ExecutionContext};
 
 /// Capacity in bytes: some ten thousand messages. Least used entries are evicted.
 const MAX_SENT_CONTEXTS_BYTES: u64 = 8 << 20;
 /// Expected number of entries.
 const TYPICAL_CONTEXTS: usize = 8_000;
-/// Limit on the context of a message that is kept, in bytes: a longer one would fill the context window in few turns.
-const MAX_KEPT_CONTEXT_BYTES: usize = 4 << 10;
+/// Limit on the context of a message that is kept, in bytes.
+const MAX_KEPT_CONTEXT_BYTES: usize = 32 << 10;
+/// Least limit on a kept context for any prompt budget, in bytes.
+const MIN_KEPT_CONTEXT_BYTES: usize = 4 << 10;
 
 /// In-process cache of the contexts of user messages.
 pub(crate) struct SentContexts(Cache<ContextKey, Arc<[Fragment]>, ContextWeighter>);
+
+/// Returns the limit on a kept context in bytes: about an eighth of the prompt's budget, since contexts would otherwise
+/// fill the context window in few turns.
+fn max_kept_bytes(max_prompt_tokens: usize) -> usize {
+    (max_prompt_tokens / 2).clamp(MIN_KEPT_CONTEXT_BYTES, MAX_KEPT_CONTEXT_BYTES)
+}
+
+/// Owner of a prompt: the company, the agent and the user.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct PromptOwner(CompanyId, AgentId, UserId);
 
 /// Key of a user message: its owner, its conversation, and the user's texts of the conversation up to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,13 +56,24 @@ impl Default for SentContexts {
 }
 
 impl SentContexts {
-    /// Puts the known contexts in front of the user messages before the latest one. Returns the keys under which the
-    /// context of the latest one is to be [recorded](Self::record).
+    /// Puts the known contexts in front of the user messages before the latest one; in front of that one only if the
+    /// request has it, since an earlier run of the turn has sent it. Returns the keys under which the context of the
+    /// latest message is to be [recorded](Self::record).
     pub(crate) fn restore(
         &self,
         context: &ExecutionContext,
         history: &mut [Arc<PromptMessage>],
+        max_prompt_tokens: usize,
+        parts: &PartCache,
     ) -> Vec<ContextKey> {
+        let max_bytes = max_kept_bytes(max_prompt_tokens);
+        for message in history.iter_mut() {
+            let sent = message.original().sent_context.as_deref();
+            if let Some(text) = sent.filter(|text| !text.is_empty() && text.len() <= max_bytes) {
+                let sent = Fragment::new("context", "history", Stability::Turn, parts.part(text));
+                *message = PromptMessage::with_context(Arc::clone(message), vec![sent]);
+            }
+        }
         let mut hasher = DefaultHasher::new();
         let mut latest: Option<(&mut Arc<PromptMessage>, Vec<ContextKey>)> = None;
         for message in history.iter_mut().filter(|message| message.role() == Role::User) {
@@ -66,18 +89,28 @@ impl SentContexts {
     }
 
     fn restore_one(&self, message: &mut Arc<PromptMessage>, keys: Vec<ContextKey>) {
-        if let Some(sent) = keys.iter().find_map(|key| self.0.get(key)) {
+        if message.original().sent_context.is_none()
+            && let Some(sent) = keys.iter().find_map(|key| self.0.get(key))
+        {
             *message = PromptMessage::with_context(Arc::clone(message), sent.to_vec());
         }
     }
 
-    /// Stores the context that was sent with a message.
-    pub(crate) fn record(&self, keys: Vec<ContextKey>, context: &[Fragment]) {
-        let bytes: usize = context.iter().map(|fragment| fragment.part.text().len()).sum();
-        if context.is_empty() || bytes > MAX_KEPT_CONTEXT_BYTES {
+    /// Stores the context of a prompt that was sent, under `keys` and in the request's slot. Without keys nothing is stored.
+    pub(crate) fn record(
+        &self,
+        keys: Vec<ContextKey>,
+        slot: &OnceLock<Arc<str>>,
+        prompt: &Prompt,
+        max_prompt_tokens: usize,
+    ) {
+        let text = prompt.turn_text();
+        if keys.is_empty() || text.is_empty() || text.len() > max_kept_bytes(max_prompt_tokens) {
             return;
         }
-        let context: Arc<[Fragment]> = context.into();
+        // Each run has a slot of its own, which is empty until its one start.
+        let _ = slot.set(text.into());
+        let context: Arc<[Fragment]> = prompt.turn_fragments().into();
         for key in keys {
             self.0.insert(key, Arc::clone(&context));
         }
@@ -86,7 +119,8 @@ impl SentContexts {
 
 /// Returns the keys of a message, the most specific first.
 fn context_keys(context: &ExecutionContext, texts_hash: u64) -> Vec<ContextKey> {
-    let owner = PromptOwner::from(context);
+    let ExecutionContext { company_id, agent_id, user_id, .. } = context;
+    let owner = PromptOwner(company_id.clone(), agent_id.clone(), user_id.clone());
     let any_thread = (context.caller != Caller::Widget).then_some(None);
     let threads = [Some(Some(context.thread_id.clone())), any_thread];
     let key = |thread_id| ContextKey { owner: owner.clone(), thread_id, texts_hash };
@@ -100,7 +134,8 @@ impl Weighter<ContextKey, Arc<[Fragment]>> for ContextWeighter {
     fn weight(&self, key: &ContextKey, context: &Arc<[Fragment]>) -> u64 {
         let thread = key.thread_id.as_ref().map_or(0, |thread| thread.len());
         let texts = context.iter().map(|fragment| size_of::<Fragment>() + 3 * fragment.part.text().len());
-        (256 + key.owner.bytes() + thread + texts.sum::<usize>()) as u64
+        let PromptOwner(company, agent, user) = &key.owner;
+        (256 + company.len() + agent.len() + user.len() + thread + texts.sum::<usize>()) as u64
     }
 }
 
@@ -108,7 +143,7 @@ impl Weighter<ContextKey, Arc<[Fragment]>> for ContextWeighter {
 mod tests {
     use super::*;
     use crate::message::Message;
-    use crate::prompt::{Part, Stability};
+    use crate::prompt::Part;
 
     fn context(user: &str, thread: &str, caller: Caller) -> ExecutionContext {
         ExecutionContext {
@@ -121,8 +156,28 @@ mod tests {
         }
     }
 
-    fn fragments(text: &str) -> Vec<Fragment> {
-        vec![Fragment::new("time", "caller", Stability::Turn, Part::new(text.to_owned()))]
+    /// Records the context of a message, in a prompt of this budget. Returns what the request receives.
+    fn record_within(
+        sent: &SentContexts,
+        keys: Vec<ContextKey>,
+        text: &str,
+        tokens: usize,
+    ) -> Option<Arc<str>> {
+        let fragment = Fragment::new("time", "caller", Stability::Turn, Part::new(text.to_owned()));
+        let message = PromptMessage::with_context(PromptMessage::new(Message::user("")), vec![fragment]);
+        let slot = OnceLock::new();
+        sent.record(keys, &slot, &Prompt::new(Vec::new(), vec![message]), tokens);
+        slot.into_inner()
+    }
+
+    fn record(sent: &SentContexts, keys: Vec<ContextKey>, text: &str) {
+        record_within(sent, keys, text, usize::MAX);
+    }
+
+    fn text_of(message: &Arc<PromptMessage>) -> String {
+        let mut text = String::new();
+        message.push_text(&mut text);
+        text
     }
 
     /// Returns the texts of a conversation after restoring, with the keys of its latest message.
@@ -140,13 +195,8 @@ mod tests {
             })
         };
         let mut history: Vec<_> = texts.iter().enumerate().map(message).collect();
-        let keys = sent.restore(context, &mut history);
-        let text = |message: &Arc<PromptMessage>| {
-            let mut text = String::new();
-            message.push_text(&mut text);
-            text
-        };
-        (history.iter().map(text).collect(), keys)
+        let keys = sent.restore(context, &mut history, usize::MAX, &PartCache::default());
+        (history.iter().map(text_of).collect(), keys)
     }
 
     #[test]
@@ -155,7 +205,7 @@ mod tests {
         let ada = context("ada", "t1", Caller::Session);
         let (texts, keys) = restored(&sent, &ada, &["hi"]);
         assert_eq!(texts, ["hi"]);
-        sent.record(keys, &fragments("noon"));
+        record(&sent, keys, "noon");
         let turn = ["hi", "Hello.", "more"];
         let with = "<context>\nnoon\n</context>\n\nhi";
         assert_eq!(restored(&sent, &ada, &turn).0, [with, "Hello.", "more"]);
@@ -170,7 +220,7 @@ mod tests {
         let sent = SentContexts::default();
         let visitor = |thread| context("widget:1", thread, Caller::Widget);
         let (_, keys) = restored(&sent, &visitor("t1"), &["hi"]);
-        sent.record(keys, &fragments("the page of one visitor"));
+        record(&sent, keys, "the page of one visitor");
         let turn = ["hi", "Hello.", "more"];
         assert!(restored(&sent, &visitor("t1"), &turn).0[0].contains("the page"));
         assert_eq!(restored(&sent, &visitor("t2"), &turn).0[0], "hi");
@@ -182,14 +232,50 @@ mod tests {
         let ada = context("ada", "t1", Caller::Session);
         let kept = |text: &str| {
             let (_, keys) = restored(&sent, &ada, &[text]);
-            sent.record(keys, &fragments(&text.repeat(MAX_KEPT_CONTEXT_BYTES / 4)));
+            record(&sent, keys, &text.repeat(MAX_KEPT_CONTEXT_BYTES / 4));
             restored(&sent, &ada, &[text, "Hello.", "more"]).0[0] != text
         };
         assert!(kept("four") && !kept("fives"));
-        let texts: Vec<String> = (0..10_000).map(|index| format!("{index:04}")).collect();
+        let texts: Vec<String> = (0..2_000).map(|index| format!("{index:04}")).collect();
         texts.iter().for_each(|text| assert!(kept(text)));
         let known =
             texts.iter().filter(|text| restored(&sent, &ada, &[text, "a", "b"]).0[0] != **text).count();
-        assert!(known < 1_000, "{known} of 4 KiB each");
+        assert!(known < 200, "{known} of 32 KiB each");
+    }
+
+    #[test]
+    fn the_context_of_the_request_comes_before_the_remembered_one() {
+        let sent = SentContexts::default();
+        let ada = context("ada", "t1", Caller::Session);
+        let (_, keys) = restored(&sent, &ada, &["hi"]);
+        record(&sent, keys, "noon");
+        let with = |text: &str, context: Option<&str>| {
+            PromptMessage::new(Message { sent_context: context.map(Into::into), ..Message::user(text) })
+        };
+        let shown = |first: Option<&str>, latest: Option<&str>, tokens: usize| {
+            let mut history = vec![with("hi", first), with("more", latest)];
+            sent.restore(&ada, &mut history, tokens, &PartCache::default());
+            [text_of(&history[0]), text_of(&history[1])]
+        };
+        let block = |context: &str, text: &str| format!("<context>\n{context}\n</context>\n\n{text}");
+        let more = || "more".to_owned();
+        assert_eq!(shown(None, None, 8_000), [block("noon", "hi"), more()]);
+        assert_eq!(shown(Some("one"), None, 8_000), [block("one", "hi"), more()]);
+        assert_eq!(shown(Some(""), Some(""), 8_000), ["hi".to_owned(), more()], "none was sent");
+        let continued = shown(None, Some("two\n\nthree"), 8_000);
+        assert_eq!(continued, [block("noon", "hi"), block("two\n\nthree", "more")], "the turn goes on");
+        let long = "x".repeat(4_097);
+        assert_eq!(shown(Some(&long), None, 8_000)[0], "hi", "too long for this budget");
+        assert_eq!(shown(Some(&long), None, 8_194)[0], block(&long, "hi"));
+    }
+
+    #[test]
+    fn a_request_receives_the_context_that_later_prompts_repeat() {
+        let sent = SentContexts::default();
+        let (_, keys) = restored(&sent, &context("ada", "t1", Caller::Session), &["hi"]);
+        assert_eq!(record_within(&sent, keys.clone(), "noon", 8_000).as_deref(), Some("noon"));
+        assert_eq!(record_within(&sent, keys.clone(), "", 8_000), None);
+        assert_eq!(record_within(&sent, keys, &"x".repeat(4_097), 8_000), None);
+        assert_eq!(record_within(&sent, Vec::new(), "noon", 8_000), None, "a workflow's");
     }
 }

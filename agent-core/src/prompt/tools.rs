@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::dialect::Dialect;
-use super::manifest::PartHash;
 use super::part::Part;
+use super::part_hash::PartHash;
 use crate::budget::TokenCounter;
 use crate::tool::ToolSpec;
 

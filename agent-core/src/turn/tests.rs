@@ -15,7 +15,6 @@ use crate::ids::{AgentId, CompanyId, UserId};
 use crate::message::Message;
 use crate::model::{Model, ModelInfo};
 use crate::prompt::Stability;
-use crate::prompt::first_changed_part;
 use crate::prompt::{Fragment, Part};
 use crate::role::StaticRoles;
 use crate::select::RuleReason;
@@ -353,52 +352,6 @@ async fn the_hash_in_the_run_is_of_what_was_sent_and_what_a_preview_shows() {
         })
     );
     assert_eq!(sent[0].bytes(), preview.request.payload.bytes());
-}
-
-/// A context layer with a text that the test changes.
-struct MutableTextLayer(Arc<std::sync::Mutex<&'static str>>);
-
-#[async_trait]
-impl ContextLayer for MutableTextLayer {
-    fn name(&self) -> &'static str {
-        "says"
-    }
-
-    async fn collect(&self, _: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        let text = *self.0.lock().expect("unpoisoned");
-        Ok(vec![Fragment::new("saying", "says", Stability::Role, Part::new(text))])
-    }
-}
-
-#[tokio::test]
-async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
-    let answers = [
-        ScriptedAnswer::from_text("Hi."),
-        ScriptedAnswer::from_start_error(AgentError::new(AgentErrorKind::Failed, "no")),
-        ScriptedAnswer::from_text("Hi."),
-    ];
-    let mut bench = bench(vec![agent()], answers).await;
-    let text = Arc::new(std::sync::Mutex::new("first"));
-    bench.platform = bench.platform.with_layer(MutableTextLayer(text.clone()));
-    let changed = async || {
-        let prepared = prepare_turn(&bench.platform, &ada(), asks("a")).await.expect("a turn");
-        let turn = &prepared.request.turn;
-        assert_eq!(turn.prompt.system_text(), *text.lock().expect("unpoisoned"));
-        let prefix = turn.prompt.prefix_hashes(prepared.request.payload.sections());
-        let latest = bench.platform.latest_prefix(&turn.context);
-        latest.and_then(|latest| first_changed_part(&latest, &prefix).map(str::to_owned))
-    };
-    let run = async |principal: Principal| run_turn(&bench.platform, &principal, asks("a")).await.map(drop);
-    let visitor = Principal::new("ada", "c", Caller::Widget);
-
-    assert_eq!(changed().await, None, "nobody has run anything");
-    run(ada()).await.expect("a run");
-    *text.lock().expect("unpoisoned") = "second";
-    assert_eq!(changed().await.as_deref(), Some("saying"));
-    run(ada()).await.expect_err("a refusal");
-    assert_eq!(changed().await.as_deref(), Some("saying"), "what was refused was no run");
-    run(visitor).await.expect("a run");
-    assert_eq!(changed().await.as_deref(), Some("saying"), "what visitors have is not remembered");
 }
 
 #[tokio::test]

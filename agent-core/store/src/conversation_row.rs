@@ -5,8 +5,9 @@
 
 use agent_platform::conversation::commit::StoredRun;
 use agent_platform::conversation::{
-    ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, NodeLink, NodeMessage,
-    NodeOrigin, NodeRole, NodeStatus, Run, StoredNode, Thread, ThreadKey, ThreadOwner,
+    ActiveThread, AgentFeedback, ContentHash, ConversationError, Feedback, LogChunk, MAX_CONTEXT_BYTES,
+    NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, Run, SentContext, StoredNode, Thread, ThreadKey,
+    ThreadOwner, TurnContext,
 };
 use agent_platform::records::StoreError;
 use jiff::Timestamp;
@@ -202,6 +203,30 @@ impl FeedbackRow {
     }
 }
 
+/// A row of the table of contexts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ContextRow {
+    pub(crate) thread: i64,
+    pub(crate) seq: i64,
+    pub(crate) turn: String,
+    /// The text, as a JSON string: PostgreSQL's text has no NUL.
+    pub(crate) body: String,
+}
+
+/// Returns the column `body` of a context; `None` for one that is too long to be stored.
+pub(crate) fn context_body(sent: &SentContext) -> Result<Option<String>, StoreError> {
+    match sent.text.len() <= MAX_CONTEXT_BYTES {
+        true => to_json(&*sent.text).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Parses a context of the node `node`.
+pub(crate) fn parse_context(node: &str, turn: &str, body: &str) -> Result<TurnContext, StoreError> {
+    let text: String = from_json("turn_contexts", node, body)?;
+    Ok(TurnContext { turn_id: turn.into(), sent: SentContext { node: node.into(), text: text.into() } })
+}
+
 /// Parses a feedback with the rated message, if that is read too.
 pub(crate) fn parse_agent_feedback(body: &str, message: Option<&str>) -> Result<AgentFeedback, StoreError> {
     let feedback = parse_feedback("", body)?;
@@ -287,7 +312,7 @@ pub(crate) fn from_millis(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap_or_default()
 }
 
-fn to_json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+fn to_json(value: &(impl serde::Serialize + ?Sized)) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| StoreError::Invalid(error.to_string()))
 }
 

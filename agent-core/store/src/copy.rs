@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use crate::conversation_row::{FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 pub use crate::copy_rows::CopyError;
 use crate::copy_rows::{CopyRows, CopySink, CopyTarget, JobTableRow, RecordRow};
 use crate::postgres::copy::{PostgresCopySource, PostgresCopyTarget};
@@ -102,6 +102,7 @@ async fn transfer(rows: &mut impl CopyRows, sink: &mut impl CopySink) -> Result<
     transfer_table!(rows.runs, sink.insert_runs, digest.add_run);
     transfer_table!(rows.logs, sink.insert_logs, digest.add_log);
     transfer_table!(rows.feedback, sink.insert_feedback, digest.add_feedback);
+    transfer_table!(rows.contexts, sink.insert_contexts, digest.add_context);
     transfer_table!(rows.usage_calls, sink.insert_usage_calls, digest.add_usage_call);
     transfer_table!(rows.usage_days, sink.insert_usage_days, digest.add_usage_day);
     Ok(digest)
@@ -136,6 +137,10 @@ impl CopySink for NoSink {
     }
 
     async fn insert_feedback(&mut self, _: &[FeedbackRow]) -> Result<(), CopyError> {
+        Ok(())
+    }
+
+    async fn insert_contexts(&mut self, _: &[ContextRow]) -> Result<(), CopyError> {
         Ok(())
     }
 
@@ -220,6 +225,12 @@ impl RowDigest {
         [*thread, *seq, *at_ms, i64::from(*shared)]
             .into_iter()
             .for_each(|number| self.add_number(Some(number)));
+    }
+
+    fn add_context(&mut self, row: &ContextRow) {
+        let ContextRow { thread, seq, turn, body } = row;
+        [turn, body].into_iter().for_each(|text| self.add_text(Some(text)));
+        [*thread, *seq].into_iter().for_each(|number| self.add_number(Some(number)));
     }
 
     /// Adds a row of the ledger without its place, which is a new one in the target.

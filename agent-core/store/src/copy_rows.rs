@@ -1,6 +1,6 @@
 //! Rows and operations that a copy of a database needs of each kind of database.
 
-use crate::conversation_row::{FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::usage_row::{CallRow, DayRow};
 
 /// Maximum number of rows that are read at once.
@@ -86,6 +86,9 @@ pub(crate) trait CopyRows {
     /// Returns the feedback after a row, at most [`ROWS_PER_PAGE`].
     async fn feedback(&mut self, after: Option<&FeedbackRow>) -> Result<Vec<FeedbackRow>, CopyError>;
 
+    /// Returns the contexts after a row, at most [`ROWS_PER_PAGE`].
+    async fn contexts(&mut self, after: Option<&ContextRow>) -> Result<Vec<ContextRow>, CopyError>;
+
     /// Returns the ledger's rows after a row, at most [`ROWS_PER_PAGE`].
     async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError>;
 
@@ -111,6 +114,8 @@ pub(crate) trait CopySink {
     async fn insert_logs(&mut self, rows: &[LogRow]) -> Result<(), CopyError>;
 
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError>;
+
+    async fn insert_contexts(&mut self, rows: &[ContextRow]) -> Result<(), CopyError>;
 
     async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError>;
 

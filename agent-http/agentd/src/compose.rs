@@ -49,6 +49,7 @@ use agent_platform::layers::{
 };
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
+use agent_platform::preview::LatestPrompts;
 use agent_platform::retrieval::Retriever;
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
@@ -328,6 +329,7 @@ fn platform(
         .with_output_limits(config.server.output)
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
         .with_backend(usage::per_call(embedded, usage))
         .with_backend(usage::per_call(subscriptions, usage))
         .with_backend(usage::agent_server(agent_server, usage))

@@ -2,6 +2,7 @@
 //! which it has them.
 
 mod approval;
+mod contexts;
 mod continued;
 mod error;
 mod job;
@@ -9,6 +10,7 @@ mod kept_run;
 mod live;
 mod log_reader;
 mod plan;
+mod preview;
 mod resume;
 mod retention;
 mod stop;
@@ -35,6 +37,7 @@ use live::LiveRuns;
 pub use approval::ApprovedCalls;
 pub(super) use job::start_job_turn;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
+pub(super) use preview::load_preview_messages;
 pub(super) use resume::continue_run;
 pub(super) use retention::sweep_threads;
 pub(super) use turn::{KeptTurn, ThreadRequest};

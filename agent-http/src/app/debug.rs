@@ -12,6 +12,7 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::chat::{self, AuthorizedTurn};
+use super::conversation::{ThreadRequest, load_preview_messages};
 use super::{App, answer};
 use crate::auth::{self, Credential, HeadCredential};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -30,8 +31,9 @@ const CLIENT: &str = "client";
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
     let input = history::read_preview(&history::JsonBody::empty(), query.pairs())?;
+    let thread = ThreadRequest::read(&context.state.conversations, &input)?;
     let authorized = chat::authorize_turn(Credential::Session(principal), input)?;
-    preview_response(&context.state, authorized, &query).await
+    preview_response(&context.state, authorized, thread, &query).await
 }
 
 /// Previews a turn with the body of a chat request.
@@ -41,7 +43,8 @@ pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential
     let read = |body: &history::JsonBody<'_>, query: &Query<'_>| history::read_preview(body, query.pairs());
     let (credential, input) = chat::read(&app, &head, &query, presented, body, read).await?;
     let Credential::Session(_) = credential else { return Err(session_needed()) };
-    preview_response(&app, chat::authorize_turn(credential, input)?, &query).await
+    let thread = ThreadRequest::read(&app.conversations, &input)?;
+    preview_response(&app, chat::authorize_turn(credential, input)?, thread, &query).await
 }
 
 /// Returns the error for a valid credential that is not a session.
@@ -49,7 +52,12 @@ pub(super) fn session_needed() -> HttpError {
     HttpError::forbidden("a session is required")
 }
 
-async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>) -> HandlerResult {
+async fn preview_response(
+    app: &App,
+    admitted: AuthorizedTurn,
+    thread: Option<ThreadRequest>,
+    query: &Query<'_>,
+) -> HandlerResult {
     let AuthorizedTurn { mut principal, mut turn, .. } = admitted;
     match query.get(CLIENT)? {
         None => {}
@@ -64,6 +72,7 @@ async fn preview_response(app: &App, admitted: AuthorizedTurn, query: &Query<'_>
         principal.caller = Caller::Proactive;
     }
     chat::assign_ids(&mut turn);
+    load_preview_messages(app, &principal, &mut turn, thread).await?;
     let preview = preview_turn(&app.platform, &principal, turn).await?;
     answer::json(StatusCode::OK, &preview)
 }

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::agents::Agents;
+use super::conversation::{ThreadRequest, load_preview_messages};
 use super::ownership::AGENTS_TAG;
 use super::resource::{IdOrigin, Listing, Resource, set_or_check_id};
 use super::{App, answer, chat};
@@ -51,9 +52,11 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let text = Value::Object(fields).to_string();
     let fields = history::JsonBody::parse(text.as_bytes(), app.base.json_depth)?;
     let input = history::read_preview(&fields, [("", ""); 0])?;
+    let thread = ThreadRequest::read(&app.conversations, &input)?;
     let mut turn = chat::authorize_turn(Credential::Session(principal.clone()), input)?.turn;
     turn.role = Some(Arc::new(role));
     chat::assign_ids(&mut turn);
+    load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = preview_turn(&app.platform, &principal, turn).await?;
     answer::json(StatusCode::OK, &RolePreview { preview, warnings })
 }

@@ -278,6 +278,7 @@ mod tests {
             process: "p".to_owned(),
             nodes,
             log: Default::default(),
+            context: None,
             ending: RunEnding::default(),
             request_sha256: None,
             backend: None,

@@ -13,6 +13,7 @@ use crate::conversation::{
 };
 
 mod approvals;
+mod contexts;
 mod deletion;
 mod feedback;
 mod limits;
@@ -56,6 +57,10 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::a_result_completes_its_call(&*make().await).await;
     approvals::questions_expire_and_are_withdrawn(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
+    contexts::a_context_is_of_a_message_and_a_turn(&*make().await).await;
+    contexts::a_turn_keeps_its_first_context(&*make().await).await;
+    contexts::contexts_go_with_their_message(&*make().await).await;
+    contexts::contexts_are_limited(&*make().await).await;
     lists::threads_are_listed_by_activity(&*make().await).await;
     lists::pages_are_stable_while_others_write(&*make().await).await;
     lists::runs_are_listed_newest_first(&*make().await).await;
@@ -160,6 +165,7 @@ fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
         nodes,
         ending: RunEnding::default(),
         log: LogEnd::default(),
+        context: None,
         request_sha256: None,
         backend: None,
         now: at(ms),

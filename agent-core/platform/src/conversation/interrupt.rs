@@ -31,6 +31,7 @@ pub fn interrupt_run(
             nodes: folded.nodes,
             ending: folded.ending,
             log,
+            context: None,
             request_sha256: None,
             backend: None,
             now: clock.now,

@@ -16,8 +16,8 @@ use super::{
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
     MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter,
     RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor,
-    parse_number_cursor,
+    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    VisitorThreadCursor, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -58,6 +58,14 @@ impl Conversations for MemoryConversations {
         let selected = select_nodes(&found.thread, &found.links(), query)?;
         let nodes = selected.seqs.iter().map(|seq| found.nodes[*seq as usize].clone()).collect();
         Ok(Some(selected.into_page(found.thread.clone(), nodes)))
+    }
+
+    async fn contexts(
+        &self,
+        key: &ThreadKey,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, ConversationError> {
+        Ok(self.lock().find(key).map(|found| found.contexts(turns)).unwrap_or_default())
     }
 
     async fn threads(
@@ -127,8 +135,12 @@ impl Conversations for MemoryConversations {
         let seqs = path_to_fork(&fork, &found.thread, &found.links())?;
         let path = seqs.iter().map(|seq| found.nodes[*seq as usize].clone()).collect();
         let source = found.thread.clone();
-        let key = ThreadKey { id: fork.id.clone(), ..fork.key.clone() };
-        state.create(&key, |count| commit::fork(&fork, source, path, count))
+        let (key, agent) = (ThreadKey { id: fork.id.clone(), ..fork.key.clone() }, source.agent_id.clone());
+        let thread = state.create(&key, |count| commit::fork(&fork, source, path, count))?;
+        if thread.agent_id == agent {
+            state.copy_contexts(&fork.key, &seqs, &key);
+        }
+        Ok(thread)
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<Option<DeletedThreads>, ConversationError> {
@@ -168,8 +180,9 @@ impl Conversations for MemoryConversations {
         if let Some((thread, node)) = commit::erase_node(found.thread.clone(), found.nodes[at].clone(), users)
         {
             found.thread = thread;
-            let run = node.run_id.clone();
+            let (id, run) = (node.link.id.clone(), node.run_id.clone());
             found.nodes[at] = node;
+            state.erase_contexts(key, &id);
             if let Some(run) = run {
                 state.erase_run(&key.thread_owner(), &run);
             }

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
     Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
-    RunPage, RunSignal, RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
-    ThreadScan,
+    RunPage, RunSignal, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadScan, TurnContext,
 };
 
 /// Default number of nodes on a page.
@@ -40,6 +40,11 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::NodeNotFound`] for a path to a node that does not exist, [`ConversationError::Invalid`] for
     /// a cursor that no page has given.
     async fn nodes(&self, key: &ThreadKey, query: &NodeQuery) -> Result<Option<NodePage>, ConversationError>;
+
+    /// Returns the contexts that were sent with a thread's user messages in these turns: those of the newest messages
+    /// first, until they have [`MAX_CONTEXT_PAGE_BYTES`](super::MAX_CONTEXT_PAGE_BYTES).
+    async fn contexts(&self, key: &ThreadKey, turns: &[RunId])
+    -> Result<Vec<TurnContext>, ConversationError>;
 
     /// Returns a page of an owner's threads, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS). Threads of the same
     /// activity are in descending order of their ids.
@@ -84,7 +89,8 @@ pub trait Conversations: Send + Sync {
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError>;
 
-    /// Copies the path to a node into a new thread of the same owner.
+    /// Copies the path to a node into a new thread of the same owner, with the contexts of its messages if the agent is
+    /// the same.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`], [`ConversationError::ThreadExists`],
@@ -108,7 +114,7 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::Invalid`] for a cursor that no page has given.
     async fn scan_threads(&self, cursor: Option<&str>) -> Result<ThreadScan, ConversationError>;
 
-    /// Erases the content of a node, which stays as `deleted`. Again, it changes nothing.
+    /// Erases the content of a node and its contexts; it stays as `deleted`. Again, it changes nothing.
     ///
     /// # Errors
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
@@ -456,6 +462,9 @@ pub struct EndRun {
     pub ending: RunEnding,
     /// End of the log.
     pub log: LogEnd,
+    /// Context that was sent with the user message, stored with the run's turn. An earlier one of the turn stays; one of
+    /// more than [`MAX_CONTEXT_BYTES`](super::MAX_CONTEXT_BYTES), or of a node that is erased or no user message, is left out.
+    pub context: Option<SentContext>,
     /// Hash of the request to the backend, if it was not known before.
     pub request_sha256: Option<String>,
     /// Backend, if it was not known before.

@@ -3,16 +3,15 @@
 use std::collections::HashSet;
 
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
-use agent_platform::conversation::commit::{self, referenced_ids};
-use agent_platform::conversation::page::{path_to_fork, select_nodes};
-use agent_platform::conversation::tree::Tree;
+use agent_platform::conversation::commit;
+use agent_platform::conversation::page::select_nodes;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
     NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
-    RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor, parse_number_cursor,
+    RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -24,11 +23,13 @@ use super::fault::{OperationError, PostgresErrorKind};
 use super::session::{Session, contains_nul};
 use crate::conversation_row::RowError;
 
+pub(super) mod context_tables;
 pub(super) mod feedback_tables;
 pub(super) mod log_tables;
 mod run_tables;
 mod runs;
 pub(super) mod tables;
+mod threads;
 
 /// Locks an owner's conversations until the end of the transaction. The seed keeps the locks apart from those of records.
 const LOCK_OWNER: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 7))";
@@ -100,21 +101,6 @@ async fn end_read<T>(
     tables.0.release(done).await
 }
 
-/// Creates a thread under a key that has none.
-async fn insert_thread(
-    tables: &ConversationTables,
-    key: &ThreadKey,
-    make: impl FnOnce(u64) -> Result<(Thread, Vec<StoredNode>), ConversationError> + Send,
-) -> Result<Thread, TableError> {
-    if tables.thread(key).await?.is_some() {
-        return Err(ConversationError::ThreadExists.into());
-    }
-    let (thread, nodes) = make(tables.thread_count(&key.thread_owner()).await?)?;
-    let n = tables.put_thread(None, key, &thread).await?;
-    tables.insert_nodes(n, &nodes).await?;
-    Ok(thread)
-}
-
 impl PostgresRecords {
     async fn delete_threads(
         &self,
@@ -135,47 +121,6 @@ impl PostgresRecords {
         }
         Ok(deleted)
     }
-}
-
-async fn patch_thread(
-    tables: &ConversationTables,
-    key: &ThreadKey,
-    patch: &ThreadPatch,
-) -> Result<Thread, TableError> {
-    let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
-    let leaf = match &patch.head {
-        Some(head) => {
-            let links = tables.links(n).await?;
-            let tree = Tree::new(&links);
-            tree.find(head).map(|at| links[tree.newest_leaf(at)].id.clone())
-        }
-        None => None,
-    };
-    let thread = commit::patch(thread, patch, leaf)?;
-    tables.put_thread(Some(n), key, &thread).await?;
-    Ok(thread)
-}
-
-async fn append(
-    tables: &ConversationTables,
-    key: &ThreadKey,
-    nodes: Vec<NewNode>,
-    now: Timestamp,
-) -> Result<AppendedNodes, TableError> {
-    let (n, thread) = tables.thread(key).await?.ok_or(ConversationError::ThreadNotFound)?;
-    let known = tables.known(n, &referenced_ids(&nodes, None)).await?;
-    let (thread, nodes) = commit::append(thread, known.clone(), nodes, now)?;
-    tables.put_thread(Some(n), key, &thread).await?;
-    tables.insert_nodes(n, &nodes).await?;
-    Ok(AppendedNodes { thread, nodes: commit::nodes_on_wire(nodes, &known) })
-}
-
-async fn fork(tables: &ConversationTables, fork: &ForkThread) -> Result<Thread, TableError> {
-    let (n, source) = tables.thread(&fork.key).await?.ok_or(ConversationError::ThreadNotFound)?;
-    let seqs = path_to_fork(fork, &source, &tables.links(n).await?)?;
-    let path = tables.nodes(n, &seqs).await?;
-    let key = ThreadKey { id: fork.id.clone(), ..fork.key.clone() };
-    insert_thread(tables, &key, |count| commit::fork(fork, source, path, count)).await
 }
 
 async fn read_nodes(
@@ -240,6 +185,14 @@ impl Conversations for PostgresRecords {
         read!(self, &key.company, |tables| read_nodes(tables, key, query))
     }
 
+    async fn contexts(
+        &self,
+        key: &ThreadKey,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, ConversationError> {
+        read!(self, &key.company, |tables| tables.contexts(key, turns))
+    }
+
     async fn threads(
         &self,
         owner: &ThreadOwner,
@@ -257,7 +210,11 @@ impl Conversations for PostgresRecords {
     async fn create(&self, create: CreateThread) -> Result<Thread, ConversationError> {
         create.key.check()?;
         let (key, owner) = (create.key.clone(), create.key.thread_owner());
-        write!(self, &owner, |tables| insert_thread(&tables, &key, |count| commit::create(create, count)))
+        let created: (i64, Thread) =
+            write!(self, &owner, |tables| threads::insert_thread(&tables, &key, |count| commit::create(
+                create, count
+            )))?;
+        Ok(created.1)
     }
 
     async fn patch(
@@ -266,7 +223,7 @@ impl Conversations for PostgresRecords {
         patch: ThreadPatch,
         _now: Timestamp,
     ) -> Result<Thread, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| patch_thread(&tables, key, &patch))
+        write!(self, &key.thread_owner(), |tables| threads::patch_thread(&tables, key, &patch))
     }
 
     async fn append(
@@ -275,11 +232,11 @@ impl Conversations for PostgresRecords {
         nodes: Vec<NewNode>,
         now: Timestamp,
     ) -> Result<AppendedNodes, ConversationError> {
-        write!(self, &key.thread_owner(), |tables| append(&tables, key, nodes, now))
+        write!(self, &key.thread_owner(), |tables| threads::append(&tables, key, nodes, now))
     }
 
     async fn fork(&self, request: ForkThread) -> Result<Thread, ConversationError> {
-        write!(self, &request.key.thread_owner(), |tables| fork(&tables, &request))
+        write!(self, &request.key.thread_owner(), |tables| threads::fork(&tables, &request))
     }
 
     async fn delete(&self, key: &ThreadKey) -> Result<Option<DeletedThreads>, ConversationError> {

@@ -3,13 +3,14 @@
 use tokio_postgres::Row;
 
 use super::PostgresOptions;
+use super::conversations::context_tables::{CONTEXT_COLUMNS, context_row, insert_contexts};
 use super::conversations::feedback_tables::{FEEDBACK_COLUMNS, feedback_row, insert_feedback};
 use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
 use super::session::{Session, SessionPool, Values};
 use super::usage::{insert_call_rows, insert_day_rows, select_call_rows, select_day_rows};
-use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 use crate::usage_row::{CallRow, DayRow};
 
@@ -101,8 +102,8 @@ impl PostgresCopyTarget {
     pub(crate) async fn open(url: &str) -> Result<Self, CopyError> {
         let session = connect(url).await?;
         let begin = format!(
-            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, usage_calls, usage_days
-             IN EXCLUSIVE MODE"
+            "BEGIN; {SET_UP}; LOCK TABLE records, jobs, threads, nodes, runs, run_events, feedback, turn_contexts,
+             usage_calls, usage_days IN EXCLUSIVE MODE"
         );
         session.begin_as(&begin).await.map_err(CopyError::failed)?;
         let rows = session.query(HAS_ROWS, &[]).await.map_err(CopyError::failed)?;
@@ -157,6 +158,17 @@ impl CopyRows for PostgresCopySource {
         );
         let rows = self.0.query(&sql, &[&thread, &seq, &page_size()]).await;
         Ok(rows.map_err(CopyError::failed)?.iter().map(feedback_row).collect())
+    }
+
+    async fn contexts(&mut self, after: Option<&ContextRow>) -> Result<Vec<ContextRow>, CopyError> {
+        let (thread, seq, turn) =
+            after.map_or((i64::MIN, 0, ""), |row| (row.thread, row.seq, row.turn.as_str()));
+        let sql = format!(
+            "SELECT {CONTEXT_COLUMNS} FROM turn_contexts WHERE (thread, seq, turn) > ($1, $2, $3)
+             ORDER BY thread, seq, turn LIMIT $4"
+        );
+        let rows = self.0.query(&sql, &[&thread, &seq, &turn, &page_size()]).await;
+        Ok(rows.map_err(CopyError::failed)?.iter().map(context_row).collect())
     }
 
     async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError> {
@@ -266,6 +278,10 @@ impl CopySink for PostgresCopyTarget {
 
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
         insert_feedback(&self.0.0, rows).await.map_err(CopyError::failed)
+    }
+
+    async fn insert_contexts(&mut self, rows: &[ContextRow]) -> Result<(), CopyError> {
+        insert_contexts(&self.0.0, rows).await.map_err(CopyError::failed)
     }
 
     async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError> {

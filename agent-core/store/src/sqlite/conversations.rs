@@ -10,7 +10,7 @@ use agent_platform::conversation::{
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
     NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
     RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, VisitorThreadCursor, parse_number_cursor,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -21,6 +21,7 @@ use super::fault::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
 use crate::conversation_row::{RowError, with_stored_events};
 
+pub(super) mod context_rows;
 pub(super) mod feedback_rows;
 pub(super) mod log_rows;
 pub(super) mod rows;
@@ -88,19 +89,19 @@ fn node_bytes(nodes: &[NewNode]) -> usize {
     nodes.iter().map(bytes).sum()
 }
 
-/// Creates a thread under a key that has none.
+/// Creates a thread under a key that has none, and returns it with its number.
 fn insert_thread(
     tables: &ConversationTables<'_>,
     key: &ThreadKey,
     make: impl FnOnce(u64) -> Result<(Thread, Vec<StoredNode>), ConversationError>,
-) -> Result<Thread, TableError> {
+) -> Result<(i64, Thread), TableError> {
     if tables.thread(key)?.is_some() {
         return Err(ConversationError::ThreadExists.into());
     }
     let (thread, nodes) = make(tables.thread_count(&key.thread_owner())?)?;
     let n = tables.put_thread(None, key, &thread)?;
     tables.insert_nodes(n, &nodes)?;
-    Ok(thread)
+    Ok((n, thread))
 }
 
 impl SqliteStore {
@@ -152,6 +153,19 @@ impl Conversations for SqliteStore {
         read.await
     }
 
+    async fn contexts(
+        &self,
+        key: &ThreadKey,
+        turns: &[RunId],
+    ) -> Result<Vec<TurnContext>, ConversationError> {
+        let (key, turns) = (key.clone(), turns.to_vec());
+        let read = self.read_conversations(move |tables| match tables.thread(&key)? {
+            Some((n, _)) => tables.contexts(n, &turns),
+            None => Ok(Vec::new()),
+        });
+        read.await
+    }
+
     async fn threads(
         &self,
         owner: &ThreadOwner,
@@ -170,7 +184,8 @@ impl Conversations for SqliteStore {
         create.key.check()?;
         let bytes = node_bytes(&create.nodes);
         let write = self.write_conversations(bytes, move |tables| {
-            insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))
+            let thread = insert_thread(tables, &create.key, |count| commit::create(create.clone(), count))?;
+            Ok(thread.1)
         });
         write.await
     }
@@ -223,7 +238,13 @@ impl Conversations for SqliteStore {
             let seqs = path_to_fork(&fork, &source, &tables.links(n)?)?;
             let path = tables.nodes(n, &seqs)?;
             let key = ThreadKey { id: fork.id.clone(), ..fork.key.clone() };
-            insert_thread(tables, &key, |count| commit::fork(&fork, source, path, count))
+            let agent = source.agent_id.clone();
+            let (into, thread) =
+                insert_thread(tables, &key, |count| commit::fork(&fork, source, path, count))?;
+            if thread.agent_id == agent {
+                tables.copy_contexts(n, &seqs, into)?;
+            }
+            Ok(thread)
         });
         write.await
     }
@@ -268,7 +289,8 @@ impl Conversations for SqliteStore {
 
     async fn end_run(&self, end: EndRun) -> Result<EndedRun, ConversationError> {
         let log_bytes: usize = end.log.chunks.iter().map(|chunk| chunk.body.len()).sum();
-        let bytes = node_bytes(&end.nodes) + log_bytes;
+        let context_bytes = end.context.as_ref().map_or(0, |sent| sent.text.len());
+        let bytes = node_bytes(&end.nodes) + log_bytes + context_bytes;
         self.write_conversations(bytes, move |tables| runs::end_run(tables, &end)).await
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, Params, Row, params};
 use tempfile::TempDir;
 
+use super::conversations::context_rows::{CONTEXT_COLUMNS, INSERT_CONTEXT, context_row, insert_context};
 use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, feedback_row, insert_feedback};
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
@@ -13,7 +14,7 @@ use super::usage::{
     call_row, day_row, insert_call, insert_call_row, insert_day_row, select_calls, select_days, upsert_day,
 };
 use super::{SqliteOptions, schema};
-use crate::conversation_row::{BATCH_LOG_BYTES, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
+use crate::conversation_row::{BATCH_LOG_BYTES, ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
 use crate::usage_row::{CallRow, DayRow};
 
@@ -108,6 +109,15 @@ impl CopyRows for SqliteCopySource {
             "SELECT {FEEDBACK_COLUMNS} FROM feedback WHERE (thread, seq) > (?1, ?2) ORDER BY thread, seq LIMIT ?3"
         );
         select(&self.0, &sql, params![thread, seq, ROWS_PER_PAGE], feedback_row)
+    }
+
+    async fn contexts(&mut self, after: Option<&ContextRow>) -> Result<Vec<ContextRow>, CopyError> {
+        let (thread, seq, turn) = after.map_or((i64::MIN, 0, ""), |row| (row.thread, row.seq, &row.turn));
+        let sql = format!(
+            "SELECT {CONTEXT_COLUMNS} FROM turn_contexts WHERE (thread, seq, turn) > (?1, ?2, ?3)
+             ORDER BY thread, seq, turn LIMIT ?4"
+        );
+        select(&self.0, &sql, params![thread, seq, turn, ROWS_PER_PAGE], context_row)
     }
 
     async fn usage_calls(&mut self, after: Option<&CallRow>) -> Result<Vec<CallRow>, CopyError> {
@@ -236,6 +246,11 @@ impl CopySink for SqliteCopyTarget {
     async fn insert_feedback(&mut self, rows: &[FeedbackRow]) -> Result<(), CopyError> {
         let mut insert = self.rows.0.prepare_cached(INSERT_FEEDBACK).map_err(CopyError::failed)?;
         rows.iter().try_for_each(|row| insert_feedback(&mut insert, row)).map_err(CopyError::failed)
+    }
+
+    async fn insert_contexts(&mut self, rows: &[ContextRow]) -> Result<(), CopyError> {
+        let mut insert = self.rows.0.prepare_cached(INSERT_CONTEXT).map_err(CopyError::failed)?;
+        rows.iter().try_for_each(|row| insert_context(&mut insert, row)).map_err(CopyError::failed)
     }
 
     async fn insert_usage_calls(&mut self, rows: &[CallRow]) -> Result<(), CopyError> {

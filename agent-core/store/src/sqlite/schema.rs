@@ -243,6 +243,22 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX usage_days_user ON usage_days (company, user_id, day);
     CREATE INDEX usage_days_agent ON usage_days (company, agent, day);
+", "
+    -- Contexts with which user messages were sent, by the turns that answer them.
+    CREATE TABLE turn_contexts (
+        thread INTEGER NOT NULL,
+        seq INTEGER NOT NULL,
+        turn TEXT NOT NULL,
+        body TEXT NOT NULL,
+        PRIMARY KEY (thread, seq, turn)
+    ) STRICT;
+    -- Also for a process of the version before, which does not know of contexts.
+    CREATE TRIGGER node_contexts_deleted AFTER DELETE ON nodes BEGIN
+        DELETE FROM turn_contexts WHERE thread = old.thread AND seq = old.seq;
+    END;
+    CREATE TRIGGER node_contexts_erased AFTER UPDATE OF status ON nodes WHEN new.status = 'deleted' BEGIN
+        DELETE FROM turn_contexts WHERE thread = old.thread AND seq = old.seq;
+    END;
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

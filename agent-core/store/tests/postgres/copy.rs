@@ -95,6 +95,7 @@ async fn an_installation_is_copied_there_and_back() {
     assert_eq!((talks.0.len(), talks.1.len(), talks.2.len()), (3, 7 + 200, 3));
     assert_eq!(talks.3.len(), 3 + 300, "chunks of logs");
     assert_eq!(conversation::contents(&records).await, talks, "conversations are the same");
+    assert_eq!(conversation::contexts(&records).await, conversation::contexts(&store).await);
     assert_eq!(usage::contents(&records).await, usage::contents(&store).await, "usage is the same");
     let again = copy(&from, &to).await.expect_err("it is not empty");
     assert!(matches!(again, CopyError::NotEmpty), "{again:?}");

@@ -10,14 +10,15 @@ use serde_json::value::RawValue;
 use super::{Cluster, conversation, database, fault, impatient, other, usage};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 5] = [
+const DATABASES: [(&str, &str); 6] = [
     ("version_1", include_str!("../golden/postgres-app-v1.sql")),
     ("version_2", include_str!("../golden/postgres-app-v2.sql")),
     ("version_3", include_str!("../golden/postgres-app-v3.sql")),
     ("version_4", include_str!("../golden/postgres-app-v4.sql")),
-    ("version_5", NEWEST),
+    ("version_5", include_str!("../golden/postgres-app-v5.sql")),
+    ("version_6", NEWEST),
 ];
-const NEWEST: &str = include_str!("../golden/postgres-app-v5.sql");
+const NEWEST: &str = include_str!("../golden/postgres-app-v6.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -125,6 +126,7 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
         ("run_events", "run, first"),
         ("thread_counts", "company, owner"),
         ("feedback", "thread, seq"),
+        ("turn_contexts", "thread, seq, turn"),
         ("usage_calls", "n"),
         ("usage_days", "day, model"),
     ];
@@ -144,6 +146,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version(cluster: 
         conversation::contents(&written).await,
         "what was written then is read as what is written now"
     );
+    let read = conversation::contexts(&open(&cluster.url("expected")).await).await;
+    assert_eq!(read, conversation::contexts(&written).await);
     let read = usage::contents(&open(&cluster.url("expected")).await).await;
     assert_eq!(read, usage::contents(&written).await);
 }
@@ -152,16 +156,16 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 6";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 7";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 6").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 7").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 6, and this program knows versions up to 5: update this program";
+        "the schema \"app\" has version 7, and this program knows versions up to 6: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -175,7 +179,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 5 },
+            MigrationStatus { schema: "app", found: app, newest: 6 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -183,7 +187,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(5, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(6, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {

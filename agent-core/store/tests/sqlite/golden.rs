@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use super::{TempStore, conversation, key, other, uncached, usage};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 10] = [
+const DATABASES: [(&str, &str, usize); 11] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
@@ -20,11 +20,12 @@ const DATABASES: [(&str, &str, usize); 10] = [
     ("version 6", VERSION_6, 4),
     ("version 7", VERSION_7, 4),
     ("version 8", include_str!("../golden/sqlite-v8.sql"), 4),
-    ("version 9", NEWEST, 4),
+    ("version 9", include_str!("../golden/sqlite-v9.sql"), 4),
+    ("version 10", NEWEST, 4),
 ];
 const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
 const VERSION_7: &str = include_str!("../golden/sqlite-v7.sql");
-const NEWEST: &str = include_str!("../golden/sqlite-v9.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v10.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
@@ -60,7 +61,7 @@ async fn the_databases_of_every_version_are_read() {
         let claimed = store.claim_due(claim_at(now)).await.expect("claim").len();
         assert_eq!(claimed, count.saturating_sub(1), "{version}: all but the cancelled one");
         let row = other(&place.file()).query_row("PRAGMA user_version", (), |row| row.get::<_, i64>(0));
-        assert_eq!(row.expect("read"), 9, "{version}");
+        assert_eq!(row.expect("read"), 10, "{version}");
     }
 }
 
@@ -101,6 +102,7 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
         ("run_events", "run, first"),
         ("thread_counts", "company, owner"),
         ("feedback", "thread, seq"),
+        ("turn_contexts", "thread, seq, turn"),
     ];
     for (table, order) in tables {
         let sql = format!("SELECT * FROM {table} ORDER BY {order}");
@@ -113,6 +115,8 @@ async fn conversations_are_written_in_the_format_of_the_newest_version() {
         "what was written then is read as what is written now"
     );
     assert_eq!((read.0.len(), read.1.len(), read.2.len(), read.3.len()), (2, 7, 3, 3));
+    let read = conversation::contexts(&expected.store(uncached())).await;
+    assert_eq!(read, conversation::contexts(&store).await);
 }
 
 #[tokio::test]
@@ -164,13 +168,12 @@ async fn a_running_process_notices_a_newer_version() {
     let now: Timestamp = "2026-01-01T01:30:00Z".parse().expect("a time");
     let claimed = store.claim_due(claim_at(now)).await.expect("claim");
     let held = claimed.first().expect("a due job");
-    other(&place.file()).pragma_update(None, "user_version", 10).expect("migrated");
+    other(&place.file()).pragma_update(None, "user_version", 11).expect("migrated");
     let told = |result: Result<(), StoreError>| match result {
         Err(StoreError::Unavailable(source)) => source.to_string(),
         other => panic!("it is refused, and not {other:?}"),
     };
-    let expected =
-        "the database was migrated to version 10 and this program knows versions up to 9: it must be updated";
+    let expected = "the database was migrated to version 11 and this program knows versions up to 10: it must be updated";
     assert_eq!(told(store.claim_due(claim_at(now)).await.map(drop)), expected);
     let cancel = store.apply_step(&JobScope::default(), &held.id, Step::Cancel, now).await;
     assert_eq!(told(cancel.map(drop)), expected);

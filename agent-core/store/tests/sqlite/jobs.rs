@@ -104,7 +104,8 @@ async fn a_file_with_records_alone_gets_its_jobs() {
         .execute_batch(
             "DROP TABLE jobs; DROP TABLE threads; DROP TABLE nodes; DROP TABLE runs; DROP TABLE processes;
              DROP TABLE run_events; DROP TABLE signals; DROP TABLE thread_counts;
-             DROP TABLE feedback; DROP TABLE usage_calls; DROP TABLE usage_days; PRAGMA user_version = 1",
+             DROP TABLE feedback; DROP TABLE usage_calls; DROP TABLE usage_days; DROP TABLE turn_contexts;
+             PRAGMA user_version = 1",
         )
         .expect("changed");
     drop(before);

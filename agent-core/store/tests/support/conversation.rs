@@ -5,8 +5,8 @@ use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
     BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk, LogEnd, NewNode,
     NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating, Run, RunChunk,
-    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, Thread, ThreadFilter,
-    ThreadKey, ThreadOwner, ThreadPatch,
+    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, SentContext, Thread,
+    ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
 };
 use jiff::Timestamp;
 
@@ -53,6 +53,7 @@ pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
         nodes,
         ending: RunEnding::default(),
         log: LogEnd::default(),
+        context: None,
         request_sha256: Some("00ff".to_owned()),
         backend: None,
         now: at(2),
@@ -97,7 +98,8 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
         answer("n3", "n2", Message::tool_result("call", "dry")),
         answer("n4", "n3", Message::assistant("Yes")),
     ];
-    store.end_run(end("run 1", nodes)).await?;
+    let sent = SentContext { node: "n1".into(), text: "It is \"noon\".\n\u{0}ü".into() };
+    store.end_run(EndRun { context: Some(sent), ..end("run 1", nodes) }).await?;
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
     append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
     let log = LogEnd { chunks: vec![chunk(3, "the end")], is_incomplete: false, until: Some(at(60_000)) };
@@ -156,6 +158,14 @@ pub(crate) async fn contents(store: &dyn Conversations) -> Contents {
         }
     }
     (threads, nodes, runs, chunks)
+}
+
+/// Returns the contexts that [`fill`] has stored.
+pub(crate) async fn contexts(store: &dyn Conversations) -> Vec<TurnContext> {
+    let turns = ["run 1".into(), "run 2".into()];
+    let found = store.contexts(&owner().thread("t/1"), &turns).await.expect("contexts");
+    assert_eq!(found.len(), 1);
+    found
 }
 
 /// Checks what [`fill`] has stored in a version without logs and without numbers of an owner's runs.

@@ -16,6 +16,9 @@ const hue = (source) => {
 
 const Diff = lazy(async () => (await import('../lib/diff.js')).Diff);
 
+/** Returns true if the part is a message, whose text a preview does not have apart. */
+const isMessage = (id) => id.startsWith('messages[');
+
 /** The texts of an agent's latest prompt that equals what its last run was sent, by agent: parts, and tools as JSON. */
 const sent = new Map();
 
@@ -34,7 +37,7 @@ function useBroken(preview) {
   const last = useRef(undefined);
   if (last.current !== preview) {
     last.current = preview;
-    if (!id) sent.set(agentId.value, textsOf(preview));
+    if (!id || isMessage(id)) sent.set(agentId.value, textsOf(preview));
   }
   if (!id) return undefined;
   return { id, before: sent.get(agentId.value)?.get(id), isKnown: sent.has(agentId.value), after: textsOf(preview).get(id) };
@@ -44,6 +47,7 @@ function useBroken(preview) {
 function Broken({ broken: { id, before, after, isKnown } }) {
   const isTool = id.startsWith('tool:');
   const name = isTool ? html`the tool <code>${id.slice(5)}</code>` : html`<code>${id}</code>`;
+  if (isMessage(id)) return html`<section class="note note-broke" aria-label="Cache"><p><strong>The cached prompt breaks here:</strong> ${name}. All that follows is read anew.</p></section>`;
   const change = !isKnown ? 'has changed since the last run' : before === undefined ? 'is new since the last run' : after === undefined ? 'has gone since the last run' : 'has changed since the last run';
   return html`<section class="note note-broke" aria-label="Cache">
     <p><strong>The cached prompt breaks here:</strong> ${name} ${change}. All that follows is read anew.</p>
@@ -79,6 +83,7 @@ function Budget({ budget, cache }) {
     <dl class="legend">
       ${kinds.map(([kind, name]) => html`<div key=${kind}><dt><i class=${`swatch kind-${kind}`}></i>${name}</dt><dd>${number(tokens[kind] ?? 0)}</dd></div>`)}
       <div><dt>Stable prefix</dt><dd>${size(cache.stablePrefixBytes ?? 0)}</dd></div>
+      ${cache.reusableShare !== undefined && html`<div><dt>Sent before</dt><dd>${Math.floor(cache.reusableShare * 100)} %</dd></div>`}
     </dl>
   </section>`;
 }

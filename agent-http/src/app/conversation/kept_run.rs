@@ -21,6 +21,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::ConversationService;
+use super::contexts::ContextSlot;
 use super::live::{DetachedPlace, LiveRun, RunStop};
 use crate::shutdown::shutting_down;
 use crate::stream::{Departure, RunRecorder};
@@ -42,6 +43,8 @@ pub(super) struct KeptRun {
     turn_id: Option<RunId>,
     /// Node below which the answer goes.
     parent: Option<NodeId>,
+    /// Context that the run sends with the user's message.
+    sent_context: ContextSlot,
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
@@ -61,6 +64,7 @@ impl KeptRun {
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
         begin: BeginRun,
+        sent_context: ContextSlot,
     ) -> Self {
         let (sender, receiver) = oneshot::channel();
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
@@ -69,6 +73,7 @@ impl KeptRun {
             thread_id: begin.key.id.clone(),
             turn_id: None,
             parent: begin.parent_id.clone(),
+            sent_context,
             on_disconnect: begin.on_disconnect,
             grace: Duration::from_millis(begin.grace_ms.unwrap_or_default().into()),
             abandoned: None,
@@ -156,6 +161,7 @@ impl KeptRun {
             nodes,
             ending,
             log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until) },
+            context: self.sent_context.sent(),
             request_sha256: None,
             backend: None,
             now: clock.now,
@@ -397,7 +403,7 @@ mod tests {
             lease: service.lease(),
             now: service.now(),
         };
-        KeptRun::begin(service, store.clone(), begin)
+        KeptRun::begin(service, store.clone(), begin, ContextSlot::default())
     }
 
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::App;
 use super::ConversationService;
+use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
 use super::kept_run::KeptRun;
 use super::turn::BeginError;
@@ -58,6 +59,8 @@ pub(super) struct RunPlan {
     pub(super) course: RunCourse,
     /// Cause of the run.
     pub(super) trigger: RunTrigger,
+    /// Receives the context that is sent with the latest user message.
+    pub(super) sent_context: ContextSlot,
 }
 
 impl RunPlan {
@@ -70,14 +73,16 @@ impl RunPlan {
         store: Arc<dyn Conversations>,
     ) -> Result<(EventStream, KeptRun), BeginError> {
         let event = self.thread_event(turn);
-        let continues = self.continues.clone();
+        let (continues, slot) = (self.continues.clone(), self.sent_context.clone());
         let (begin, messages) = self.into_begin(&app.conversations, turn);
         let RunContext { todo_list_id, timezone } = begin.context.clone();
         // The results of a visitor's calls are not stored, so that no later run could bring them.
         let can_suspend = principal.caller != Caller::Widget;
-        let turn = TurnRequest { messages, todo_list_id, timezone, can_suspend, ..turn.clone() };
+        let sent_context = slot.text.clone();
+        let turn =
+            TurnRequest { messages, todo_list_id, timezone, can_suspend, sent_context, ..turn.clone() };
         let owner = begin.key.thread_owner();
-        let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin);
+        let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin, slot);
         if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
             kept.begun().await?;
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;

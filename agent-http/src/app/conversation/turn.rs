@@ -24,6 +24,7 @@ use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
 use super::ConversationService;
+use super::contexts::{ContextSlot, attach_to_client_messages, load_contexts};
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
 use super::plan::{RunCourse, RunPlan};
@@ -68,6 +69,13 @@ impl ThreadRequest {
         }
         let (fields, missing_message) = (fields?.clone(), input.reject_missing_message());
         Ok(Some(Self { fields, missing_message }))
+    }
+
+    /// Returns the request for a preview, which starts nothing that could go on in the background.
+    pub(super) fn without_background(mut self) -> Self {
+        self.fields.is_background = false;
+        self.missing_message = Ok(());
+        self
     }
 
     /// Creates a request whose message is a new root of its thread.
@@ -219,6 +227,23 @@ impl KeptTurn {
         }
     }
 
+    /// Returns the messages of the run's prompt; `None` if the run cannot begin now.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub(super) async fn messages(
+        &self,
+        app: &App,
+        principal: &Principal,
+        turn: &TurnRequest,
+    ) -> Result<Option<Vec<Message>>, HttpError> {
+        match self.plan(app, principal, turn).await {
+            Ok(plan) => Ok(Some(plan.messages)),
+            Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Loads the thread and merges the request's messages into it.
     async fn plan(
         &self,
@@ -249,6 +274,7 @@ impl KeptTurn {
         let merged = self.place(turn, &links, thread.as_ref(), open_run.as_ref(), is_visitor)?;
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &links).await?;
+        let sent_context = ContextSlot::new(&merged, &links);
         // The results of decided calls come before the repair.
         let messages = if is_waiting { messages } else { repair(messages) };
         // A run that waits gets the results of its calls before the model is asked.
@@ -278,6 +304,7 @@ impl KeptTurn {
             context,
             course,
             trigger,
+            sent_context,
         })
     }
 
@@ -309,7 +336,8 @@ impl KeptTurn {
         Ok(merged)
     }
 
-    /// Returns the messages of the prompt, which are not repaired if they are stored ones.
+    /// Returns the messages of the prompt, those of former turns with their contexts. They are not repaired if they are
+    /// stored ones.
     async fn prompt(
         &self,
         turn: &TurnRequest,
@@ -317,14 +345,18 @@ impl KeptTurn {
         merged: &Merged,
         links: &[NodeLink],
     ) -> Result<Vec<Message>, BeginError> {
+        let contexts = load_contexts(&*self.store, key, merged, links).await?;
         if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
-            return Ok(turn.messages.clone());
+            let mut messages = turn.messages.clone();
+            attach_to_client_messages(&contexts, merged.trigger, &mut messages);
+            return Ok(messages);
         }
         let mut stored = match merged.path.last() {
             Some(end) => load_path(&*self.store, key, end).await?,
             None => Vec::new(),
         };
         restore_client_ids(&mut stored, links);
+        contexts.attach_to_nodes(&mut stored);
         Ok(merged.prompt(&stored))
     }
 

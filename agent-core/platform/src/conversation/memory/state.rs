@@ -1,6 +1,7 @@
 //! Tables of conversations in memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::store_error::StoreError;
@@ -9,12 +10,15 @@ use jiff::Timestamp;
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
     ActiveThread, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk,
-    MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, Run, RunClock, RunEvents, RunKey, RunSignal, StoredNode,
-    Thread, ThreadKey, ThreadOwner, ThreadScan, interrupt_run,
+    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, NodeRole,
+    NodeStatus, Run, RunClock, RunEvents, RunKey, RunSignal, SentContext, StoredNode, Thread, ThreadKey,
+    ThreadOwner, ThreadScan, TurnContext, interrupt_run,
 };
 
 /// Capacity in nodes.
 const MAX_MEMORY_NODES: usize = 1_000_000;
+/// Capacity for contexts of messages, in bytes. Further ones are not stored, which changes the cost of later prompts alone.
+const MAX_MEMORY_CONTEXT_BYTES: usize = 256 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct ConversationState {
@@ -25,6 +29,8 @@ pub(super) struct ConversationState {
     pub(super) node_count: usize,
     /// Size of all logs.
     pub(super) log_bytes: usize,
+    /// Size of all contexts.
+    context_bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +44,8 @@ pub(super) struct OwnerConversations {
 pub(super) struct MemoryThread {
     pub(super) thread: Thread,
     pub(super) nodes: Vec<StoredNode>,
+    /// Contexts of messages, by place and turn.
+    contexts: BTreeMap<(u32, RunId), Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -133,7 +141,9 @@ impl ConversationState {
                 found.nodes.extend(nodes);
             }
             None => {
-                owner.threads.insert(key.id.clone(), MemoryThread { thread, nodes });
+                owner
+                    .threads
+                    .insert(key.id.clone(), MemoryThread { thread, nodes, contexts: BTreeMap::new() });
             }
         }
     }
@@ -151,6 +161,54 @@ impl ConversationState {
         self.check_room(nodes.len())?;
         self.write(key, thread.clone(), nodes);
         Ok(thread)
+    }
+
+    /// Stores the context of a user message in a turn, unless it has one.
+    fn put_context(&mut self, key: &ThreadKey, turn: &RunId, sent: &SentContext) {
+        let Ok(found) = self.find_mut(key) else { return };
+        let is_user =
+            |node: &&StoredNode| node.link.role == NodeRole::User && node.link.status != NodeStatus::Deleted;
+        let node = found.nodes.iter().find(|node| node.link.id == sent.node).filter(is_user);
+        let Some(seq) = node.map(|node| node.link.seq).filter(|_| sent.text.len() <= MAX_CONTEXT_BYTES)
+        else {
+            return;
+        };
+        if found.contexts.contains_key(&(seq, turn.clone())) {
+            return;
+        }
+        if self.context_bytes + sent.text.len() > MAX_MEMORY_CONTEXT_BYTES {
+            return;
+        }
+        self.context_bytes += sent.text.len();
+        if let Ok(found) = self.find_mut(key) {
+            found.contexts.insert((seq, turn.clone()), Arc::clone(&sent.text));
+        }
+    }
+
+    /// Copies the contexts of a path, whose nodes are at these places, into its fork.
+    pub(super) fn copy_contexts(&mut self, from: &ThreadKey, seqs: &[u32], into: &ThreadKey) {
+        let Some(source) = self.find(from) else { return };
+        let places: HashMap<u32, u32> = seqs.iter().copied().zip(0..).collect();
+        let place = |((seq, turn), text): (&(u32, RunId), &Arc<str>)| {
+            Some(((*places.get(seq)?, turn.clone()), Arc::clone(text)))
+        };
+        let copied: BTreeMap<(u32, RunId), Arc<str>> = source.contexts.iter().filter_map(place).collect();
+        self.context_bytes += copied.values().map(|text| text.len()).sum::<usize>();
+        if let Ok(fork) = self.find_mut(into) {
+            fork.contexts = copied;
+        }
+    }
+
+    /// Deletes the contexts of a node.
+    pub(super) fn erase_contexts(&mut self, key: &ThreadKey, node: &NodeId) {
+        let Ok(found) = self.find_mut(key) else { return };
+        let Some(seq) = found.nodes.iter().find(|found| found.link.id == *node).map(|node| node.link.seq)
+        else {
+            return;
+        };
+        let erased = found.contexts.extract_if(.., |(place, _), _| *place == seq);
+        let bytes = erased.map(|(_, text)| text.len()).sum::<usize>();
+        self.context_bytes -= bytes;
     }
 
     pub(super) fn find_run(&self, owner: &ThreadOwner, id: &RunId) -> Option<&MemoryRun> {
@@ -222,6 +280,9 @@ impl ConversationState {
         {
             found.stored.run = run;
         }
+        if let Some(sent) = &end.context {
+            self.put_context(&key, &commit.run.turn_id, sent);
+        }
         for chunk in end.log.chunks {
             self.add_chunk(&end.owner, &end.run_id, chunk);
         }
@@ -252,6 +313,7 @@ impl ConversationState {
             deleted.deleted += 1;
             deleted.active_runs.extend(removed.thread.active_run_id);
             self.node_count -= removed.nodes.len();
+            self.context_bytes -= removed.contexts.values().map(|text| text.len()).sum::<usize>();
         }
         let ids: HashSet<ThreadId> = ids.into_iter().collect();
         for (_, run) in state.runs.extract_if(|_, run| ids.contains(&run.stored.run.thread_id)) {
@@ -267,6 +329,24 @@ impl ConversationState {
 impl MemoryThread {
     pub(super) fn links(&self) -> Vec<NodeLink> {
         self.nodes.iter().map(|node| node.link.clone()).collect()
+    }
+
+    /// Returns the contexts of these turns, those of the newest messages first.
+    pub(super) fn contexts(&self, turns: &[RunId]) -> Vec<TurnContext> {
+        let turns: HashSet<&RunId> = turns.iter().collect();
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        for ((seq, turn), text) in self.contexts.iter().rev().filter(|((_, turn), _)| turns.contains(turn)) {
+            if bytes >= MAX_CONTEXT_PAGE_BYTES {
+                break;
+            }
+            bytes += text.len();
+            let node = self.nodes[*seq as usize].link.id.clone();
+            found.push(TurnContext {
+                turn_id: turn.clone(),
+                sent: SentContext { node, text: Arc::clone(text) },
+            });
+        }
+        found
     }
 
     pub(super) fn known(&self, nodes: &[NewNode], parent: Option<&NodeId>) -> KnownNodes {

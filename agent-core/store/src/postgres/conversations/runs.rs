@@ -63,6 +63,9 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
         tables.update_run(number, run).await?;
     }
+    if let Some(sent) = &end.context {
+        tables.put_context(n, &commit.run.turn_id, sent).await?;
+    }
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk).await?;
     }

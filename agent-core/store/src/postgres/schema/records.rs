@@ -220,4 +220,23 @@ pub(super) const STEPS: &[&str] = &["
     );
     CREATE INDEX usage_days_user ON usage_days (company, user_id, day);
     CREATE INDEX usage_days_agent ON usage_days (company, agent, day);
+", "
+    -- Contexts with which user messages were sent, by the turns that answer them.
+    CREATE TABLE turn_contexts (
+        thread int8 NOT NULL,
+        seq int8 NOT NULL,
+        turn text COLLATE \"C\" NOT NULL,
+        body text NOT NULL,
+        PRIMARY KEY (thread, seq, turn)
+    ) WITH (autovacuum_vacuum_insert_scale_factor = 0.05);
+    -- Also for a process of the version before, which does not know of contexts.
+    CREATE FUNCTION delete_contexts() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+    BEGIN
+        DELETE FROM turn_contexts WHERE thread = old.thread AND seq = old.seq;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER node_contexts_deleted AFTER DELETE ON nodes
+        FOR EACH ROW EXECUTE FUNCTION delete_contexts();
+    CREATE TRIGGER node_contexts_erased AFTER UPDATE OF status ON nodes
+        FOR EACH ROW WHEN (new.status = 'deleted') EXECUTE FUNCTION delete_contexts();
 "];

@@ -62,6 +62,9 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     if let (Some(number), Some(run)) = (continued_number, &commit.continued) {
         tables.update_run(number, run)?;
     }
+    if let Some(sent) = &end.context {
+        tables.put_context(n, &commit.run.turn_id, sent)?;
+    }
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }

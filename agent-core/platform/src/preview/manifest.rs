@@ -1,12 +1,9 @@
-//! The manifest of a prompt, for previews and for finding the change that broke a vendor's prompt cache.
+//! The manifest of a prompt: its parts with their sizes and hashes.
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::Prompt;
-use super::assembly::TrimmedHistory;
-use crate::prompt::{Fragment, Stability, StoredOrigin};
+use agent_core::prompt::{Fragment, Prompt, PromptTokens, Stability, StoredOrigin, TrimmedHistory};
+use serde::Serialize;
 
 /// The parts of a prompt in order, with their sizes and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,8 +36,8 @@ pub struct ManifestPart {
     pub source: &'static str,
     /// Lifetime of its text.
     pub stability: Stability,
-    /// Placement in the prompt.
-    pub placement: Placement,
+    /// PartPlacement in the prompt.
+    pub placement: PartPlacement,
     /// Number of tokens.
     pub tokens: usize,
     /// Length in bytes.
@@ -52,10 +49,10 @@ pub struct ManifestPart {
     pub origin: Option<Arc<StoredOrigin>>,
 }
 
-/// Placement of a fragment.
+/// PartPlacement of a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Placement {
+pub enum PartPlacement {
     /// In the system prompt.
     System,
     /// Apart from the system prompt, in a field of the backend's request.
@@ -64,37 +61,10 @@ pub enum Placement {
     LatestTurn,
 }
 
-/// Token counts of a prompt's sections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PromptTokens {
-    /// Tokens of the system prompt.
-    pub system: usize,
-    /// Tokens of the tools' definitions.
-    pub tools: usize,
-    /// Tokens of history and latest turn, including the turn's context.
-    pub messages: usize,
-}
-
-impl PromptTokens {
-    /// Returns the sum over all sections.
-    pub fn total(self) -> usize {
-        self.system + self.tools + self.messages
-    }
-}
-
-/// Identifier and hash of a part, for comparing two prompts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartHash {
-    /// The fragment's identifier, or `tool:` and the tool's name.
-    pub id: Arc<str>,
-    /// SHA-256 of its text or definition, in lower-case hexadecimal.
-    pub sha256: Arc<str>,
-}
-
 impl Manifest {
-    pub(super) fn from_prompt(prompt: &Prompt) -> Self {
-        let counter = &*prompt.counter;
+    /// Builds the manifest of a prompt. Computes the hashes and counts that are not cached yet.
+    pub fn new(prompt: &Prompt) -> Self {
+        let counter = prompt.counter();
         let line = |placement| {
             move |fragment: &Fragment| ManifestPart {
                 id: Arc::clone(&fragment.id),
@@ -107,12 +77,13 @@ impl Manifest {
                 origin: fragment.origin.clone(),
             }
         };
-        let parts = prompt.system_fragments().iter().map(line(Placement::System));
-        let parts = parts.chain(prompt.detached_fragments().iter().map(line(Placement::Detached)));
-        let parts = parts.chain(prompt.turn_fragments().iter().map(line(Placement::LatestTurn))).collect();
+        let parts = prompt.system_fragments().iter().map(line(PartPlacement::System));
+        let parts = parts.chain(prompt.detached_fragments().iter().map(line(PartPlacement::Detached)));
+        let parts =
+            parts.chain(prompt.turn_fragments().iter().map(line(PartPlacement::LatestTurn))).collect();
         Self {
             parts,
-            system_bytes: prompt.system_len(),
+            system_bytes: prompt.system_text().len(),
             stable_prefix_bytes: prompt.stable_prefix_bytes(),
             messages: prompt.messages().len(),
             tokens: prompt.tokens(),
@@ -122,20 +93,29 @@ impl Manifest {
     }
 }
 
-/// Returns the identifier of the first part that differs from the previous prompt's part at the same index, which is
-/// the end of the prefix that a vendor has cached. Both arguments are [`Prompt::prefix_hashes`]; messages are not
-/// compared. Returns `None` if nothing differs. A part that was removed is reported by its previous identifier.
-pub fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
-    let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
-    match (previous.get(place), now.get(place)) {
-        (Some(before), Some(part)) if previous.contains(part) && !contains_id(now, &before.id) => {
-            Some(&before.id)
-        }
-        (_, Some(part)) => Some(&part.id),
-        (before, None) => before.map(|before| &*before.id),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use agent_core::message::Message;
+    use agent_core::prompt::{Part, PromptMessage};
+    use serde_json::json;
 
-fn contains_id(parts: &[PartHash], id: &str) -> bool {
-    parts.iter().any(|part| *part.id == *id)
+    use super::*;
+
+    #[test]
+    fn the_manifest_names_every_part_and_the_stable_prefix() {
+        let fragment =
+            |id: &str, stability| Fragment::new(id, "role", stability, Part::new(format!("the {id}")));
+        let system = vec![fragment("rules", Stability::Role), fragment("zone", Stability::Session)];
+        let prompt = Prompt::new(system, vec![PromptMessage::new(Message::user("Hello"))]);
+        let manifest = Manifest::new(&prompt);
+        assert_eq!(&prompt.system_text()[..manifest.stable_prefix_bytes], "the rules");
+        assert_eq!(manifest.system_bytes, prompt.system_text().len());
+        let shown = serde_json::to_value(&manifest).expect("JSON");
+        let rules = json!({
+            "id": "rules", "source": "role", "stability": "role", "placement": "system",
+            "tokens": manifest.parts[0].tokens, "bytes": 9, "sha256": &*manifest.parts[0].sha256,
+        });
+        assert_eq!((&shown["parts"][0], &shown["parts"][1]["stability"]), (&rules, &json!("session")));
+        assert_eq!((&shown["messages"], shown.get("trimmed")), (&json!(1), None));
+    }
 }

@@ -1,0 +1,49 @@
+//! Comparison of a prompt with those that were sent before it.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::Platform;
+use crate::backend::PreparedRequest;
+use crate::tool::Caller;
+
+/// Memory of the prompts that runs have sent.
+pub trait SentPrompts: Send + Sync + 'static {
+    /// Compares a request's prompt with the latest one of its thread, or else of its user with the agent.
+    fn compare(&self, request: &PreparedRequest) -> PromptComparison;
+}
+
+/// Result of comparing a prompt with those that were sent before.
+pub struct PromptComparison {
+    /// Reusability of the provider's prompt cache; `None` if no earlier prompt is known.
+    pub reuse: Option<PrefixReuse>,
+    /// Records the prompt, once it was sent.
+    pub record: Box<dyn FnOnce() + Send>,
+}
+
+/// Part of a prompt that the provider may have cached.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PrefixReuse {
+    /// Share of the prompt's tokens in front of the first part that the earlier prompt did not have, from 0 to 1.
+    pub reusable_share: f64,
+    /// The first part of the earlier prompt that this one lacks or has changed, which ends the cached prefix; absent if
+    /// the prompt has only grown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_changed_part: Option<String>,
+}
+
+impl Platform {
+    /// Sets the memory of sent prompts, with which runs and previews compare theirs.
+    pub fn with_sent_prompts(mut self, sent_prompts: Arc<dyn SentPrompts>) -> Self {
+        self.sent_prompts = Some(sent_prompts);
+        self
+    }
+
+    /// Compares a prepared request with the prompts that runs have sent; `None` for a visitor, or without a memory of them.
+    pub fn compare_prompt(&self, request: &PreparedRequest) -> Option<PromptComparison> {
+        let is_remembered = request.turn.context.caller != Caller::Widget;
+        self.sent_prompts.as_ref().filter(|_| is_remembered).map(|prompts| prompts.compare(request))
+    }
+}

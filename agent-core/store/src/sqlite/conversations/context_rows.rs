@@ -1,0 +1,91 @@
+//! Statements that read and write the contexts of user messages.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use agent_core::ids::RunId;
+use agent_platform::conversation::{MAX_CONTEXT_PAGE_BYTES, SentContext, TurnContext};
+use rusqlite::types::Value;
+use rusqlite::{Row, params};
+
+use super::rows::{ConversationTables, TableError, text};
+use crate::conversation_row::{ContextRow, context_body, parse_context};
+
+/// Columns of a context, in the order of [`context_row`].
+pub(in crate::sqlite) const CONTEXT_COLUMNS: &str = "thread, seq, turn, body";
+
+/// Inserts a row of [`CONTEXT_COLUMNS`].
+pub(in crate::sqlite) const INSERT_CONTEXT: &str =
+    "INSERT INTO turn_contexts (thread, seq, turn, body) VALUES (?1, ?2, ?3, ?4)";
+
+pub(in crate::sqlite) fn insert_context(
+    insert: &mut rusqlite::Statement<'_>,
+    row: &ContextRow,
+) -> rusqlite::Result<()> {
+    let ContextRow { thread, seq, turn, body } = row;
+    insert.execute(params![thread, seq, turn, body])?;
+    Ok(())
+}
+
+/// Reads a row of [`CONTEXT_COLUMNS`].
+pub(in crate::sqlite) fn context_row(row: &Row<'_>) -> rusqlite::Result<ContextRow> {
+    Ok(ContextRow { thread: row.get(0)?, seq: row.get(1)?, turn: row.get(2)?, body: row.get(3)? })
+}
+
+impl ConversationTables<'_> {
+    /// Stores the context of a user message in a turn, unless it has one.
+    pub(super) fn put_context(
+        &self,
+        thread: i64,
+        turn: &RunId,
+        sent: &SentContext,
+    ) -> Result<(), TableError> {
+        let Some(body) = context_body(sent)? else { return Ok(()) };
+        let mut insert = self.0.prepare_cached(
+            "INSERT OR IGNORE INTO turn_contexts (thread, seq, turn, body)
+             SELECT thread, seq, ?3, ?4 FROM nodes
+             WHERE thread = ?1 AND id = ?2 AND role = 'user' AND status <> 'deleted'",
+        )?;
+        insert.execute(params![thread, sent.node.as_str(), &**turn, body])?;
+        Ok(())
+    }
+
+    /// Returns the contexts of these turns, those of the newest messages first.
+    pub(super) fn contexts(&self, thread: i64, turns: &[RunId]) -> Result<Vec<TurnContext>, TableError> {
+        let turns = Rc::new(turns.iter().map(|turn| Value::from(turn.to_string())).collect::<Vec<_>>());
+        let mut statement = self.0.prepare_cached(
+            "SELECT nodes.id, contexts.turn, contexts.body FROM turn_contexts AS contexts
+             JOIN nodes ON nodes.thread = contexts.thread AND nodes.seq = contexts.seq
+             WHERE contexts.thread = ?1 AND contexts.turn IN (SELECT value FROM rarray(?2))
+             ORDER BY contexts.seq DESC, contexts.turn DESC",
+        )?;
+        let mut rows = statement.query(params![thread, &turns])?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            if bytes >= MAX_CONTEXT_PAGE_BYTES {
+                break;
+            }
+            let context = parse_context(text(row, 0)?, text(row, 1)?, text(row, 2)?)?;
+            bytes += context.sent.text.len();
+            found.push(context);
+        }
+        Ok(found)
+    }
+
+    /// Copies the contexts of a path, whose nodes are at these places, into its fork.
+    pub(super) fn copy_contexts(&self, from: i64, seqs: &[u32], into: i64) -> Result<(), TableError> {
+        let places: HashMap<i64, i64> = seqs.iter().map(|seq| i64::from(*seq)).zip(0..).collect();
+        let mut select = self.0.prepare_cached("SELECT seq FROM turn_contexts WHERE thread = ?1")?;
+        let found = select.query_map([from], |row| row.get::<_, i64>(0))?.collect::<Result<Vec<_>, _>>()?;
+        let mut copy = self.0.prepare_cached(
+            "INSERT OR IGNORE INTO turn_contexts (thread, seq, turn, body)
+             SELECT ?3, ?4, turn, body FROM turn_contexts WHERE thread = ?1 AND seq = ?2",
+        )?;
+        for seq in found {
+            if let Some(place) = places.get(&seq) {
+                copy.execute(params![from, seq, into, place])?;
+            }
+        }
+        Ok(())
+    }
+}

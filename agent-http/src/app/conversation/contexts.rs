@@ -1,0 +1,67 @@
+//! Contexts of a thread's user messages: as they were sent, for a run's prompt, and as a run sends one, for its end.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+
+use agent_core::message::{Message, Role};
+use agent_platform::conversation::{
+    ConversationError, Conversations, Merged, NodeId, NodeLink, NodeRole, PathContexts, RunTriggerKind,
+    SentContext, ThreadKey,
+};
+
+/// Context that a run sends, which is known once the backend has accepted the turn.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ContextSlot {
+    /// The user message that the run answers.
+    pub(super) node: Option<NodeId>,
+    pub(super) text: Arc<OnceLock<Arc<str>>>,
+}
+
+impl ContextSlot {
+    /// Creates an empty slot for the latest user message of a merged request.
+    pub(super) fn new(merged: &Merged, links: &[NodeLink]) -> Self {
+        let is_user = |link: &&NodeLink| link.role == NodeRole::User;
+        let users: HashSet<&NodeId> = links.iter().filter(is_user).map(|link| &link.id).collect();
+        let added = merged.nodes.iter().rev().find(|node| node.message.role() == NodeRole::User);
+        let on_path = || merged.path.iter().rev().find(|node| users.contains(node));
+        let node = added.map(|node| &node.id).or_else(on_path);
+        Self { node: node.cloned(), text: Arc::default() }
+    }
+
+    /// Returns the context, if the run has sent one that later prompts repeat.
+    pub(super) fn sent(&self) -> Option<SentContext> {
+        let (node, text) = (self.node.clone()?, Arc::clone(self.text.get()?));
+        Some(SentContext { node, text })
+    }
+}
+
+/// Loads the contexts with which the user messages of a merged request's path were sent.
+pub(super) async fn load_contexts(
+    store: &dyn Conversations,
+    key: &ThreadKey,
+    merged: &Merged,
+    links: &[NodeLink],
+) -> Result<PathContexts, ConversationError> {
+    let by_id: HashMap<&NodeId, &NodeLink> = links.iter().map(|link| (&link.id, link)).collect();
+    let path: Vec<&NodeLink> = merged.path.iter().filter_map(|id| by_id.get(id).copied()).collect();
+    let contexts = PathContexts::new(&path, !merged.nodes.is_empty());
+    let turns = contexts.turns();
+    match turns.is_empty() {
+        true => Ok(contexts),
+        false => Ok(contexts.with_stored(store.contexts(key, &turns).await?)),
+    }
+}
+
+/// Sets the contexts of a client's messages. The latest user message gets one only if its turn goes on.
+pub(super) fn attach_to_client_messages(
+    contexts: &PathContexts,
+    trigger: RunTriggerKind,
+    messages: &mut [Message],
+) {
+    contexts.attach_to_messages(messages);
+    let goes_on = matches!(trigger, RunTriggerKind::Resume | RunTriggerKind::Tools);
+    let latest = messages.iter_mut().rev().find(|message| message.role == Role::User);
+    if let Some(latest) = latest.filter(|_| !goes_on) {
+        latest.sent_context = None;
+    }
+}
