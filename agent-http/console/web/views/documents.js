@@ -151,6 +151,7 @@ function Uploads({ known, onDone }) {
       onDone();
     }
   };
+  const isBusy = uploads.some(({ state }) => !['ready', 'failed', 'text is still extracted'].includes(state));
   const choose = (event) => {
     begin([...event.target.files]);
     event.target.value = '';
@@ -158,9 +159,8 @@ function Uploads({ known, onDone }) {
   const drop = (event) => {
     event.preventDefault();
     setOver(false);
-    begin([...event.dataTransfer.files]);
+    if (!isBusy) begin([...event.dataTransfer.files]);
   };
-  const isBusy = uploads.some(({ state }) => !['ready', 'failed', 'text is still extracted'].includes(state));
   return html`<div class=${`drop ${isOver ? 'over' : ''}`} onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${drop}>
     <div class="row between"><span class="muted">PDF, Office, HTML, Markdown, CSV, JSON or text. Drop files here, or choose them.</span>
       <button type="button" class="button primary" disabled=${isBusy} onClick=${() => input.current.click()}>Upload</button></div>
