@@ -165,8 +165,8 @@ function Uploads({ known, onDone }) {
     <div class="row between"><span class="muted">PDF, Office, HTML, Markdown, CSV, JSON or text. Drop files here, or choose them.</span>
       <button type="button" class="button primary" disabled=${isBusy} onClick=${() => input.current.click()}>Upload</button></div>
     <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
-    ${uploads.length > 0 && html`<ul class="plain uploads" role="status">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
+    ${uploads.length > 0 && html`<div role="status"><ul class="plain uploads">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
       <span class=${`dot ${state === 'ready' ? 'done' : state === 'failed' ? 'failed' : 'running'}`} aria-hidden="true"></span> <span class="tool-name">${name}</span>
-      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul>`}
+      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul></div>`}
   </div>`;
 }
