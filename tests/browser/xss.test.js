@@ -139,7 +139,7 @@ test('names of agents, titles of threads, context and documents', async () => {
   await page.getByRole('button', { name: 'Form', exact: true }).click();
   await page.keyboard.press('Control+k');
   await page.getByRole('combobox', { name: 'Go to' }).fill('<');
-  await page.getByRole('option').first().waitFor();
+  await page.getByRole('dialog').getByRole('option').first().waitFor();
   await assertClean(page, 'the list of places');
   await page.keyboard.press('Escape');
   await visit(page, 'jobs/new');
