@@ -233,9 +233,10 @@ inPage('a thread is forked and exported', async (page) => {
   await visit(page, 'threads');
   const more = page.getByRole('button', { name: `More for ${title}` });
   await more.click();
-  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Fork', 'the menu has the focus');
+  // The menu has the focus.
+  await page.waitForFunction(() => document.activeElement.textContent === 'Fork');
   await page.keyboard.press('Escape');
-  assert.equal(await more.getAttribute('aria-expanded'), 'false');
+  await page.waitForFunction(() => !document.querySelector('[aria-expanded=true]'));
   await more.click();
   for (const [name, end, expected] of [['Export as Markdown', '.md', /Fork me/], ['Export as JSON', '.json', /^\{"thread":/]]) {
     const link = page.getByRole('link', { name });
@@ -319,13 +320,14 @@ inPage('Ctrl+K goes to anything', async (page) => {
   await page.getByRole('combobox', { name: 'Go to' }).fill('garden role');
   await page.getByText('Nothing has this name.').waitFor();
   await page.getByRole('combobox', { name: 'Go to' }).fill('pip');
-  assert.deepEqual((await page.getByRole('option').allInnerTexts()).slice(0, 2).map((text) => text.split(/\s+/)), [['Pip', 'chat'], ['Pip', 'role']]);
+  assert.deepEqual((await page.getByRole('dialog').getByRole('option').allInnerTexts()).slice(0, 2).map((text) => text.split(/\s+/)), [['Pip', 'chat'], ['Pip', 'role']]);
   await picture(page, 'palette');
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('Enter');
   await page.locator('.role-form').waitFor();
   assert.match(page.url(), /#\/agents\/garden$/);
   await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Go to' }).waitFor();
   await page.keyboard.press('Escape');
   await page.getByRole('dialog').waitFor({ state: 'detached' });
 });

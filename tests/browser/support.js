@@ -102,8 +102,8 @@ export const picture = (page, name) => page.screenshot({ path: `${pictures}/${na
 /** Returns what is in a page and must not be: elements, attributes and addresses. It runs in the page. */
 export function forbidden(root = document.body) {
   const allowed = new Set(`A ABBR ARTICLE ASIDE B BLOCKQUOTE BR BUTTON CAPTION CODE COL COLGROUP DD DEL DETAILS DIALOG DIV DL
-    DT EM FIELDSET FORM H1 H2 H3 HEADER HR I INPUT INS KBD LABEL LEGEND LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
-    TABLE TBODY TD TEXTAREA TH THEAD TIME TR UL`.split(/\s+/));
+    DT EM FIELDSET FIGCAPTION FIGURE FORM H1 H2 H3 HEADER HR I INPUT INS KBD LABEL LEGEND LI MAIN NAV OL OPTION P PRE PROGRESS SECTION SELECT SPAN STRONG SUMMARY
+    TABLE TBODY TD TEXTAREA TFOOT TH THEAD TIME TR UL`.split(/\s+/));
   const found = [];
   for (const node of root.querySelectorAll('*')) {
     const isMark = node.closest('.mark, button svg');

@@ -402,7 +402,8 @@ inPage('the calendar has the runs after the next one, and a day with very many j
   await visit(page, 'jobs/calendar');
   await page.locator('.day').first().waitFor();
   const days = await page.locator('.day').allInnerTexts();
-  for (const text of days.slice(1, 13)) assert.match(text, /Daily[^]*/, text);
+  // On the busy day, the run at noon is below the button.
+  for (const text of days.slice(1, 13).filter((text) => !text.includes('Many'))) assert.match(text, /Daily/, text);
   assert.match(days[5], /Hourly\s+and 23 more runs/);
   const busy = page.locator('.day', { hasText: 'Many' });
   assert.equal(await busy.count(), 1);
@@ -417,8 +418,8 @@ inPage('a job is made by a form, which shows when it runs', async (page) => {
   const message = `Say good morning ${Date.now()}`;
   await visit(page, 'jobs');
   await page.getByRole('link', { name: 'New job' }).click();
-  await page.getByLabel('Agent').selectOption('text');
-  await page.getByLabel('Message').fill(message);
+  await page.getByLabel('Agent', { exact: true }).selectOption('text');
+  await page.getByRole('textbox', { name: 'Message' }).fill(message);
   await page.getByLabel('Runs', { exact: true }).selectOption('cron');
   await page.getByLabel('Cron expression').fill('99 9 * * *');
   await page.locator('.next-runs.field-error', { hasText: 'minute' }).waitFor();
@@ -432,9 +433,9 @@ inPage('a job is made by a form, which shows when it runs', async (page) => {
   assert.equal(jobs.filter(({ payload }) => payload.message === message).length, 1);
 
   await visit(page, 'jobs/new');
-  await page.getByLabel('Agent').selectOption('text');
+  await page.getByLabel('Agent', { exact: true }).selectOption('text');
   await page.getByText('a call of one of the agent’s tools').click();
-  await page.getByLabel('Tool', { exact: true }).waitFor();
+  await page.getByLabel('Tool', { exact: true }).selectOption('createTodo');
   await page.getByLabel('Todo list').fill('l1');
   await page.getByRole('button', { name: 'Schedule' }).click();
   await page.getByText('It is required.').waitFor();
@@ -453,7 +454,7 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
   }, id);
   assert.equal(made, 201);
   await visit(page, `agents/${id}/documents`);
-  await page.locator('.item', { hasText: 'Opening hours' }).getByText('1 chunk indexed').waitFor();
+  await page.locator('.item', { hasText: 'Opening hours' }).getByText('not indexed').waitFor();
   const name = `Care of ferns ${Date.now()}`;
   const file = { name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from('# Ferns\n\nFerns like shade and water.') };
   const wrong = { name: 'picture.json', mimeType: 'application/json', buffer: Buffer.from([0x89, 0x50, 0x4e, 0x47, 0, 1, 2, 3]) };
@@ -467,6 +468,11 @@ inPage('documents are uploaded, indexed and given to an agent', async (page) => 
     const { content } = await (await fetch(`api/agents/${id}`)).json();
     return content.ragDocumentIds?.length === 1 && content.documentIds.join() === 'hours';
   }, id);
+  // A document is indexed when it is searched first.
+  const { status } = await send(page, 'POST', `api/agents/${id}/retrieve`, { query: 'ferns' });
+  assert.equal(status, 200);
+  await visit(page, 'agents');
+  await visit(page, `agents/${id}/documents`);
   await row.getByText('1 chunk indexed').waitFor();
   await picture(page, 'documents');
   await row.getByRole('button', { name: /^More for/ }).click();

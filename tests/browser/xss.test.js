@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
 import { ask, base, forbidden, launch, signedIn, visit } from './support.js';
+
+/** Further texts that are drawn as Markdown: an array in a file of JSON, which the variable names. */
+const further = process.env.XSS_CORPUS ? JSON.parse(readFileSync(process.env.XSS_CORPUS, 'utf8')) : [];
+/** Texts that are drawn before the page is examined. */
+const BATCH = 200;
 
 let browser, opened;
 before(async () => {
@@ -16,7 +22,30 @@ const assertClean = async (page, name) => {
   assert.deepEqual(opened.faults, [], name);
 };
 
-test('Markdown makes no forbidden node of any text, whole or in pieces', async () => {
+/** Draws texts in seven forms, whole and in pieces, and returns the number of drawings. It runs in the page. */
+async function drawAll(texts) {
+  const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+  const { MarkdownView } = await import(`${folder}lib/markdown.js`);
+  const host = document.body.appendChild(document.createElement('div'));
+  host.id = 'drawn';
+  const forms = [(text) => text, (text) => `Before ${text} after`, (text) => `- ${text}`, (text) => `> ${text}`,
+    (text) => `| a |\n|--|\n| ${text} |`, (text) => `\`\`\`\n${text}\n\`\`\``, (text) => `**${text}**`];
+  let count = 0;
+  for (const text of texts) {
+    for (const form of forms) {
+      const whole = host.appendChild(document.createElement('div'));
+      new MarkdownView(whole).update(form(text), true);
+      const pieces = host.appendChild(document.createElement('div'));
+      const view = new MarkdownView(pieces);
+      for (let end = 0; end < form(text).length; end += 7) view.update(form(text).slice(0, end), false);
+      view.update(form(text), true);
+      count += 2;
+    }
+  }
+  return count;
+}
+
+test('Markdown makes no forbidden node of any text, whole or in pieces', async (t) => {
   const { page } = opened;
   assert.ok(corpus.length >= 60, `${corpus.length} texts`);
   // No text becomes HTML, whoever tries: the page has no policy that could make it trusted.
@@ -25,28 +54,15 @@ test('Markdown makes no forbidden node of any text, whole or in pieces', async (
   while (opened.faults.length === 0) await page.evaluate(() => new Promise(requestAnimationFrame));
   assert.match(opened.faults.splice(0).join(), /^policy: require-trusted-types-for/);
 
-  const drawn = await page.evaluate(async (corpus) => {
-    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
-    const { MarkdownView } = await import(`${folder}lib/markdown.js`);
-    const host = document.body.appendChild(document.createElement('div'));
-    const forms = [(text) => text, (text) => `Before ${text} after`, (text) => `- ${text}`, (text) => `> ${text}`,
-      (text) => `| a |\n|--|\n| ${text} |`, (text) => `\`\`\`\n${text}\n\`\`\``, (text) => `**${text}**`];
-    let count = 0;
-    for (const text of corpus) {
-      for (const form of forms) {
-        const whole = host.appendChild(document.createElement('div'));
-        new MarkdownView(whole).update(form(text), true);
-        const pieces = host.appendChild(document.createElement('div'));
-        const view = new MarkdownView(pieces);
-        for (let end = 0; end < form(text).length; end += 7) view.update(form(text).slice(0, end), false);
-        view.update(form(text), true);
-        count += 2;
-      }
-    }
-    return count;
-  }, corpus);
-  assert.equal(drawn, corpus.length * 14);
-  await assertClean(page, 'Markdown');
+  const texts = [...corpus, ...further];
+  let drawn = 0;
+  for (let start = 0; start < texts.length; start += BATCH) {
+    drawn += await page.evaluate(drawAll, texts.slice(start, start + BATCH));
+    await assertClean(page, `Markdown from text ${start} on`);
+    await page.evaluate(() => document.getElementById('drawn').remove());
+  }
+  assert.equal(drawn, texts.length * 14);
+  t.diagnostic(`${drawn} renderings of ${texts.length} texts`);
   await page.reload();
 });
 
@@ -123,7 +139,7 @@ test('names of agents, titles of threads, context and documents', async () => {
   await page.getByRole('button', { name: 'Form', exact: true }).click();
   await page.keyboard.press('Control+k');
   await page.getByRole('combobox', { name: 'Go to' }).fill('<');
-  await page.getByRole('option').first().waitFor();
+  await page.getByRole('dialog').getByRole('option').first().waitFor();
   await assertClean(page, 'the list of places');
   await page.keyboard.press('Escape');
   await visit(page, 'jobs/new');
@@ -185,6 +201,24 @@ test('what visitors have written, and the words of their ratings', async () => {
     await page.locator(selector).first().waitFor();
     for (const summary of await page.locator('.agent-panel summary').all()) await summary.click();
     await assertClean(page, route);
+  }
+  await page.unrouteAll();
+});
+
+test('names in the usage and in limits', async () => {
+  const { page } = opened;
+  const texts = corpus.filter((text) => !/[\u0000\ud800-\udfff]/.test(text)).slice(0, 60);
+  const day = new Date().toISOString().slice(0, 10);
+  const rows = texts.map((text, place) => ({ day: place % 3 ? day : text, agentId: text, userId: text, provider: text, model: text, caller: text, runs: place % 2 ? 1 : text, calls: 1, inputTokens: text, outputTokens: 1, cost: place % 2 ? '1.000000000' : text, unpricedCalls: place }));
+  await page.route('**/api/usage?*', (route) => route.fulfill({ json: { currency: texts[0], asOf: texts[1], rows } }));
+  await page.route('**/api/limits', (route) => route.fulfill({ json: { asOf: 'x', limits: texts.map((text, place) => ({ policy: text, kind: text, unit: text, window: text, amount: place, used: 1, reserved: 1, resetsAt: text })) } }));
+  for (const by of ['model', 'agent', 'user', 'caller', 'day']) {
+    for (const time of ['7', '365']) {
+      await visit(page, `usage?by=${by}&time=${time}&agent=${encodeURIComponent(texts[0])}`);
+      await page.waitForFunction((head) => document.querySelector('.sums thead')?.textContent.toLowerCase().startsWith(head), by);
+      await page.locator('.limit').first().waitFor();
+      await assertClean(page, `usage by ${by}`);
+    }
   }
   await page.unrouteAll();
 });

@@ -13,6 +13,7 @@ const Agents = lazy(async () => (await import('./views/agents.js')).Agents);
 const Agent = lazy(async () => (await import('./views/agents.js')).Agent);
 const Approvals = lazy(async () => (await import('./views/approvals.js')).Approvals);
 const Jobs = lazy(async () => (await import('./views/jobs.js')).Jobs);
+const Usage = lazy(async () => (await import('./views/usage.js')).Usage);
 const Audit = lazy(async () => (await import('./views/audit.js')).Audit);
 const AccountView = lazy(async () => (await import('./views/account.js')).AccountView);
 const Palette = lazy(async () => (await import('./views/palette.js')).Palette);
@@ -29,6 +30,7 @@ const VIEWS = [
   { id: 'agents', name: 'Agents' },
   { id: 'approvals', name: 'Approvals', feature: 'approvals', count: openCount },
   { id: 'jobs', name: 'Jobs', feature: 'jobs' },
+  { id: 'usage', name: 'Usage', feature: 'usage' },
   { id: 'audit', name: 'Audit', feature: 'audit' },
 ];
 
@@ -95,6 +97,8 @@ function View() {
       return html`<${Approvals} />`;
     case 'jobs':
       return html`<${Jobs} id=${parts[0]} />`;
+    case 'usage':
+      return html`<${Usage} />`;
     case 'audit':
       return html`<${Audit} id=${parts[0]} />`;
     case 'account':

@@ -54,6 +54,9 @@ function decodeEntities(text) {
   });
 }
 
+/** Returns true if a link's text is the link's own address, so that its host need not be said beside it. */
+const isSaid = (host, text) => text === host || text.startsWith(`${host}/`) || safeUrl(text)?.host === host;
+
 function link(href, children, plain) {
   const url = safeUrl(decodeEntities(href));
   if (!url) return element('span', 'md-plain', children);
@@ -64,7 +67,7 @@ function link(href, children, plain) {
   node.title = url.href;
   // The text may promise another host than the one that the link has.
   const host = url.host || url.pathname;
-  if (plain.includes(host)) return node;
+  if (isSaid(host, plain.trim())) return node;
   return element('span', 'md-linked', [node, element('span', 'md-host', [` ${host}`])]);
 }
 

@@ -21,10 +21,15 @@ const nextOccurrences = async (schedule, { count, after, signal }) =>
 /** Returns the occurrences of a cron expression up to a time, as far as a few requests give them. */
 async function cronRuns({ cron, timezone, dst }, until, signal) {
   const found = [];
-  for (let page = 0; page < MAX_PAGES; page += 1) {
-    const next = await nextOccurrences({ cron, timezone, dst }, { count: PAGE, after: found.at(-1), signal });
-    found.push(...next);
-    if (next.length < PAGE || new Date(next.at(-1)) >= until) return { runs: found, isWhole: true };
+  try {
+    for (let page = 0; page < MAX_PAGES; page += 1) {
+      const next = await nextOccurrences({ cron, timezone, dst }, { count: PAGE, after: found.at(-1), signal });
+      found.push(...next);
+      if (next.length < PAGE || new Date(next.at(-1)) >= until) return { runs: found, isWhole: true };
+    }
+  } catch (error) {
+    // One schedule that the server cannot read takes nothing from the others.
+    if (error.status !== 400) throw error;
   }
   return { runs: found, isWhole: false };
 }

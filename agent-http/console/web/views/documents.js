@@ -151,6 +151,7 @@ function Uploads({ known, onDone }) {
       onDone();
     }
   };
+  const isBusy = uploads.some(({ state }) => !['ready', 'failed', 'text is still extracted'].includes(state));
   const choose = (event) => {
     begin([...event.target.files]);
     event.target.value = '';
@@ -158,15 +159,14 @@ function Uploads({ known, onDone }) {
   const drop = (event) => {
     event.preventDefault();
     setOver(false);
-    begin([...event.dataTransfer.files]);
+    if (!isBusy) begin([...event.dataTransfer.files]);
   };
-  const isBusy = uploads.some(({ state }) => !['ready', 'failed', 'text is still extracted'].includes(state));
   return html`<div class=${`drop ${isOver ? 'over' : ''}`} onDragOver=${(event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)} onDrop=${drop}>
     <div class="row between"><span class="muted">PDF, Office, HTML, Markdown, CSV, JSON or text. Drop files here, or choose them.</span>
       <button type="button" class="button primary" disabled=${isBusy} onClick=${() => input.current.click()}>Upload</button></div>
     <input ref=${input} type="file" multiple accept=${ACCEPT} class="visually-hidden" tabindex="-1" aria-label="Files to upload" onChange=${choose} />
-    ${uploads.length > 0 && html`<ul class="plain uploads" role="status">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
+    ${uploads.length > 0 && html`<div role="status"><ul class="plain uploads">${uploads.map(({ name, id, state, error }) => html`<li key=${name}>
       <span class=${`dot ${state === 'ready' ? 'done' : state === 'failed' ? 'failed' : 'running'}`} aria-hidden="true"></span> <span class="tool-name">${name}</span>
-      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul>`}
+      <span class="meta">${state}${state === 'ready' ? html` as <code>${id}</code>` : ''}</span>${error && html`<${ErrorNote} error=${error} />`}</li>`)}</ul></div>`}
   </div>`;
 }

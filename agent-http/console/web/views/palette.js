@@ -15,7 +15,7 @@ function places(threads) {
     ...(agentId.value ? [{ name: 'New chat', kind: nameOf(agentId.value), to: href('chat', agentId.value) }] : []),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'chat', to: href('chat', id) })),
     ...agents.value.map(({ id, name }) => ({ name: name || id, kind: 'role', to: href('agents', id) })),
-    ...[['Threads', 'threads', 'threads'], ['Agents', 'agents'], ['Approvals', 'approvals', 'approvals'], ['Jobs', 'jobs', 'jobs'], ['Audit', 'audit', 'audit'], ['Account', 'account']]
+    ...[['Threads', 'threads', 'threads'], ['Agents', 'agents'], ['Approvals', 'approvals', 'approvals'], ['Jobs', 'jobs', 'jobs'], ['Usage', 'usage', 'usage'], ['Audit', 'audit', 'audit'], ['Account', 'account']]
       .filter(([, , feature]) => !feature || has(feature)).map(([name, view]) => ({ name, kind: 'view', to: href(view) })),
     { name: 'New agent', kind: 'view', to: href('agents', 'new') },
     ...(has('jobs') ? [{ name: 'New job', kind: 'view', to: href('jobs', 'new') }, { name: 'Calendar', kind: 'jobs', to: href('jobs', 'calendar') }] : []),

@@ -23,6 +23,8 @@ function editable(role) {
   return rest;
 }
 
+const VIEWS = [['form', 'Form'], ['json', 'JSON'], ['preview', 'Preview']];
+
 const write = (role) => JSON.stringify(role, null, 2);
 
 /** Returns the role of a text, or what is wrong with it: `{role}` or `{fault}`. */
@@ -50,7 +52,8 @@ function useGuard(isChanged) {
   }, [isChanged]);
 }
 
-export function RoleEditor({ agent, onSaved }) {
+/** @param {{agent?: {data: object, etag: string}, isReadOnly?: boolean, onSaved?: () => void}} props A new role without `agent`. */
+export function RoleEditor({ agent, isReadOnly = false, onSaved }) {
   const saved = useMemo(() => (agent ? editable(agent.data) : NEW_ROLE), [agent]);
   const savedText = useMemo(() => write(saved), [saved]);
   const [text, setText] = useState(savedText);
@@ -60,7 +63,7 @@ export function RoleEditor({ agent, onSaved }) {
   const root = useRef(null);
   const isChanged = text !== savedText;
   const { role, fault } = useMemo(() => read(text), [text]);
-  const view = fault ? 'json' : shownView.value;
+  const view = fault ? 'json' : isReadOnly && shownView.value === 'preview' ? 'form' : shownView.value;
   useGuard(isChanged);
   const fail = (error) => setState({ error, errors: fieldErrors(error.status === 400 ? error.message : '') });
   // What the server has said about a field is out of date when the field changes.
@@ -102,26 +105,27 @@ export function RoleEditor({ agent, onSaved }) {
     ${!agent && html`<div class="field"><label for="agent-id">Identifier</label><input id="agent-id" required value=${id} placeholder="guide" onInput=${(event) => setId(event.target.value)} /></div>`}
     <div class="row between view-bar">
       <div class="row" role="group" aria-label="View of the role">
-        ${[['form', 'Form'], ['json', 'JSON'], ['preview', 'Preview']].map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
+        ${(isReadOnly ? VIEWS.slice(0, 2) : VIEWS).map(([name, words]) => html`<button type="button" key=${name} class="button small" aria-pressed=${view === name}
           disabled=${Boolean(fault) && name !== 'json'} onClick=${() => (shownView.value = name)}>${words}</button>`)}
       </div>
-      ${agent && html`<span class="muted small">Version ${agent.etag.replace(/\D/g, '')}. Saved secrets are shown as <code>***</code>, and kept unless you change them.</span>`}
+      ${agent && html`<span class="muted small">Version ${agent.etag.replace(/\D/g, '')}. Saved secrets are shown as <code>***</code>${isReadOnly ? '' : ', and kept unless you change them'}.</span>`}
     </div>
+    ${isReadOnly && html`<p class="note">This is the agent of <strong>${agent.data.ownerId}</strong>. You can read its role and chat with it.</p>`}
     ${fault && html`<p class="field-error">${fault} The form is there again when it is.</p>`}
-    ${view === 'form' && html`<${RoleForm} form=${form} />`}
+    ${view === 'form' && html`<fieldset disabled=${isReadOnly}><${RoleForm} form=${form} /></fieldset>`}
     ${view === 'json' && html`<div class="field"><label for="role-json">Role block</label>
-      <textarea id="role-json" class="code-input tall" spellcheck="false" value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
+      <textarea id="role-json" class="code-input tall" spellcheck="false" readonly=${isReadOnly} value=${text} onInput=${(event) => { setText(event.target.value); setState({}); }}></textarea></div>`}
     ${view === 'preview' && html`<${RolePreview} id=${agent ? agent.data.id : id.trim()} role=${role} isNew=${!agent} />`}
     ${warnings.map(({ path, message }) => html`<p key=${path} class="note"><code>${path}</code> ${message}</p>`)}
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
-    <div class="row between save-bar">
+    ${!isReadOnly && html`<div class="row between save-bar">
       <div class="row">
         <button class="button primary" disabled=${agent && !isChanged}>Save</button>
         <button type="button" class="button" disabled=${!isChanged} onClick=${() => { setText(savedText); setState({}); }}>Revert</button>
         <span class="muted small" role="status">${state.isSaved && !isChanged ? 'Saved' : isChanged ? 'Not saved' : ''}</span>
       </div>
       ${agent && html`<button type="button" class="button quiet danger-text" onClick=${() => setAsks(true)}>Delete agent</button>`}
-    </div>
+    </div>`}
     ${asks && html`<${Confirm} title="Delete this agent?" text="Its tokens are revoked, and its assignments and memory are deleted. This cannot be undone." action="Delete" onConfirm=${remove} onClose=${() => setAsks(false)} />`}
   </form>`;
 }

@@ -60,7 +60,7 @@ function VisitorThread({ agent, id, owner }) {
   return html`
     <p class="back"><a href=${href('agents', agent, 'visitors')}>Visitors</a></p>
     ${failed && html`<${ErrorNote} error=${failed} />`}
-    ${thread && html`<div class="row between"><h2>${thread.title || 'Untitled'}</h2>
+    ${thread && html`<div class="row between thread-head"><h2>${thread.title || 'Untitled'}</h2>
       <${Menu} label="More for this thread" items=${[...exportLinks(id, owner), { name: 'Delete', isDanger: true, run: () => setAsks(true) }]} /></div>
       <p class="meta">begun ${dateTime(thread.createdAt)} · ${number(thread.messageCount)} messages${thread.nextCursor ? ' · the first of them' : ''}</p>
       <div class="read-only">${(thread.nodes ?? []).map((node) => html`<${Message} key=${node.id} node=${node} />`)}</div>`}

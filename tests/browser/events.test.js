@@ -1,0 +1,76 @@
+// The Events tab of a run with very many events: only the rows in view are in the document.
+
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+
+import { launch, pageTests, picture, visit } from './support.js';
+
+/** Events of the run. */
+const COUNT = 10_000;
+/** Maximum number of rows in the document: those in view, and some above and below. */
+const MAX_ROWS = 60;
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+
+/** Serves a run of many events as the answer to the next message. */
+async function serveRun(page) {
+  const deltas = Array.from({ length: COUNT - 4 }, (_, place) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId: 'm', delta: place % 20 === 19 ? `${place}.\n\n` : `word${place} ` }));
+  const events = [
+    { type: 'RUN_STARTED', threadId: 't', runId: 'r' }, { type: 'TEXT_MESSAGE_START', messageId: 'm', role: 'assistant' }, ...deltas,
+    { type: 'TEXT_MESSAGE_END', messageId: 'm' }, { type: 'RUN_FINISHED', threadId: 't', runId: 'r', result: { finishReason: 'stop' } },
+  ];
+  const body = events.map((event) => `${JSON.stringify(event)}\n`).join('');
+  await page.route('**/api/agent/chat', (route) => route.fulfill({ contentType: 'application/x-ndjson', body }));
+  await page.route('**/api/threads/t*', (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{"code":"NOT_FOUND"}' }));
+}
+
+inPage('ten thousand events are listed, and few of them are rows', async (page) => {
+  await serveRun(page);
+  await visit(page, 'chat/text');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go on');
+  await page.keyboard.press('Enter');
+  await page.getByRole('tab', { name: 'Events' }).click();
+  const rows = page.locator('.event-row');
+  await page.locator('.event-row[aria-setsize="10000"]').first().waitFor();
+  assert.match(await page.locator('.figures').innerText(), /Events\s+10,000/);
+  assert.ok(await rows.count() <= MAX_ROWS, `${await rows.count()} rows`);
+  const space = await page.locator('.events-space').evaluate((space) => space.clientHeight);
+  assert.equal(space / await rows.first().evaluate((row) => row.offsetHeight), COUNT, 'the list is as high as all of its rows');
+
+  const list = page.getByRole('listbox', { name: 'Events' });
+  for (const part of [0.3, 0.77, 1]) {
+    await list.evaluate((list, part) => (list.scrollTop = part * list.scrollHeight), part);
+    // What is in view has rows, without a gap.
+    await page.waitForFunction(() => {
+      const list = document.querySelector('.events');
+      const [box, rows] = [list.getBoundingClientRect(), [...list.querySelectorAll('.event-row')].map((row) => row.getBoundingClientRect())];
+      return rows.some(({ top }) => top <= box.top + 1) && rows.some(({ bottom }) => bottom >= box.bottom - 2);
+    });
+    assert.ok(await rows.count() <= MAX_ROWS);
+  }
+  assert.match(await rows.last().innerText(), /9999\s+RUN_FINISHED/);
+  await rows.last().click();
+  assert.match(await page.locator('#debug-panel .code').last().innerText(), /"finishReason": "stop"/);
+  await picture(page, 'events-many');
+
+  // The keyboard goes on from the selected row, and the row stays in view.
+  await list.focus();
+  for (let step = 0; step < 20; step += 1) await page.keyboard.press('ArrowUp');
+  await page.locator('#event-9979[aria-selected=true]').waitFor();
+  assert.equal(await list.getAttribute('aria-activedescendant'), 'event-9979');
+  const isInView = await page.evaluate(() => {
+    const [row, list] = [document.querySelector('[aria-selected=true].event-row'), document.querySelector('.events')].map((node) => node.getBoundingClientRect());
+    return row.top >= list.top - 1 && row.bottom <= list.bottom + 1;
+  });
+  assert.ok(isInView, 'the selected row is in view');
+
+  await page.getByRole('searchbox').fill('word77');
+  await page.waitForFunction(() => Number(document.querySelector('.event-row')?.getAttribute('aria-setsize')) < 200);
+  for (const text of await rows.allInnerTexts()) assert.match(text, /word77/);
+  await page.getByRole('searchbox').fill('no event has this');
+  await rows.first().waitFor({ state: 'detached' });
+});

@@ -1,0 +1,223 @@
+// Conditions that a page meets in the field: streams in odd pieces, long lists, clocks that are wrong, roles of colleagues.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+
+import { ask, launch, link, openPage, pageTests, picture, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+
+const TEXT = 'Grüße aus dem Gärtchen 🌱 — ***alles*** blüht.';
+const EVENTS = [
+  { type: 'RUN_STARTED', threadId: 't', runId: 'r' }, { type: 'TEXT_MESSAGE_START', messageId: 'm', role: 'assistant' },
+  ...TEXT.match(/[^]{1,7}/gu).map((delta) => ({ type: 'TEXT_MESSAGE_CONTENT', messageId: 'm', delta })),
+  { type: 'TEXT_MESSAGE_END', messageId: 'm' }, { type: 'RUN_FINISHED', threadId: 't', runId: 'r', result: { finishReason: 'stop' } },
+];
+
+/**
+ * Opens a page whose chats are answered by a stream in pieces of a number of bytes. Its last event comes when `finish` is called;
+ * `isEndless` repeats its text forever instead.
+ */
+async function withStream({ end = '\n', bytes, isEndless = false }) {
+  const opened = await openPage(browser);
+  const text = (events) => events.map((event) => JSON.stringify(event) + end).join('');
+  const tick = `${JSON.stringify({ type: 'TEXT_MESSAGE_CONTENT', messageId: 'm', delta: 'again ' })}\n`;
+  await opened.context.addInitScript(({ text, last, tick, bytes, isEndless }) => {
+    const { fetch } = globalThis;
+    const encoder = new TextEncoder();
+    globalThis.pulls = 0;
+    const isFinished = new Promise((resolve) => (globalThis.finish = resolve));
+    globalThis.fetch = (url, options) => {
+      if (!String(url).includes('/api/agent/chat')) return fetch(url, options);
+      const all = encoder.encode(text);
+      let at = 0;
+      const body = new ReadableStream({
+        async pull(controller) {
+          options.signal?.throwIfAborted();
+          pulls += 1;
+          if (at < all.length) {
+            controller.enqueue(all.slice(at, at + bytes));
+            at += bytes;
+          } else if (isEndless) {
+            await new Promise((resolve) => setTimeout(resolve));
+            controller.enqueue(encoder.encode(tick));
+          } else {
+            await isFinished;
+            controller.enqueue(encoder.encode(last));
+            controller.close();
+          }
+        },
+      }, { highWaterMark: 0 });
+      return Promise.resolve(new Response(body, { headers: { 'Content-Type': 'application/x-ndjson' } }));
+    };
+  }, { text: text(EVENTS.slice(0, isEndless ? -2 : -1)), last: text(EVENTS.slice(-1)), tick, bytes, isEndless });
+  const { page } = opened;
+  await page.route('**/api/threads/t*', (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{"code":"NOT_FOUND"}' }));
+  await page.goto(await link());
+  await page.locator('.layout').waitFor();
+  await visit(page, 'chat/text');
+  await page.getByRole('textbox', { name: 'Message' }).fill('Go');
+  await page.keyboard.press('Enter');
+  return opened;
+}
+
+for (const [name, options] of Object.entries({
+  'a stream in pieces of one byte': { bytes: 1 },
+  'a stream in pieces of three bytes, with lines that end like those of Windows': { bytes: 3, end: '\r\n' },
+  'a stream with empty lines': { bytes: 100, end: '\n\n \n' },
+})) {
+  test(name, async () => {
+    const { page, context, faults } = await withStream(options);
+    await page.waitForFunction((text) => document.querySelector('.message.answer .markdown')?.innerText.trim() === text, 'Grüße aus dem Gärtchen 🌱 — alles blüht.');
+    const answer = page.locator('.message.answer .markdown');
+    assert.deepEqual(await answer.locator('strong, em').allInnerTexts(), ['alles', 'alles']);
+    await page.evaluate(() => globalThis.finish());
+    await page.getByRole('button', { name: 'Send' }).waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+}
+
+test('a stream that never ends is drawn, and is read no further when it is stopped', async () => {
+  const { page, context, faults } = await withStream({ bytes: 100, isEndless: true });
+  await page.route('**/api/runs/r/**', (route) => route.fulfill({ status: 404, contentType: 'application/problem+json', body: '{"code":"NOT_FOUND"}' }));
+  await page.locator('.message.answer', { hasText: 'again again' }).waitFor();
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByRole('button', { name: 'Send' }).waitFor();
+  // The connection is closed: nothing pulls at it any more.
+  let before = -1;
+  for (let pulls = await page.evaluate(() => globalThis.pulls); pulls !== before; pulls = await page.evaluate(() => new Promise((resolve) => setTimeout(() => resolve(globalThis.pulls), 50)))) before = pulls;
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+inPage('a list of very many threads is read in part, and shown in part', async (page) => {
+  const thread = (place) => ({ id: `t-${place}`, agentId: 'text', title: `Thread ${place}`, status: 'idle', messageCount: 2, createdAt: new Date().toISOString(), lastActivityAt: new Date().toISOString() });
+  let requests = 0;
+  // A hundred thousand of them.
+  await page.route('**/api/threads?*', (route) => {
+    const query = new URL(route.request().url()).searchParams;
+    const [from, limit] = [Number(query.get('cursor') ?? 0), Number(query.get('limit'))];
+    requests += 1;
+    return route.fulfill({ json: { threads: Array.from({ length: limit }, (_, place) => thread(from + place)), nextCursor: from + limit < 100_000 ? String(from + limit) : undefined } });
+  });
+  await visit(page, 'threads');
+  await page.getByText('The latest 1000 threads are here and searched.').waitFor();
+  assert.ok(requests <= 6, `${requests} requests`);
+  assert.equal(await page.locator('.item').count(), 100);
+  await page.getByRole('searchbox').fill('thread 77');
+  await page.waitForFunction(() => document.querySelectorAll('.item').length === 11);
+  await page.getByRole('searchbox').fill('');
+  await page.getByRole('button', { name: 'Show all 1000' }).click();
+  assert.equal(await page.locator('.item').count(), 1000);
+});
+
+inPage('two hundred agents are listed, chosen and found', async (page) => {
+  const { content, children } = await page.evaluate(async () => (await fetch('api/agents/text')).json());
+  const agents = Array.from({ length: 200 }, (_, place) => ({ id: `agent-${place}`, name: `Agent ${place}`, ownerId: 'u1', companyId: 'c1', content, children }));
+  agents.push({ id: 'text', name: 'Text', ownerId: 'u1', companyId: 'c1', content, children });
+  await page.route(/\/api\/agents(\?.*)?$/, (route) => route.fulfill({ json: { agents } }));
+  await page.reload();
+  await page.locator('.layout').waitFor();
+  await visit(page, 'agents');
+  await page.locator('.card').nth(200).waitFor();
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth), 0);
+  await visit(page, 'chat/text');
+  assert.equal(await page.locator('.agent-pick option').count(), 201);
+  await page.keyboard.press('Control+k');
+  await page.getByRole('combobox', { name: 'Go to' }).fill('agent 199');
+  await page.getByRole('option', { name: 'Agent 199 role' }).click();
+  await page.waitForFunction(() => location.hash === '#/agents/agent-199');
+  await picture(page, 'many-agents');
+});
+
+for (const [name, minutes] of [['five minutes fast', 5], ['five minutes slow', -5]]) {
+  test(`the page works with a clock that is ${name}`, async () => {
+    const { page, context, faults } = await openPage(browser);
+    await context.addInitScript((shift) => {
+      const { now } = Date;
+      const Real = Date;
+      globalThis.Date = class extends Real {
+        constructor(...parts) {
+          if (parts.length > 0) super(...parts);
+          else super(now() + shift);
+        }
+
+        static now() { return now() + shift; }
+      };
+    }, minutes * 60_000);
+    await page.goto(await link());
+    await page.locator('.layout').waitFor();
+    await visit(page, 'chat/text');
+    await ask(page, `What time is it? ${minutes}`);
+    await page.locator('.message.answer', { hasText: 'Hello from the model.' }).waitFor();
+    assert.ok(!/-\d+ ms|NaN|Invalid/.test(await page.locator('.chat').innerText()));
+    // A call waits for its time by the server, and the page does not take it for expired.
+    await visit(page, 'chat/approvals');
+    await page.getByRole('textbox', { name: 'Message' }).fill(`Write clock ${minutes}`);
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Approve', exact: true }).last().click();
+    await page.locator('.message.answer', { hasText: 'Result:' }).waitFor();
+    await visit(page, 'threads');
+    await page.locator('.item', { hasText: `What time is it? ${minutes}` }).first().waitFor();
+    await visit(page, 'usage');
+    await page.locator('.limit').first().waitFor();
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+}
+
+test('a colleague reads a role and its documents, and changes nothing by the page or by the routes', async () => {
+  const { page, context, faults } = await openPage(browser);
+  await page.goto(await link('u5'));
+  await page.locator('.layout').waitFor();
+  await visit(page, 'agents/text');
+  await page.getByText('This is the agent of u1.').waitFor();
+  assert.ok(await page.getByLabel('System prompt').isDisabled());
+  for (const name of ['Add a rule', 'Remove rule 1', 'Save', 'Revert', 'Delete agent', 'Preview']) assert.equal(await page.getByRole('button', { name, exact: true }).count(), 0, name);
+  await picture(page, 'role-of-a-colleague');
+  await page.getByRole('button', { name: 'JSON', exact: true }).click();
+  assert.ok(await page.getByLabel('Role block').evaluate((area) => area.readOnly));
+  assert.ok(!(await page.getByLabel('Role block').inputValue()).includes('role-key-canary'));
+  await page.getByRole('tab', { name: 'Documents' }).click();
+  await page.locator('.item').first().waitFor();
+  for (const box of await page.locator('.doc-use input').all()) assert.ok(await box.isDisabled());
+  const statuses = await page.evaluate(async () => {
+    const role = await (await fetch('api/agents/text')).json();
+    const send = async (method, path, body) => (await fetch(path, { method, headers: { 'Content-Type': 'application/json' }, body: body && JSON.stringify(body) })).status;
+    const { content, children, name } = role;
+    return [await send('PUT', 'api/agents/text', { name, content, children: [] }), await send('DELETE', 'api/agents/text'), await send('POST', 'api/agents/text/preview', { role: { name, content, children } }), await send('GET', 'api/usage?agentId=text&userId=u1')];
+  });
+  for (const status of statuses) assert.ok([403, 404].includes(status), statuses.join());
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+inPage('links say where they lead', async (page) => {
+  const drawn = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { MarkdownView } = await import(`${folder}lib/markdown.js`);
+    const draw = (text) => {
+      const root = document.body.appendChild(document.createElement('div'));
+      new MarkdownView(root).update(text, true);
+      const found = { hosts: [...root.querySelectorAll('.md-host')].map(({ textContent }) => textContent.trim()), links: [...root.querySelectorAll('a')].map(({ href }) => href) };
+      root.remove();
+      return found;
+    };
+    return {
+      idn: draw('[shop](https://xn--pple-43d.example/)'), unicode: draw('[shop](https://\u0430pple.example/)'), user: draw('[x](https://shop.example@evil.example/)'),
+      name: draw('[https://shop.example](https://evil.example)'), path: draw('[https://shop.example/evil.example](https://evil.example)'), own: draw('<https://shop.example/a> www.shop.example/b'), rtl: draw('[\u202egnp.exe](https://evil.example/exe.png)'), image: draw('![x](https://evil.example/pixel.png)'),
+    };
+  });
+  // Names in other alphabets are as the browser sends them.
+  assert.deepEqual(drawn.idn.hosts, ['xn--pple-43d.example']);
+  assert.deepEqual(drawn.unicode.hosts, drawn.idn.hosts);
+  for (const name of ['name', 'path', 'rtl', 'image']) assert.deepEqual(drawn[name].hosts, ['evil.example'], name);
+  assert.deepEqual([drawn.own.hosts, drawn.own.links], [[], ['https://shop.example/a', 'http://www.shop.example/b']]);
+  assert.deepEqual(drawn.user.links, []);
+  for (const { links } of Object.values(drawn)) for (const href of links) assert.ok(!new URL(href).username, href);
+});
