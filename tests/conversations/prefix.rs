@@ -96,6 +96,7 @@ async fn measure(vendor: &Vendor, mut process: impl AsyncFnMut(usize) -> Server)
         let app = process(turn).await;
         let events = parse_run(&app.chat(&question(turn)).await.text().await.expect("a whole body"));
         assert_eq!(events.last().expect("an end")["type"], "RUN_FINISHED", "{events:?}");
+        app.stop();
         app.stopped().await;
         let requests = vendor.received_bodies("m").split_off(seen);
         seen += requests.len();

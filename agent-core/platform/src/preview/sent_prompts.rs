@@ -130,9 +130,14 @@ fn part_tokens(count: usize, tool_count: usize, prompt: &Prompt, sections: &[Pro
 /// Hashes a message with its context. The hash is of this process alone.
 fn hash(message: &PromptMessage) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for fragment in message.context() {
-        fragment.part.text().hash(&mut hasher);
+    // A context of former turns is one text, which was sent in several.
+    for (index, fragment) in message.context().iter().enumerate() {
+        if index > 0 {
+            hasher.write(b"\n\n");
+        }
+        hasher.write(fragment.part.text().as_bytes());
     }
+    hasher.write_u8(0xff);
     let Message { id: _, role, content, tool_calls, tool_call_id, provider_items, sent_context: _ } =
         message.original();
     (role, tool_call_id).hash(&mut hasher);

@@ -61,8 +61,8 @@ async fn a_commit_that_is_refused_undoes_itself_alone() {
 #[tokio::test]
 async fn what_fills_the_disk_fails_alone_and_what_was_acknowledged_is_there() {
     let place = TempStore::new();
-    let large = format!("\"{}\"", "x".repeat(200_000));
-    let limit = SqliteOptions { max_file_bytes: Some(200_000), ..SqliteOptions::default() };
+    let large = format!("\"{}\"", "x".repeat(300_000));
+    let limit = SqliteOptions { max_file_bytes: Some(300_000), ..SqliteOptions::default() };
     {
         let store = place.store(limit.clone());
         let commits = [

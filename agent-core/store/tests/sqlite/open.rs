@@ -101,9 +101,9 @@ fn a_corrupt_database_is_named() {
 #[tokio::test]
 async fn a_store_that_could_not_be_written_is_found_writable_again() {
     let place = TempStore::new();
-    let store = place.store(SqliteOptions { max_file_bytes: Some(200_000), ..impatient() });
+    let store = place.store(SqliteOptions { max_file_bytes: Some(300_000), ..impatient() });
     store.check_writable().await.expect("nothing has failed");
-    let large = format!("\"{}\"", "x".repeat(200_000));
+    let large = format!("\"{}\"", "x".repeat(300_000));
     store.put(&key("large"), json(&large), Precondition::Any).await.expect_err("no room");
     store.check_writable().await.expect("there is room for a little");
     let lock = other(&place.file());
