@@ -196,6 +196,12 @@ const VIEWS = {
     await page.getByText('Reschedule').click();
   }, settled('#schedule-cron')],
   'new-job': [(page) => visit(page, 'jobs/new'), settled('.next-runs li')],
+  'new-job-tool': [async (page) => {
+    await page.getByLabel('Agent', { exact: true }).selectOption('text');
+    await page.getByText('a call of one of the agent’s tools').click();
+    await page.getByLabel('Tool', { exact: true }).selectOption('createTodo');
+    await page.getByRole('button', { name: 'Schedule' }).click();
+  }, settled('.arguments .field-error')],
   calendar: [(page) => visit(page, 'jobs/calendar'), settled('.entry')],
   usage: [async (page) => {
     await page.route('**/api/usage?*', (route) => {

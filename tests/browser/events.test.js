@@ -74,3 +74,18 @@ inPage('ten thousand events are listed, and few of them are rows', async (page) 
   await page.getByRole('searchbox').fill('no event has this');
   await rows.first().waitFor({ state: 'detached' });
 });
+
+inPage('the page keeps the latest runs, and a bounded number of their events', async (page) => {
+  const kept = await page.evaluate(async () => {
+    const folder = document.querySelector('script[type=module]').src.replace(/app\.js$/, '');
+    const { RunState, keptRun } = await import(`${folder}lib/run.js`);
+    const numbers = [...Array(20).keys()];
+    const add = (id, count) => new RunState(id).add(Array.from({ length: count }, () => ({ type: 'CUSTOM', name: 'x', value: {} })));
+    const known = (name) => numbers.filter((number) => keptRun(`${name}-${number}`));
+    for (const number of numbers) add(`small-${number}`, 10);
+    const small = known('small');
+    for (const number of numbers.slice(0, 4)) add(`large-${number}`, 10_000);
+    return { small, large: known('large'), later: known('small') };
+  });
+  assert.deepEqual(kept, { small: [8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19], large: [2, 3], later: [] });
+});

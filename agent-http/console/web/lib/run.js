@@ -2,14 +2,24 @@
 
 import { signal } from '../vendor/ui.js';
 
-/** Maximum number of runs whose events the page keeps. */
+/** Maximum number of runs whose events the page keeps, and of the events of all but the latest one. */
 const MAX_RUNS = 12;
+const MAX_KEPT_EVENTS = 15_000;
 
 /** Runs of this page by id, the oldest first. @type {Map<string, RunState>} */
 const kept = new Map();
 
 /** Returns a run of this page. @param {string | undefined} id */
 export const keptRun = (id) => kept.get(id);
+
+/** Drops the oldest runs that are more than the page keeps. Those in progress go on without being kept. */
+function forget() {
+  let events = 0;
+  for (const [place, [id, run]] of [...kept].reverse().entries()) {
+    events += run.events.length;
+    if (place + 1 >= MAX_RUNS || events > MAX_KEPT_EVENTS) kept.delete(id);
+  }
+}
 
 /** Calls a function before the next frame, or soon if the page is hidden and has no frames. */
 function beforeFrame(draw) {
@@ -42,8 +52,8 @@ export class RunState {
     this.runId = runId;
     this.isReplay = isReplay;
     if (isReplay) return;
+    forget();
     kept.set(runId, this);
-    if (kept.size > MAX_RUNS) kept.delete(kept.keys().next().value);
   }
 
   /** Milliseconds since the start. */

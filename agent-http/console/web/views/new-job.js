@@ -84,7 +84,7 @@ function Call({ agentId, tool }) {
     return found && { kind: 'tool', agentId, toolId: tool.name, arguments: found.value, todoListId: todoListId.trim() || undefined };
   });
   return html`<form onSubmit=${submit} noValidate>
-    <${ArgumentsEditor} id="job" state=${editor} />
+    <${ArgumentsEditor} id="job-argument" state=${editor} />
     <div class="field"><label for="job-list">Todo list <span class="muted">for the tools of todos and plans</span></label>
       <input id="job-list" value=${todoListId} autocomplete="off" spellcheck="false" onInput=${(event) => setTodoList(event.target.value)} /></div>
     ${rest}
