@@ -17,6 +17,7 @@ mod limits;
 mod manage;
 mod mcp;
 mod ollama;
+mod openai;
 mod openapi;
 mod postgres;
 mod preview;

@@ -19,7 +19,7 @@ const SESSION_TAGS: [&str; 9] =
 /// Tags of operations that call an upstream server, whose errors are server errors of their own.
 const RELAYING_TAGS: [&str; 3] = ["chat", "coding", "previews"];
 /// Tags of operations with other credentials.
-const OTHER_TAGS: [&str; 3] = ["mcp", "runtime", "scheduler"];
+const OTHER_TAGS: [&str; 4] = ["mcp", "openai", "runtime", "scheduler"];
 
 /// The application with its scheduler, and the vendor of its agents.
 struct Installation {
@@ -83,14 +83,26 @@ async fn the_application_answers_its_scheduler_as_described() {
     schemathesis::run(&installation.app, CRON_SECRET, Operations::Id("cron")).await;
 }
 
+/// Creates a token of the agent and returns its text.
+async fn create_token(installation: &Installation, kind: &str) -> String {
+    let request = installation.app.request("POST", "/api/agents/a1/tokens");
+    let request = request.bearer_auth(session_token("u1", "c1")).json(&json!({"kind": kind}));
+    let minted: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+    minted["token"].as_str().expect("a token").to_owned()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_tool_server_answers_as_described() {
     let installation = open().await;
-    let request = installation.app.request("POST", "/api/agents/a1/tokens");
-    let request = request.bearer_auth(session_token("u1", "c1")).json(&json!({"kind": "mcp"}));
-    let minted: Value = request.send().await.expect("an answer").json().await.expect("JSON");
-    let token = minted["token"].as_str().expect("a token");
-    schemathesis::run(&installation.app, token, Operations::Tags(&["mcp"])).await;
+    let token = create_token(&installation, "mcp").await;
+    schemathesis::run(&installation.app, &token, Operations::Tags(&["mcp"])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_compatible_api_answers_as_described() {
+    let installation = open().await;
+    let token = create_token(&installation, "api").await;
+    schemathesis::run(&installation.app, &token, Operations::Relaying(&["openai"])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

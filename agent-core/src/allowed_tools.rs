@@ -24,7 +24,7 @@ pub fn allowed_tools(
     let content = &role.content;
     let mut names: BTreeSet<String> = match caller {
         Caller::Widget => content.widget_tools.iter().cloned().collect(),
-        Caller::Session | Caller::Legacy | Caller::Proactive => {
+        Caller::Session | Caller::Legacy | Caller::Proactive | Caller::Api => {
             let preset = match &content.mcp_preset {
                 Some(names) => names.clone(),
                 None => DEFAULT_PRESET.map(str::to_owned).into(),
@@ -76,6 +76,7 @@ mod tests {
             ("base preset", Case { expected: &sorted_base, ..base }),
             ("legacy is as session", Case { caller: Caller::Legacy, expected: &sorted_base, ..base }),
             ("proactive is as session", Case { caller: Proactive, expected: &sorted_base, ..base }),
+            ("a program is as session", Case { caller: Caller::Api, expected: &sorted_base, ..base }),
             ("empty preset", Case { preset: Some(&[]), ..base }),
             (
                 "preset and tools",

@@ -114,6 +114,8 @@ pub enum Caller {
     Widget,
     /// The platform itself, on behalf of a user.
     Proactive,
+    /// A program with an API token of a user.
+    Api,
 }
 
 impl Caller {
@@ -121,7 +123,7 @@ impl Caller {
     pub fn audience(self) -> Audience {
         match self {
             Self::Widget => Audience::Visitor,
-            Self::Session | Self::Legacy | Self::Proactive => Audience::Trusted,
+            Self::Session | Self::Legacy | Self::Proactive | Self::Api => Audience::Trusted,
         }
     }
 }

@@ -23,6 +23,8 @@ mod endpoints;
 mod feedback;
 mod mcp;
 mod memories;
+mod openai;
+mod openai_docs;
 mod ownership;
 mod pulse;
 mod rate_limits;
@@ -78,7 +80,7 @@ pub struct App {
     pub records: Arc<dyn Records>,
     /// The context layer of documents, whose retrieval can be shown without a turn.
     pub documents: DocumentsLayer,
-    /// Widget and MCP tokens.
+    /// Widget, MCP and API tokens.
     pub tokens: Arc<Tokens>,
     /// Authenticates requests.
     pub auth: Authenticator,
@@ -130,7 +132,7 @@ pub fn service(app: Arc<App>) -> impl HttpService {
         widget: app.has_widget,
     };
     let table = endpoints::enabled(parts);
-    endpoint::service(app, table, crate::mcp::CORS_HEADERS)
+    endpoint::service(app, table, &[crate::mcp::CORS_HEADERS, openai::CORS_HEADERS], openai::error_format)
 }
 
 /// Runs the application's background work: jobs, expired records, and runs of ended processes. Runs until the future is

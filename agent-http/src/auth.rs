@@ -10,9 +10,13 @@
 //! `Authenticator::resolve_with_body` combines the result with the tokens in the body. An explicit credential in the
 //! head is accepted or rejected before the body is read.
 //!
+//! The endpoints of OpenAI's API accept API tokens alone, by `Authenticator::authenticate_api`, and no other endpoint
+//! does.
+//!
 //! An invalid credential is a 401 without a reason, so that an attacker does not learn which part of a forged token
 //! was correct.
 
+mod api;
 mod console;
 mod session;
 #[cfg(test)]
@@ -33,6 +37,7 @@ use url::{Origin, Url};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 
+pub use api::ApiClient;
 pub use console::ConsoleAuth;
 pub(crate) use console::check_site;
 pub use session::{MintError, mint_session};
@@ -135,6 +140,7 @@ pub struct Authenticator {
     sessions: Option<session::SessionVerifier>,
     internal: Option<Secret>,
     widgets: Option<widget::WidgetVerifier>,
+    api: Option<api::ApiVerifier>,
     console: Option<Arc<ConsoleAuth>>,
     /// Origin of our own pages, if configured.
     own_origin: Option<Origin>,
@@ -155,15 +161,17 @@ impl Authenticator {
             sessions: session_secret.map(session::SessionVerifier::new),
             internal: internal_secret,
             widgets: None,
+            api: None,
             console: None,
             own_origin: public_url.map(Url::origin),
         }
     }
 
-    /// Accepts widget tokens. Without this, every widget token is invalid.
+    /// Accepts widget and API tokens. Without this, every one of them is invalid.
     #[must_use]
     pub fn with_tokens(self, tokens: Arc<Tokens>) -> Self {
-        Self { widgets: Some(widget::WidgetVerifier::new(tokens)), ..self }
+        let api = Some(api::ApiVerifier::new(tokens.clone()));
+        Self { widgets: Some(widget::WidgetVerifier::new(tokens)), api, ..self }
     }
 
     /// Accepts the console's sessions.
@@ -184,6 +192,21 @@ impl Authenticator {
     ) -> Result<Credential, AuthError> {
         let presented = self.authenticate_head(head, query).await?;
         self.resolve_with_body(presented, head, &[]).await
+    }
+
+    /// Verifies the API token of a request, which must have no other explicit credential. Cookies do not count.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthError::Unauthenticated`], [`AuthError::Ambiguous`] and [`AuthError::Store`].
+    pub(crate) async fn authenticate_api(&self, head: &request::Parts) -> Result<ApiClient, AuthError> {
+        let bearer = single_header(&head.headers, &AUTHORIZATION)?;
+        let others = [&PROACTIVE_TRIGGER_HEADER, &WIDGET_TOKEN_HEADER];
+        if others.into_iter().any(|name| head.headers.contains_key(name)) {
+            return Err(AuthError::Ambiguous);
+        }
+        let text = bearer.and_then(bearer_token).ok_or(AuthError::Unauthenticated)?;
+        self.api.as_ref().ok_or(AuthError::Unauthenticated)?.verify(text).await
     }
 
     /// Finds and verifies the credential in a request head.

@@ -148,7 +148,7 @@ pub type Layer = Stack<CorsLayer, MapResponseLayer<fn(Response<ResponseBody>) ->
 pub fn layer(
     origins: Origins,
     is_open: impl Fn(&str) -> bool + Clone + Send + Sync + 'static,
-    headers: ProtocolHeaders,
+    headers: &[ProtocolHeaders],
 ) -> Layer {
     let origins = Arc::new(origins);
     let listed = origins.clone();
@@ -159,8 +159,8 @@ pub fn layer(
         .allow_origin(AllowOrigin::predicate(may_ask))
         .allow_credentials(AllowCredentials::predicate(may_send_credentials))
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers(request_headers(headers.request))
-        .expose_headers(response_headers(headers.response))
+        .allow_headers(request_headers(headers))
+        .expose_headers(response_headers(headers))
         .max_age(PREFLIGHT_MAX_AGE)
         // `finish_response` sets `Vary`.
         .vary([]);
@@ -169,7 +169,7 @@ pub fn layer(
 
 /// Returns the request headers that clients in browsers send: the console, the widget, AG-UI and AI SDK clients, and
 /// those of the service's protocols.
-fn request_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
+fn request_headers(protocols: &[ProtocolHeaders]) -> Vec<HeaderName> {
     let ours = ["x-widget-token", "x-visitor-key", "last-event-id"];
     let standard = [
         ACCEPT,
@@ -181,14 +181,16 @@ fn request_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
         IF_NONE_MATCH,
         RequestId::HEADER,
     ];
+    let of_protocols = protocols.iter().flat_map(|protocol| protocol.request);
     let ours = ours.iter().chain(of_protocols).copied().map(HeaderName::from_static);
     standard.into_iter().chain(ours).collect()
 }
 
 /// Returns the response headers that pages may read, beside those that the standard always lets them read.
-fn response_headers(of_protocols: &'static [&'static str]) -> Vec<HeaderName> {
+fn response_headers(protocols: &[ProtocolHeaders]) -> Vec<HeaderName> {
     let standard = [RequestId::HEADER, ETAG, RETRY_AFTER, RATE_LIMIT, RATE_LIMIT_POLICY];
-    standard.into_iter().chain(of_protocols.iter().copied().map(HeaderName::from_static)).collect()
+    let of_protocols = protocols.iter().flat_map(|protocol| protocol.response).copied();
+    standard.into_iter().chain(of_protocols.map(HeaderName::from_static)).collect()
 }
 
 #[cfg(test)]
@@ -244,7 +246,7 @@ mod tests {
     async fn ask(method: Method, path: &str, origin: &str) -> (StatusCode, HeaderMap) {
         let refuse = service_fn(|_| async { Err(HttpError::not_found()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), is_chat, HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), is_chat, &[HEADERS]).layer(refuse);
         let mut request = Request::new(Body::empty());
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().expect("a path");
@@ -304,7 +306,7 @@ mod tests {
     async fn what_is_withheld_is_read_by_no_other_origin() {
         let refuse = service_fn(|_| async { Err(HttpError::forbidden("not you").deny_cross_origin()) });
         let service =
-            layer(parse_origins("https://a.example").expect("origins"), is_chat, HEADERS).layer(refuse);
+            layer(parse_origins("https://a.example").expect("origins"), is_chat, &[HEADERS]).layer(refuse);
         for origin in ["https://a.example", "https://b.example"] {
             let request =
                 Request::post("/chat").header(ORIGIN, origin).body(Body::empty()).expect("a request");
@@ -330,7 +332,7 @@ mod tests {
                 }
                 Ok(response)
             });
-            let service = layer(Origins::default(), |_| false, HEADERS).layer(service);
+            let service = layer(Origins::default(), |_| false, &[HEADERS]).layer(service);
             let response = service.oneshot(Request::new(Body::empty())).await.expect("infallible");
             let lines: Vec<_> = response.headers().get_all(VARY).iter().collect();
             assert_eq!(lines, [expected]);

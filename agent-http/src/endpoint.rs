@@ -20,6 +20,7 @@ use tower::Layer;
 
 use crate::body::Body;
 use crate::cors::{self, ProtocolHeaders};
+use crate::error::ErrorFormat;
 use crate::metrics;
 use crate::request::BodyLimits;
 use crate::service::{HandlerResult, HttpService, service_fn};
@@ -29,7 +30,7 @@ pub(crate) use context::{LimitedBody, RequestContext};
 pub(crate) use credential::{Authenticate, CredentialClass, Public};
 pub(crate) use operation::{Operation, string_schema};
 pub(crate) use route::{Params, PathSet, Route, RouteTable};
-pub(crate) use schemas::{Schemas, problem_response};
+pub(crate) use schemas::{Schemas, openai_error_response, problem_response};
 
 /// Function that describes an endpoint as an OpenAPI operation.
 pub(crate) type DescribeFn = fn(&mut Schemas) -> Operation;
@@ -210,7 +211,8 @@ impl<S: ServiceState> Endpoint<S> {
     }
 }
 
-/// Creates the HTTP service of a table of endpoints. `headers` are those of the protocols that its endpoints speak.
+/// Creates the HTTP service of a table of endpoints. `headers` are those of the protocols that its endpoints speak, and
+/// `error_format` is the format of errors at a path.
 ///
 /// # Panics
 ///
@@ -219,7 +221,8 @@ impl<S: ServiceState> Endpoint<S> {
 pub(crate) fn service<S: ServiceState>(
     state: Arc<S>,
     endpoints: Vec<Endpoint<S>>,
-    headers: ProtocolHeaders,
+    headers: &'static [ProtocolHeaders],
+    error_format: fn(&str) -> ErrorFormat,
 ) -> impl HttpService {
     let open = endpoints.iter().filter(|endpoint| endpoint.is_open_to_any_origin);
     let open = Arc::new(PathSet::new(open.map(|endpoint| endpoint.path)));
@@ -227,7 +230,11 @@ pub(crate) fn service<S: ServiceState>(
     let cors = cors::layer(state.base().origins.clone(), is_open, headers);
     let metrics = state.base().health.metrics().clone();
     let table = Arc::new(RouteTable::new(endpoints.into_iter().map(Endpoint::into_route)));
-    let service = service_fn(move |request| handle(state.clone(), table.clone(), request));
+    let service = service_fn(move |request: Request<Body>| {
+        let format = error_format(request.uri().path());
+        let handled = handle(state.clone(), table.clone(), request);
+        async move { handled.await.map_err(|error| error.with_format(format)) }
+    });
     metrics::count_requests(metrics, cors.layer(service))
 }
 

@@ -9,6 +9,7 @@
 //! `Result<Response<ResponseBody>, HttpError>`, and `service::service_fn` makes the response from either.
 
 mod code;
+mod openai;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -29,6 +30,7 @@ use http::{HeaderMap, Method, Response};
 use serde_json::{Map, Value};
 
 pub use code::Code;
+pub(crate) use openai::{ErrorFormat, OpenAiError};
 
 use crate::body::{ResponseBody, full};
 use crate::request_id::RequestId;
@@ -80,6 +82,10 @@ struct ErrorExtras {
     is_cross_origin_denied: bool,
     is_invalid_token: bool,
     is_uncacheable: bool,
+    is_final: bool,
+    format: ErrorFormat,
+    /// Path of the invalid field.
+    param: Option<String>,
     allow: Vec<Method>,
     location: Option<HeaderValue>,
     members: Map<String, Value>,
@@ -94,7 +100,7 @@ impl HttpError {
     /// Creates a 400 `INVALID_REQUEST`. `field` is a path such as `messages[2].role`, a header or a parameter;
     /// `fault` continues the sentence that starts with it, such as "is missing".
     pub fn invalid(field: &str, fault: impl fmt::Display) -> Self {
-        Self::new(Code::InvalidRequest, format!("{field} {fault}"))
+        Self::new(Code::InvalidRequest, format!("{field} {fault}")).with_param(field)
     }
 
     /// Creates a 401 `UNAUTHENTICATED`. `detail` names the required credential, not the fault of the given one.
@@ -203,6 +209,29 @@ impl HttpError {
         self
     }
 
+    /// Sets the path of the invalid field, for the formats that have a place for it.
+    #[must_use]
+    pub(crate) fn with_param(mut self, path: impl Into<String>) -> Self {
+        self.more_mut().param = Some(path.into());
+        self
+    }
+
+    /// Sets the format of the response.
+    #[must_use]
+    pub(crate) fn with_format(mut self, format: ErrorFormat) -> Self {
+        if format != ErrorFormat::default() {
+            self.more_mut().format = format;
+        }
+        self
+    }
+
+    /// Marks the error of a request that must not be sent again, since it was carried out in part.
+    #[must_use]
+    pub(crate) fn prevent_retry(mut self) -> Self {
+        self.more_mut().is_final = true;
+        self
+    }
+
     /// Adds a `Location`: the path of the resource with which the request conflicts.
     #[must_use]
     pub(crate) fn with_location(mut self, path: &str) -> Self {
@@ -236,8 +265,12 @@ impl HttpError {
     #[must_use]
     pub fn into_response(self, id: &RequestId) -> Response<ResponseBody> {
         self.log();
-        let mut response = Response::new(full(self.problem(id)));
-        *response.status_mut() = self.code.status();
+        let (status, body) = match self.format() {
+            ErrorFormat::Problem => (self.code.status(), self.problem(id)),
+            ErrorFormat::OpenAi => (openai::status(self.code), self.openai_error()),
+        };
+        let mut response = Response::new(full(body));
+        *response.status_mut() = status;
         self.write_headers(response.headers_mut());
         response.headers_mut().insert(RequestId::HEADER, id.clone().into());
         if self.more.is_some_and(|more| more.is_cross_origin_denied) {
@@ -275,8 +308,30 @@ impl HttpError {
         Value::Object(problem).to_string().into_bytes()
     }
 
+    fn format(&self) -> ErrorFormat {
+        self.more.as_deref().map_or(ErrorFormat::default(), |more| more.format)
+    }
+
+    fn openai_error(&self) -> Vec<u8> {
+        let param = self.more.as_deref().and_then(|more| more.param.as_deref());
+        let error = OpenAiError::new(self.code, &self.detail, param);
+        serde_json::to_vec(&error).expect("strings serialise")
+    }
+
+    fn write_content_headers(&self, headers: &mut HeaderMap) {
+        let content_type = match self.format() {
+            ErrorFormat::Problem => PROBLEM_JSON,
+            ErrorFormat::OpenAi => "application/json",
+        };
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let is_final = self.more.as_ref().is_some_and(|more| more.is_final);
+        if self.format() == ErrorFormat::OpenAi && (is_final || !openai::is_retryable(self.code)) {
+            headers.insert(openai::SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
+    }
+
     fn write_headers(&self, headers: &mut HeaderMap) {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        self.write_content_headers(headers);
         if self.more.as_ref().is_some_and(|more| more.is_uncacheable) {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         }
@@ -402,7 +457,8 @@ impl From<StoreError> for HttpError {
 
 impl From<FieldError> for HttpError {
     fn from(error: FieldError) -> Self {
-        Self::new(Code::InvalidRequest, error.to_string())
+        let invalid = Self::new(Code::InvalidRequest, error.to_string());
+        if error.path.is_empty() { invalid } else { invalid.with_param(error.path) }
     }
 }
 

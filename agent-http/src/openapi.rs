@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use crate::endpoint::{Endpoint, Schemas, problem_response};
+use crate::endpoint::{Endpoint, Schemas, openai_error_response, problem_response};
 use crate::state::ServiceState;
 use crate::{app, runtime, scheduler};
 
@@ -80,6 +80,7 @@ pub fn document() -> Value {
         "servers": [DescribedService::App.server()],
         "tags": [
             {"name": "chat", "description": "Runs of agents."},
+            {"name": "openai", "description": "Agents as models of OpenAI's API. Errors have its shape."},
             {"name": "agents", "description": "Agents and their tokens."},
             {"name": "documents", "description": "Documents that agents can read."},
             {"name": "runtime", "description": "A model with its tool loop, for remote applications."},
@@ -93,7 +94,7 @@ pub fn document() -> Value {
         "paths": paths(operations),
         "components": {
             "securitySchemes": security_schemes(),
-            "responses": {"Problem": problem_response()},
+            "responses": {"Problem": problem_response(), "ApiError": openai_error_response()},
             "schemas": schemas.into_definitions(),
         },
     })
@@ -126,6 +127,7 @@ fn paths(operations: Vec<DescribedOperation>) -> Value {
 
 fn security_schemes() -> Value {
     json!({
+        "apiToken": {"type": "http", "scheme": "bearer", "description": "An API token of a user."},
         "mcpToken": {"type": "http", "scheme": "bearer", "description": "An MCP token of an agent."},
         "session": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT",
             "description": "A user's session token."},

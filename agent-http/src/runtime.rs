@@ -20,7 +20,7 @@ use http::request;
 
 use crate::auth::BearerAuth;
 use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
-use crate::error::HttpError;
+use crate::error::{ErrorFormat, HttpError};
 use crate::probe;
 use crate::service::HttpService;
 use crate::state::{ServiceBase, ServiceState};
@@ -130,5 +130,5 @@ pub(crate) fn endpoints() -> Vec<Endpoint<RuntimeState>> {
 
 /// Creates the runtime's HTTP service.
 pub fn service(runtime: Arc<RuntimeState>) -> impl HttpService {
-    endpoint::service(runtime, endpoints(), crate::mcp::CORS_HEADERS)
+    endpoint::service(runtime, endpoints(), &[crate::mcp::CORS_HEADERS], |_| ErrorFormat::Problem)
 }

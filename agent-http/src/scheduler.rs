@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::auth::BearerAuth;
 use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
-use crate::error::HttpError;
+use crate::error::{ErrorFormat, HttpError};
 use crate::health::{self, HealthRoute};
 use crate::probe;
 use crate::service::{HandlerResult, HttpService};
@@ -84,7 +84,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint<Scheduler>> {
 
 /// Creates the scheduler's HTTP service.
 pub fn service(scheduler: Arc<Scheduler>) -> impl HttpService {
-    endpoint::service(scheduler, endpoints(), crate::mcp::CORS_HEADERS)
+    endpoint::service(scheduler, endpoints(), &[crate::mcp::CORS_HEADERS], |_| ErrorFormat::Problem)
 }
 
 async fn probe(scheduler: &Scheduler, route: HealthRoute) -> HandlerResult {

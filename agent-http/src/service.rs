@@ -55,7 +55,7 @@ pub type HandlerResult = Result<Response<ResponseBody>, HttpError>;
 ///
 /// let app = service_fn(|_request| async { Err(HttpError::not_found()) });
 /// let origins = cors::parse_origins("https://app.example")?;
-/// let app = cors::layer(origins, |path| path == "/api/agent/chat", cors::ProtocolHeaders::default()).layer(app);
+/// let app = cors::layer(origins, |path| path == "/api/agent/chat", &[cors::ProtocolHeaders::default()]).layer(app);
 /// serve::serve(listener, app, serve::ServeLimits::default(), Shutdown::default()).await?;
 /// # Ok(())
 /// # }

@@ -1,4 +1,4 @@
-//! Event streams as HTTP responses in five formats.
+//! Event streams as HTTP responses in six formats.
 //!
 //! | [`Framing`] | body |
 //! |---|---|
@@ -7,6 +7,8 @@
 //! | `UiMessage` | the AI SDK's UI message stream, version 1 |
 //! | `N8n` | the text as the lines of n8n's chat widget |
 //! | `Json` | one object after the end of the run: its text, tool calls and usage |
+//!
+//! The sixth is the stream of a chat completion in OpenAI's API ([`completion_response`]), at endpoints of its own.
 //!
 //! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
@@ -21,12 +23,13 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, VARY};
 use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
-use crate::body::EntersSpan;
+use crate::body::{EntersSpan, ResponseBody};
 use crate::service::HandlerResult;
 use crate::shutdown::Shutdown;
 
 mod body;
 mod collect;
+mod completion;
 mod encode;
 mod json;
 mod n8n;
@@ -39,6 +42,7 @@ mod watch;
 
 pub use body::StreamBody;
 pub(crate) use collect::CollectedRun;
+pub(crate) use completion::ChatCompletion;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 pub(crate) use record::{Departure, RunRecorder};
 pub(crate) use replay::replay_response;
@@ -125,11 +129,30 @@ pub(crate) async fn run_response(
     let turn_id = recorder.as_ref().and_then(|recorder| recorder.turn_id());
     let events = TimeoutStream::new(events, limits).with_recorder(recorder);
     let response = respond(framing, events, turn_id, limits).await?;
+    Ok(into_handled(response, limits))
+}
+
+/// Converts the response to the body type that handlers return.
+fn into_handled(response: Response<StreamBody>, limits: &StreamLimits) -> Response<ResponseBody> {
     let mut response = response.map(|body| body.map_err(|never| match never {}).boxed_unsync());
     if limits.relay.lazy_span {
         response.extensions_mut().insert(EntersSpan);
     }
-    Ok(response)
+    response
+}
+
+/// Creates the streamed response for a run as chunks of a chat completion. `recorder` records the run.
+///
+/// Must be called inside a tokio runtime with time enabled.
+pub(crate) fn completion_response(
+    completion: ChatCompletion,
+    events: EventStream,
+    recorder: Option<Box<dyn RunRecorder>>,
+    limits: &StreamLimits,
+) -> Response<ResponseBody> {
+    let events = TimeoutStream::new(events, limits).with_recorder(recorder);
+    let body = StreamBody::new(events, Encoder::completion(completion), &limits.relay);
+    into_handled(build_response(Framing::Sse, body), limits)
 }
 
 /// Runs a run without a client.

@@ -86,6 +86,17 @@ test('an MCP token has tools and a todo list', () => inTokens(async (page) => {
   assert.match(await page.locator('.item', { hasText: label }).innerText(), /for u1 · todo list l1 · tools: readTodos[^]*expires/);
 }));
 
+test('an API token has the address of the API', () => inTokens(async (page) => {
+  await page.getByText('API: a client of OpenAI’s API').click();
+  const label = `Client ${Date.now()}`;
+  await page.getByLabel('Label').fill(label);
+  await page.getByRole('button', { name: 'Make the token' }).click();
+  assert.match(await page.getByRole('region', { name: 'token', exact: true }).innerText(), /^aga_/);
+  assert.equal(await page.getByRole('region', { name: 'address' }).innerText(), String(new URL('v1', base)));
+  await page.getByRole('button', { name: 'Done' }).click();
+  assert.match(await page.locator('.item', { hasText: label }).innerText(), /API[^]*for u1/);
+}));
+
 test('tokens are the owner’s alone', async () => {
   const { page, context, faults } = await openPage(browser);
   await page.goto(await link('u2'));

@@ -72,6 +72,27 @@ async fn tokens_are_shown_once_listed_and_revoked() {
 }
 
 #[tokio::test]
+async fn an_api_token_is_for_own_agents_and_ends_with_each_of_them() {
+    let bench = open().await;
+    expect_json(bench.put(OWNER, "/api/agents/a2", &json!({})).await, 201).await;
+    let sent = json!({"kind": "api", "agents": ["a2"], "caps": {"runsPerMinute": 5}, "userId": "u2"});
+    let made = expect_json(bench.post(OWNER, PATH, &sent).await, 201).await;
+    assert_eq!((&made["userId"], &made["agents"]), (&json!("u1"), &json!(["a1", "a2"])));
+    assert!(made["token"].as_str().expect("a text").starts_with("aga_"), "{made}");
+    find(&bench, &made["token"]).await.expect("it is valid");
+    for path in [PATH, "/api/agents/a2/tokens"] {
+        let listed = expect_json(bench.get(OWNER, path).await, 200).await;
+        assert_eq!((&listed["tokens"][0]["id"], &listed["tokens"][1]), (&made["id"], &Value::Null));
+    }
+    for (agents, status, code) in [(["b1"], 403, "FORBIDDEN"), (["nobody"], 404, "NOT_FOUND")] {
+        let sent = json!({"kind": "api", "agents": agents});
+        expect_problem(bench.post(OWNER, PATH, &sent).await, status, code).await;
+    }
+    assert_eq!(bench.delete(OWNER, "/api/agents/a2").await.status(), 204);
+    assert!(matches!(find(&bench, &made["token"]).await, Err(TokenError::Revoked)));
+}
+
+#[tokio::test]
 async fn an_owner_cannot_revoke_a_token_of_anothers_agent_by_way_of_the_own() {
     let bench = open().await;
     let theirs =
@@ -105,7 +126,7 @@ async fn a_bad_body_names_the_field() {
     let tools: Vec<String> = (0..501).map(|n| n.to_string()).collect();
     for (sent, detail) in [
         (json!({}), "the body is missing the field `kind`"),
-        (json!({"kind": "x"}), "kind must be `widget` or `mcp`"),
+        (json!({"kind": "x"}), "kind must be one of `widget`, `mcp`, `api`"),
         (json!({"kind": "widget", "ttlMs": 0}), "ttlMs must be a positive integer"),
         (json!({"kind": "widget", "ttlMs": u64::MAX}), "ttlMs exceeds the maximum lifetime"),
         (
@@ -120,6 +141,11 @@ async fn a_bad_body_names_the_field() {
         (json!({"kind": "widget", "tools": []}), "tools does not apply to tokens of this kind"),
         (json!({"kind": "widget", "todoListId": "l"}), "todoListId does not apply to tokens of this kind"),
         (json!({"kind": "mcp", "origins": []}), "origins does not apply to tokens of this kind"),
+        (json!({"kind": "mcp", "agents": []}), "agents does not apply to tokens of this kind"),
+        (json!({"kind": "mcp", "caps": {"runsPerMinute": 1}}), "caps does not apply to tokens of this kind"),
+        (json!({"kind": "api", "tools": []}), "tools does not apply to tokens of this kind"),
+        (json!({"kind": "api", "agents": ["a1"]}), "agents has an agent twice"),
+        (json!({"kind": "api", "agents": vec!["a1"; 50]}), "agents has more than 50 elements"),
         (json!({"kind": "mcp", "label": "x".repeat(201)}), "label has more than 200 bytes"),
         (json!({"kind": "mcp", "tools": tools}), "tools has more than 500 elements"),
         (json!({"kind": "mcp", "todoListId": "a\u{0}"}), "todoListId has a control or invisible character"),

@@ -1,6 +1,6 @@
 //! Widget tokens as credentials: which are accepted, and their combination with other credentials.
 
-use agent_platform::token::{Grant, McpGrant, NewToken, WidgetGrant};
+use agent_platform::token::{ApiGrant, Grant, McpGrant, NewToken, WidgetGrant};
 use serde_json::{Value, json};
 
 use super::{expect_finished, open, text};
@@ -46,6 +46,8 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
     assert!(bench.tokens().revoke(&revoked.token.id, None).await.expect("the store works"));
     let mcp = McpGrant { user_id: "u1".into(), ..McpGrant::default() };
     let mcp = bench.mint(NewToken::new("c1", "a1", Grant::Mcp(mcp))).await;
+    let api = ApiGrant { user_id: "u1".into(), agents: vec!["a1".into()], caps: None };
+    let api = bench.mint(NewToken::api("c1", api)).await;
     let good = text(&good);
     let mut forged = good.to_owned();
     forged.replace_range(40..44, if &good[40..44] == "AAAA" { "BBBB" } else { "AAAA" });
@@ -54,9 +56,18 @@ async fn tokens_that_do_not_hold_are_refused_alike_wherever_they_stand() {
     let own = format!("http://{}", bench.app.address);
     let cookie = format!("agent_session={session}");
     let mut answers = std::collections::BTreeSet::new();
-    for token in
-        [text(&expired), text(&revoked), text(&mcp), &forged, &good[..67], &good[4..], "w", &session, "agw_"]
-    {
+    for token in [
+        text(&expired),
+        text(&revoked),
+        text(&mcp),
+        text(&api),
+        &forged,
+        &good[..67],
+        &good[4..],
+        "w",
+        &session,
+        "agw_",
+    ] {
         let query = format!("?widgetToken={token}");
         for response in [
             bench.ask("", &[("x-widget-token", token)], &json!({"agentId": "a1"})).await,

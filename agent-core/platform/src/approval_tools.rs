@@ -57,7 +57,8 @@ impl ApprovalTools {
 
 fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
     let is_attended = match context.caller {
-        Caller::Proactive => false,
+        // A program cannot be asked.
+        Caller::Proactive | Caller::Api => false,
         // Visitors are nobody's colleagues.
         Caller::Widget => rule.by == ApprovalBy::User,
         _ => true,
@@ -168,6 +169,9 @@ mod tests {
             (Deny, of(Caller::Proactive, &kept), Treatment::Refuse),
             (Wait, of(Caller::Proactive, &kept), Treatment::Suspend),
             (Allow, of(Caller::Proactive, &kept), Treatment::Call),
+            (Deny, of(Caller::Api, &kept), Treatment::Refuse),
+            (Wait, of(Caller::Api, &kept), Treatment::Suspend),
+            (Wait, of(Caller::Api, &not_kept), Treatment::Refuse),
             (Deny, of(Caller::Widget, &kept), Treatment::Refuse),
             (Wait, of(Caller::Widget, &kept), Treatment::Suspend),
         ] {

@@ -22,6 +22,7 @@ use agent_core::secret::Secret;
 use agent_core::tool::ToolChoice;
 
 mod client_tools;
+mod completion;
 mod json;
 mod media;
 mod message;
@@ -34,6 +35,7 @@ mod tests;
 mod thread_fields;
 mod ui_message;
 
+pub use completion::{CompletionError, CompletionRequest, read_completion};
 pub use json::JsonBody;
 pub use repair::{is_missing_result, repair};
 pub use resume::ResumeEntry;

@@ -1,8 +1,9 @@
-//! Tokens: credentials for one agent, issued by an operator or for a run, stored as hashes.
+//! Tokens: credentials for one agent or a few, issued by an operator or for a run, stored as hashes.
 //!
 //! A widget token is embedded in a public web page and therefore grants little: it is valid for one agent, from the
 //! origins that it names, within its rate caps, and its bearer is a user of its own. An MCP token is a secret shared
-//! with a client that calls an agent's tools on behalf of one user.
+//! with a client that calls an agent's tools on behalf of one user. An API token is the key of a program that chats with
+//! some agents on behalf of one user.
 //!
 //! A token's text is returned once, when it is created. Stored are its metadata and the SHA-256 of its secret half: the
 //! secret is 256 random bits, so the hash needs neither salt nor stretching. The records are the platform's, because a
@@ -12,7 +13,6 @@
 //! A run token is sent with a run and expires with it. It is kept in memory, so that the start of a run
 //! costs no write; with a key, its text is sealed, so that other processes that share the store accept it too.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -25,13 +25,14 @@ use crate::records::{
     Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError, Write, to_json,
 };
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::secret::Secret;
 
 mod agent;
 mod caps;
 mod check;
 mod end;
+mod grant;
 mod run;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ mod user;
 
 pub use caps::RunCapError;
 pub use end::TokenEndListener;
+pub use grant::{ApiGrant, Caps, Grant, McpGrant, WidgetGrant};
 pub use run::IssuedRunToken;
 
 use end::TokenEndListeners;
@@ -52,8 +54,11 @@ const TOKENS: &str = "tokens";
 /// Name of a company's index of tokens: one nested collection for each agent, with the tokens' ids.
 const AGENT_TOKENS: &str = "agentTokens";
 
-/// Maximum number of a user's MCP tokens that are neither expired nor revoked.
-pub const MAX_MCP_TOKENS_PER_USER: usize = 50;
+/// Maximum number of a user's MCP and API tokens that are neither expired nor revoked.
+pub const MAX_TOKENS_PER_USER: usize = 50;
+
+/// Maximum number of agents for which an API token is valid.
+pub const MAX_AGENTS_PER_TOKEN: usize = 50;
 
 /// Maximum number of an agent's tokens. At the limit, those that have expired or are revoked are deleted.
 pub const MAX_TOKENS_PER_AGENT: usize = 1_000;
@@ -72,7 +77,7 @@ pub struct Token {
     pub id: String,
     /// The company of the agent.
     pub company_id: CompanyId,
-    /// The only agent that the token is valid for.
+    /// The agent that the token is valid for; of an API token, the first of its agents.
     pub agent_id: AgentId,
     /// Permissions of the bearer.
     #[serde(flatten)]
@@ -108,68 +113,14 @@ impl Token {
         }
         Ok(())
     }
-}
 
-/// Permissions of a token's bearer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum Grant {
-    /// Chat with the agent as a visitor of a web page.
-    Widget(WidgetGrant),
-    /// Call the agent's tools on behalf of a user.
-    Mcp(McpGrant),
-}
-
-/// Permissions of a widget token.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WidgetGrant {
-    /// Exact origins of the pages that may use the token; any origin, if empty.
-    pub origins: Vec<String>,
-    /// Rate caps.
-    pub caps: Caps,
-}
-
-/// Rate caps of a widget token, shared by all its bearers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Caps {
-    /// Runs per minute; also the maximum burst.
-    pub runs_per_minute: NonZeroU32,
-    /// Runs per day, which begins at midnight UTC; unlimited if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runs_per_day: Option<NonZeroU32>,
-}
-
-impl Default for Caps {
-    /// Returns 20 runs per minute without a daily cap.
-    fn default() -> Self {
-        Self { runs_per_minute: NonZeroU32::new(20).expect("twenty is not zero"), runs_per_day: None }
+    /// Returns the agents that the token is valid for.
+    pub fn agents(&self) -> &[AgentId] {
+        match &self.grant {
+            Grant::Api(grant) => &grant.agents,
+            Grant::Widget(_) | Grant::Mcp(_) => std::slice::from_ref(&self.agent_id),
+        }
     }
-}
-
-/// Permissions of an MCP token.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct McpGrant {
-    /// The user on whose behalf the tools work.
-    pub user_id: UserId,
-    /// Identifier of the task list for tasks and plans.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub todo_list_id: Option<String>,
-    /// Restricts the agent's tools to these names; all of them, if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<String>>,
-    /// The user's IANA time zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timezone: Option<String>,
-    /// Identifier of the run that the token was issued for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// True if calls of the run may wait for a person's approval.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub can_suspend: bool,
 }
 
 /// Parameters of a token to be created.
@@ -191,6 +142,12 @@ impl NewToken {
     /// Creates parameters for a token that is valid until it is revoked.
     pub fn new(company_id: impl Into<CompanyId>, agent_id: impl Into<AgentId>, grant: Grant) -> Self {
         Self { company_id: company_id.into(), agent_id: agent_id.into(), grant, ttl: None, label: None }
+    }
+
+    /// Creates parameters for an API token that is valid until it is revoked.
+    pub fn api(company_id: impl Into<CompanyId>, grant: ApiGrant) -> Self {
+        let first = grant.agents.first().cloned().unwrap_or_default();
+        Self::new(company_id, first, Grant::Api(grant))
     }
 
     /// Creates the token and its text, with creation time `now`.
@@ -219,8 +176,8 @@ impl NewToken {
 pub struct MintedToken {
     /// The token without its secret.
     pub token: Token,
-    /// The text, available only here: `agw_` for widgets or `agm_` for MCP, followed by 64 characters of base64url (RFC
-    /// 4648, section 5).
+    /// The text, available only here: `agw_` for widgets, `agm_` for MCP or `aga_` for the API, followed by 64 characters
+    /// of base64url (RFC 4648, section 5).
     pub text: Secret,
 }
 
@@ -236,10 +193,12 @@ pub enum TokenMintError {
         /// Description of the fault, worded to follow the name.
         fault: String,
     },
-    /// The user has as many valid MCP tokens as allowed.
-    #[error("the user has {limit} valid MCP tokens, which is the limit: revoke one that is no longer needed")]
+    /// The user has as many valid MCP and API tokens as allowed.
+    #[error(
+        "the user has {limit} valid MCP and API tokens, which is the limit: revoke one that is no longer needed"
+    )]
     TooManyTokens {
-        /// [`MAX_MCP_TOKENS_PER_USER`].
+        /// [`MAX_TOKENS_PER_USER`].
         limit: usize,
     },
     /// The agent has as many valid tokens as allowed.
@@ -336,22 +295,26 @@ impl Tokens {
     /// Every [`TokenMintError`] but [`TokenMintError::TooManyRunTokens`].
     pub async fn mint(&self, new: NewToken) -> Result<MintedToken, TokenMintError> {
         let (token, text) = new.create(self.clock.now())?;
-        self.make_room(&token.company_id, &token.agent_id).await?;
-        let listed = Write::Put {
-            key: agent_tokens(&token.company_id, &token.agent_id)?.key(token.id.as_str())?,
-            value: to_json(&TokenIndexEntry {})?,
-            precondition: Precondition::Absent,
-        };
+        let mut puts = Vec::with_capacity(token.agents().len() + 2);
+        for agent in token.agents() {
+            self.make_room(&token.company_id, agent).await?;
+            puts.push(Write::Put {
+                key: agent_tokens(&token.company_id, agent)?.key(token.id.as_str())?,
+                value: to_json(&TokenIndexEntry {})?,
+                precondition: Precondition::Absent,
+            });
+        }
         let kept = StoredToken { token, secret_sha256: text.digest() };
-        let put =
-            Write::Put { key: key(text.id)?, value: to_json(&kept)?, precondition: Precondition::Absent };
+        puts.push(Write::Put {
+            key: key(text.id)?,
+            value: to_json(&kept)?,
+            precondition: Precondition::Absent,
+        });
         let mut attempt = 1;
         loop {
-            let mut writes = vec![put.clone(), listed.clone()];
-            if let Grant::Mcp(grant) = &kept.token.grant {
-                writes.push(
-                    self.count_user_token(&kept.token.company_id, &grant.user_id, &kept.token.id).await?,
-                );
+            let mut writes = puts.clone();
+            if let Some(user_id) = kept.token.grant.user_id() {
+                writes.push(self.count_user_token(&kept.token.company_id, user_id, &kept.token.id).await?);
             }
             match self.records.commit(writes).await {
                 Ok(_) => return Ok(MintedToken { token: kept.token, text: text.to_secret() }),

@@ -1,6 +1,5 @@
 //! Command-line definition, and its conversion into configuration sources.
 
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,11 +7,13 @@ use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
 use crate::usage::UsageSelection;
 use agent_core::ids::{AgentId, CompanyId, UserId};
-use agent_http::cors::normalize_origin;
-use agent_platform::token::Caps;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use url::Url;
+
+mod token;
+
+pub(crate) use token::{ApiArgs, McpArgs, NewTokenArgs, SessionArgs, TokenCommand, WidgetArgs};
 
 /// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
 #[derive(Debug, Parser)]
@@ -235,27 +236,6 @@ pub(crate) struct ThreadsArgs {
     pub(crate) settings: ConfigFileArg,
 }
 
-/// Subcommands of `agentd token`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum TokenCommand {
-    /// Print a session token, signed with SESSION_SECRET, alone on the last line.
-    Session(SessionArgs),
-    /// Create a token for a page that embeds an agent, printed alone on the last line.
-    Widget(WidgetArgs),
-    /// Create a token for calling an agent's tools, printed alone on the last line.
-    Mcp(McpArgs),
-    /// Revoke a token permanently.
-    Revoke {
-        /// Identifier of the token, as `token list` shows it.
-        id: String,
-        /// Configuration source.
-        #[command(flatten)]
-        settings: ConfigFileArg,
-    },
-    /// List an agent's widget and MCP tokens.
-    List(AgentArgs),
-}
-
 /// Arguments that select an agent.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
@@ -288,71 +268,6 @@ pub(crate) struct PromptArgs {
     /// Print the preview as JSON, as the preview route returns it.
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Arguments common to widget and MCP tokens.
-#[derive(Debug, Args)]
-pub(crate) struct NewTokenArgs {
-    /// Agent that the token is for.
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-    /// Lifetime of the token, such as 30m, 1h or 7d; without it, the token is valid until it is revoked.
-    #[arg(long, value_name = "DURATION", value_parser = whole_seconds)]
-    pub(crate) ttl: Option<Duration>,
-    /// Label of the token.
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) label: Option<String>,
-}
-
-/// Arguments of `agentd token widget`.
-#[derive(Debug, Args)]
-pub(crate) struct WidgetArgs {
-    /// Arguments common to all tokens.
-    #[command(flatten)]
-    pub(crate) token: NewTokenArgs,
-    /// Origin of pages that may use the token, such as https://shop.example; any origin, if none is given.
-    #[arg(long = "origin", value_name = "ORIGIN", value_parser = origin)]
-    pub(crate) origins: Vec<String>,
-    /// Maximum number of runs started per minute.
-    #[arg(long, value_name = "N", default_value_t = Caps::default().runs_per_minute)]
-    pub(crate) runs_per_minute: NonZeroU32,
-    /// Maximum number of runs started per day; unlimited, if it is left out.
-    #[arg(long, value_name = "N")]
-    pub(crate) runs_per_day: Option<NonZeroU32>,
-}
-
-/// Arguments of `agentd token mcp`.
-#[derive(Debug, Args)]
-pub(crate) struct McpArgs {
-    /// Arguments common to all tokens.
-    #[command(flatten)]
-    pub(crate) token: NewTokenArgs,
-    /// Identifier of the user that the tools act for.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: UserId,
-    /// Todo list that tasks and plans are written to.
-    #[arg(long, value_name = "ID")]
-    pub(crate) todo_list: Option<String>,
-    /// Tool that may be called; all of the agent's tools, if none is given.
-    #[arg(long = "tool", value_name = "NAME")]
-    pub(crate) tools: Vec<String>,
-}
-
-/// Arguments of `agentd token session`.
-#[derive(Debug, Args)]
-pub(crate) struct SessionArgs {
-    /// Identifier of the user.
-    #[arg(long, value_name = "ID")]
-    pub(crate) user: UserId,
-    /// Identifier of the user's company.
-    #[arg(long, value_name = "ID")]
-    pub(crate) company: CompanyId,
-    /// Lifetime of the token, such as 30m, 1h or 7d.
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = whole_seconds)]
-    pub(crate) ttl: Duration,
-    /// Configuration source.
-    #[command(flatten)]
-    pub(crate) settings: ConfigFileArg,
 }
 
 /// Subcommands of `agentd console`.
@@ -463,12 +378,6 @@ pub(crate) struct HealthcheckArgs {
     pub(crate) timeout: Duration,
 }
 
-/// Parses an origin and normalizes it to the form that browsers send.
-fn origin(text: &str) -> Result<String, String> {
-    let wrong = "must be an origin, such as https://shop.example or http://localhost:5173";
-    normalize_origin(text).ok_or_else(|| wrong.to_owned())
-}
-
 /// Parses a duration of at least one second. Token claims have a resolution of one second, so a shorter
 /// lifetime would be zero.
 fn whole_seconds(text: &str) -> Result<Duration, String> {
@@ -520,6 +429,8 @@ mod tests {
              --runs-per-minute 5 --runs-per-day 100 --label Shop --config a.toml",
             "token mcp --user u --agent a",
             "token mcp --user u --agent a --todo-list l --tool readTodos --tool getDoc --ttl 30d",
+            "token api --user u --company c --agent a",
+            "token api --user u --agent a --agent b --runs-per-minute 5 --runs-per-day 100 --ttl 7d --label Chat",
             "token revoke 01a1fe22-a2c2-7440-ae11-e6c0fd9f117d",
             "token list --agent a",
             "token list --agent a --company c",
@@ -562,6 +473,10 @@ mod tests {
             ("token widget --agent a --runs-per-minute 0", ErrorKind::ValueValidation),
             ("token widget --agent a --ttl 0s", ErrorKind::ValueValidation),
             ("token mcp --agent a", ErrorKind::MissingRequiredArgument),
+            ("token api --user u --company c", ErrorKind::MissingRequiredArgument),
+            ("token api --agent a", ErrorKind::MissingRequiredArgument),
+            ("token api --user u --agent a --runs-per-minute 0", ErrorKind::ValueValidation),
+            ("token api --user u --agent a --runs-per-day 5", ErrorKind::MissingRequiredArgument),
             ("token revoke", ErrorKind::MissingRequiredArgument),
             ("token list", ErrorKind::MissingRequiredArgument),
             ("config print database", ErrorKind::InvalidValue),

@@ -46,6 +46,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Token(TokenCommand::Session(args)) => token::session(args, env, out),
         Command::Token(TokenCommand::Widget(args)) => block_on(token::widget(args, env, out)),
         Command::Token(TokenCommand::Mcp(args)) => block_on(token::mcp(args, env, out)),
+        Command::Token(TokenCommand::Api(args)) => block_on(token::api(args, env, out)),
         Command::Token(TokenCommand::Revoke { id, settings }) => {
             block_on(token::revoke(&id, &settings.load(env)?, out))
         }

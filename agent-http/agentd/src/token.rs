@@ -11,10 +11,10 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_http::auth::mint_session;
 use agent_platform::records::ListQuery;
 use agent_platform::token::{
-    Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
+    ApiGrant, Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenError, Tokens, WidgetGrant,
 };
 
-use crate::cli::{AgentArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
+use crate::cli::{AgentArgs, ApiArgs, McpArgs, NewTokenArgs, SessionArgs, WidgetArgs};
 use crate::failure::CommandError;
 
 /// Creates a session token and writes it alone on the last line, where scripts can read it.
@@ -61,6 +61,15 @@ pub(crate) async fn mcp(args: McpArgs, env: &dyn Env, out: &mut dyn Write) -> Re
     .await
 }
 
+/// Creates an API token and writes it alone on the last line.
+pub(crate) async fn api(args: ApiArgs, env: &dyn Env, out: &mut dyn Write) -> Result<(), CommandError> {
+    let ApiArgs { user, agents, company, runs_per_minute, runs_per_day, ttl, label, settings } = args;
+    let caps = runs_per_minute.map(|runs_per_minute| Caps { runs_per_minute, runs_per_day });
+    let grant = Grant::Api(ApiGrant { user_id: user, agents, caps });
+    let stores = Stores::open_existing(&settings.load(env)?).await?;
+    mint_api(company.as_ref(), NewGrant { grant, ttl, label }, &stores, out).await
+}
+
 /// Grant, lifetime and label of a new token.
 struct NewGrant {
     grant: Grant,
@@ -83,9 +92,29 @@ async fn mint(
         || "until it is revoked".to_owned(),
         |ttl| format!("for {}", humantime::format_duration(ttl)),
     );
-    writeln!(out, "{what} {} of agent {}, valid {life}; it is not shown again:", token.id, token.agent_id)?;
+    let agents = token.agents().join(" and ");
+    writeln!(out, "{what} {} of agent {agents}, valid {life}; it is not shown again:", token.id)?;
     writeln!(out, "{}", text.expose())?;
     Ok(())
+}
+
+/// Creates a token for the agents of its grant, all of which must exist in one company.
+async fn mint_api(
+    company: Option<&CompanyId>,
+    new: NewGrant,
+    stores: &Stores,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let agents = match &new.grant {
+        Grant::Api(grant) => grant.agents.clone(),
+        _ => Vec::new(),
+    };
+    let first = agents.first().cloned().unwrap_or_default();
+    let company = stores.company_of(&first, company).await?;
+    for agent in &agents {
+        stores.company_of(agent, Some(&company)).await?;
+    }
+    mint("API token", (&first, Some(&company)), new, stores, out).await
 }
 
 /// Revokes a token.
@@ -141,6 +170,7 @@ fn token_line(token: &Token) -> String {
         }
         Grant::Widget(WidgetGrant { origins, .. }) => ("widget", origins.join(" ")),
         Grant::Mcp(McpGrant { user_id, .. }) => ("mcp", user_id.to_string()),
+        Grant::Api(ApiGrant { user_id, .. }) => ("api", user_id.to_string()),
         _ => ("other", String::new()),
     };
     let label = token.label.as_deref().unwrap_or("-");
@@ -283,6 +313,27 @@ mod tests {
         );
         assert_eq!(lines[1], [&*ids[1], "mcp", "revoked", "IDE", "ann"]);
         assert_eq!(lines.len(), 2);
+    }
+
+    #[tokio::test]
+    async fn an_api_token_is_for_agents_of_one_company() {
+        let file = r#"{"agents": [{"id": "guide", "companyId": "acme"}, {"id": "cook", "companyId": "acme"},
+            {"id": "other", "companyId": "zeta"}]}"#;
+        let stores = Stores::in_memory("the test's workspace", file).await.expect("it is right");
+        let mint = async |agents: &[&str]| {
+            let agents = agents.iter().map(|agent| AgentId::from(*agent)).collect();
+            let grant = Grant::Api(ApiGrant { user_id: "ann".into(), agents, caps: None });
+            written(async |out| mint_api(None, new_grant(grant, None, None), &stores, out).await).await
+        };
+        let output = mint(&["guide", "cook"]).await.expect("a token");
+        assert!(output.contains(" of agent guide and cook, valid until it is revoked"), "{output}");
+        let found = tokens(&stores).find(output.lines().last().expect("a line")).await.expect("found");
+        assert_eq!(found.company_id, "acme");
+        let listed = written(async |out| list_of((&"cook".into(), None), &stores, out).await).await;
+        let listed = listed.expect("a list");
+        assert!(listed.contains("\tapi\tvalid\t-\tann\n"), "{listed}");
+        let error = mint(&["guide", "other"]).await.expect_err("another company's").to_string();
+        assert!(error.starts_with("there is no agent \"other\""), "{error}");
     }
 
     #[tokio::test]

@@ -164,7 +164,7 @@ fn proactive_principal(input: &ChatInput) -> Result<Principal, HttpError> {
 }
 
 /// Assigns missing ids and starts the run, in a thread if it is kept.
-async fn start(
+pub(super) async fn start(
     app: &Arc<App>,
     principal: &Principal,
     mut turn: TurnRequest,

@@ -5,7 +5,7 @@ use agent_platform::pulse::PulseError;
 use http::request;
 
 use super::App;
-use crate::auth::{BearerAuth, Credential, HeadCredential};
+use crate::auth::{ApiClient, BearerAuth, Credential, HeadCredential};
 use crate::endpoint::{Authenticate, CredentialClass};
 use crate::error::HttpError;
 use crate::request::Query;
@@ -128,6 +128,19 @@ impl Authenticate<App> for McpToken {
 
     async fn authenticate(self, _: &App, _: &request::Parts) -> Result<(), HttpError> {
         Ok(())
+    }
+}
+
+/// API token of a user, for the endpoints of OpenAI's API.
+#[derive(Clone, Copy)]
+pub(super) struct ApiToken;
+
+impl Authenticate<App> for ApiToken {
+    const CLASS: CredentialClass = CredentialClass::ApiToken;
+    type Verified = ApiClient;
+
+    async fn authenticate(self, app: &App, head: &request::Parts) -> Result<ApiClient, HttpError> {
+        Ok(app.auth.authenticate_api(head).await?)
     }
 }
 

@@ -7,8 +7,8 @@ use agent_platform::coding::SIGN_IN_PATH;
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
 use super::credential::{
-    ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback, SessionOrVisitor,
-    UserSession,
+    ApiToken, ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback,
+    SessionOrVisitor, UserSession,
 };
 use super::document_contents as contents;
 use super::document_indexes;
@@ -18,9 +18,9 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, resource, retrieve,
-    role_preview, run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs,
-    widget,
+    App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, openai, openai_docs,
+    resource, retrieve, role_preview, run_events, runs, thread_docs, thread_export, thread_messages, threads,
+    usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -84,6 +84,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     all.extend(job_endpoints());
     all.extend(coding_endpoints());
     all.extend(usage_endpoints());
+    all.extend(openai_endpoints());
     all.extend(health);
     all
 }
@@ -297,6 +298,21 @@ fn usage_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/usage/runs/{runId}", USER, usage::get_run, usage_docs::get_run),
         Endpoint::get("/api/limits", USER, usage::get_limits, usage_docs::get_limits),
     ]
+}
+
+/// Returns the endpoints of OpenAI's API. Pages of any origin may use them: they accept no cookie.
+fn openai_endpoints() -> Vec<Endpoint<App>> {
+    let all = vec![
+        Endpoint::get("/v1/models", ApiToken, openai::list_models, openai_docs::list_models),
+        Endpoint::get("/v1/models/{id}", ApiToken, openai::get_model, openai_docs::get_model),
+        Endpoint::post(
+            "/v1/chat/completions",
+            ApiToken,
+            openai::post_completion,
+            openai_docs::post_completion,
+        ),
+    ];
+    all.into_iter().map(Endpoint::open_to_any_origin).collect()
 }
 
 fn widget_endpoints() -> Vec<Endpoint<App>> {

@@ -1,6 +1,6 @@
-//! Rate limits of widget tokens and of sessions, as HTTP errors.
+//! Rate limits of tokens and of users, as HTTP errors.
 //!
-//! Both are counted in the store, for all processes: the caps of widget tokens by a commit for each run, since the
+//! Both are counted in the store, for all processes: the caps of widget and API tokens by a commit for each run, since the
 //! customer who pays for the model relies on them; the limits of sessions in batches ([`user_rates`]).
 //!
 //! [`user_rates`]: agent_platform::user_rates
@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::request::Principal;
-use agent_platform::token::{RunCapError, Tokens};
+use agent_core::tool::Caller;
+use agent_platform::token::{Caps, RunCapError, Tokens};
 use agent_platform::user_rates::{RateState, UserRate, UserRates};
 
-use crate::auth::Visitor;
+use crate::auth::{ApiClient, Visitor};
 use crate::error::{HttpError, RatePolicy};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -37,7 +38,24 @@ impl RateLimits {
     ///
     /// 429 if a limit of the token is reached, in which case the run is not counted; 500 if the store fails.
     pub async fn count_visitor_run(&self, visitor: &Visitor) -> Result<(), HttpError> {
-        let Visitor { token_id, caps, .. } = visitor;
+        self.count_token_run(&visitor.token_id, &visitor.caps).await
+    }
+
+    /// Counts a run of an API token that is about to start: against its caps, if it has any, and the limit of its user.
+    ///
+    /// # Errors
+    ///
+    /// 429 if a limit is reached; 500 if the store fails.
+    pub async fn count_api_run(&self, client: &ApiClient) -> Result<(), HttpError> {
+        if let Some(caps) = &client.caps {
+            self.count_token_run(&client.token_id, caps).await?;
+        }
+        let ApiClient { user_id, company_id, .. } = client;
+        let user = Principal::new(user_id.clone(), company_id.clone(), Caller::Api);
+        self.count_session(&user, UserRate::Runs).await
+    }
+
+    async fn count_token_run(&self, token_id: &str, caps: &Caps) -> Result<(), HttpError> {
         match (self.tokens.count_run(token_id, caps).await, caps.runs_per_day) {
             (Ok(()), _) => Ok(()),
             (Err(RunCapError::PerMinute { retry_after }), _) => {
@@ -110,9 +128,7 @@ fn minute_policy(per_minute: NonZeroU32) -> RatePolicy {
 mod tests {
     use agent_core::clock::Clock;
     use agent_core::testing::ManualClock;
-    use agent_core::tool::Caller;
     use agent_platform::memory::MemoryRecords;
-    use agent_platform::token::Caps;
     use agent_platform::user_rates::SessionLimits;
     use futures_util::future::BoxFuture;
 

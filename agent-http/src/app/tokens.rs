@@ -1,4 +1,4 @@
-//! `/api/agents/{id}/tokens`: widget and MCP tokens of agents that the caller owns.
+//! `/api/agents/{id}/tokens`: widget, MCP and API tokens of agents that the caller owns.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::request::Principal;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS, StoreError};
 use agent_platform::token::{
-    Caps, Grant, McpGrant, MintedToken, NewToken, Token, TokenMintError, WidgetGrant,
+    ApiGrant, Caps, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, MintedToken, NewToken, Token, TokenMintError,
+    WidgetGrant,
 };
 use async_trait::async_trait;
 use http::StatusCode;
@@ -35,45 +36,61 @@ struct TokenRequest {
     label: Option<String>,
     /// Widget: origins of the pages that may use the token; any origin if empty or absent.
     origins: Option<Vec<String>>,
-    /// Widget: rate limits.
+    /// Widget and API: rate limits.
     caps: Option<Caps>,
     /// MCP: the todo list that tasks and plans are written to.
     todo_list_id: Option<String>,
     /// MCP: restricts the agent's tools to these.
     tools: Option<Vec<String>>,
+    /// API: further agents, which the caller owns, too.
+    agents: Option<Vec<AgentId>>,
 }
 
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 enum TokenKind {
     /// Chats with the agent as a visitor of a web page.
     Widget,
     /// Calls the agent's tools on behalf of the user who created the token.
     Mcp,
+    /// Chats with agents on behalf of the user who created the token, by clients of OpenAI's API.
+    Api,
 }
 
 impl TokenRequest {
-    /// Returns the token's grant. An MCP grant acts for the user who creates the token.
-    fn grant(&self, user_id: &UserId) -> Result<Grant, HttpError> {
-        let foreign = match self.kind {
-            TokenKind::Widget => {
-                [("todoListId", self.todo_list_id.is_some()), ("tools", self.tools.is_some())]
-            }
-            TokenKind::Mcp => [("origins", self.origins.is_some()), ("caps", self.caps.is_some())],
-        };
-        if let Some((name, _)) = foreign.into_iter().find(|(_, given)| *given) {
+    /// Returns the token's grant for the agent. An MCP or API grant acts for the user who creates the token.
+    fn grant(&self, user_id: &UserId, agent_id: &AgentId) -> Result<Grant, HttpError> {
+        use TokenKind::{Api, Mcp, Widget};
+        let fields: [(_, _, &[TokenKind]); 5] = [
+            ("origins", self.origins.is_some(), &[Widget]),
+            ("caps", self.caps.is_some(), &[Widget, Api]),
+            ("todoListId", self.todo_list_id.is_some(), &[Mcp]),
+            ("tools", self.tools.is_some(), &[Mcp]),
+            ("agents", self.agents.is_some(), &[Api]),
+        ];
+        let foreign =
+            fields.into_iter().find(|(_, is_given, kinds)| *is_given && !kinds.contains(&self.kind));
+        if let Some((name, ..)) = foreign {
             return Err(HttpError::invalid(name, "does not apply to tokens of this kind"));
         }
         Ok(match self.kind {
-            TokenKind::Widget => {
+            Widget => {
                 Grant::Widget(WidgetGrant { origins: self.origins()?, caps: self.caps.unwrap_or_default() })
             }
-            TokenKind::Mcp => Grant::Mcp(McpGrant {
+            Mcp => Grant::Mcp(McpGrant {
                 user_id: user_id.to_owned(),
                 todo_list_id: self.todo_list_id.clone(),
                 tools: self.tools.clone(),
                 ..McpGrant::default()
             }),
+            Api => {
+                let agents = std::iter::once(agent_id).chain(self.agents.iter().flatten());
+                Grant::Api(ApiGrant {
+                    user_id: user_id.to_owned(),
+                    agents: agents.cloned().collect(),
+                    caps: self.caps,
+                })
+            }
         })
     }
 
@@ -136,7 +153,13 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state, head, params, body } = context;
     let AgentTokens { app, principal, agent_id } = AgentTokens::open(state, principal, &params).await?;
     let asked: TokenRequest = body.read_json(&head.headers).await?;
-    let grant = asked.grant(&principal.user_id)?;
+    let grant = asked.grant(&principal.user_id, &agent_id)?;
+    // Bounded here, since each agent is looked up.
+    if let Some(agents) = asked.agents.as_ref().filter(|agents| agents.len() < MAX_AGENTS_PER_TOKEN) {
+        for agent in agents {
+            load_owned(&app, &principal, agent).await?;
+        }
+    }
     let ttl = asked.ttl_ms.map(|ttl| Duration::from_millis(ttl.get()));
     let new = NewToken { ttl, label: asked.label, ..NewToken::new(principal.company_id, agent_id, grant) };
     let MintedToken { token: known, text } = app.tokens.mint(new).await.map_err(mint_error_response)?;

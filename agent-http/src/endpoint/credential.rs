@@ -22,6 +22,8 @@ pub(crate) enum CredentialClass {
     InternalSecret,
     /// MCP token of an agent.
     McpToken,
+    /// API token of a user, as bearer token.
+    ApiToken,
     /// `CRON_SECRET` of the application.
     CronSecret,
     /// `PULSE_SECRET`, and the scheduler's signature of the body.
@@ -47,6 +49,7 @@ impl CredentialClass {
             }
             Self::InternalSecret => json!([{"internal": []}]),
             Self::McpToken => json!([{"mcpToken": []}]),
+            Self::ApiToken => json!([{"apiToken": []}]),
             Self::CronSecret => json!([{"cronSecret": []}]),
             Self::SchedulerCallback | Self::PulseSecret => json!([{"pulseSecret": []}]),
             Self::RuntimeSecret => json!([{}, {"runtimeSecret": []}]),

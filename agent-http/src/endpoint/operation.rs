@@ -178,8 +178,20 @@ impl Operation {
         });
         operation.parameters().splice(..0, of_path);
         operation.responses().sort_keys();
+        if class == CredentialClass::ApiToken {
+            operation.use_openai_errors();
+        }
         operation.0["security"] = class.security_requirement();
         operation.0
+    }
+
+    /// Replaces problem details by the errors of OpenAI's API.
+    fn use_openai_errors(&mut self) {
+        for response in self.responses().values_mut() {
+            if response["$ref"].is_string() {
+                *response = json!({"$ref": "#/components/responses/ApiError"});
+            }
+        }
     }
 
     fn parameters(&mut self) -> &mut Vec<Value> {

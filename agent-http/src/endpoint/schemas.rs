@@ -34,10 +34,11 @@ impl Schemas {
         schema
     }
 
-    /// Returns all referenced definitions, and the schema of problem details.
+    /// Returns all referenced definitions, and the schemas of errors.
     pub(crate) fn into_definitions(mut self) -> Value {
         let mut all: Map<String, Value> = self.0.take_definitions(true);
         all.insert("Problem".to_owned(), problem());
+        all.insert("ApiError".to_owned(), openai_error());
         all.sort_keys();
         Value::Object(all)
     }
@@ -66,5 +67,33 @@ pub(crate) fn problem_response() -> Value {
     json!({
         "description": "An error, as problem details.",
         "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    })
+}
+
+fn openai_error() -> Value {
+    let text = |text: &str| json!({"type": "string", "description": text});
+    let param = json!({"type": ["string", "null"], "description": "Path of the invalid field."});
+    json!({
+        "type": "object",
+        "description": "An error as OpenAI's API has it.",
+        "required": ["error"],
+        "properties": {"error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": text("Human-readable explanation of the error."),
+                "type": text("Kind of error, such as `invalid_request_error`."),
+                "param": param,
+                "code": text("Machine-readable error code. Codes may be added."),
+            },
+        }},
+    })
+}
+
+/// Returns the response object that all errors of OpenAI's API share.
+pub(crate) fn openai_error_response() -> Value {
+    json!({
+        "description": "An error, as OpenAI's API has it.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ApiError"}}},
     })
 }

@@ -44,6 +44,8 @@ codes! {
     AmbiguousCredentials = "AMBIGUOUS_CREDENTIALS", BAD_REQUEST;
     /// An OAuth endpoint refused a request; the member `error` has the reason, as in RFC 6749 and RFC 8628.
     OauthError = "OAUTH_ERROR", BAD_REQUEST;
+    /// A field of OpenAI's API is not supported.
+    UnsupportedParameter = "UNSUPPORTED_PARAMETER", BAD_REQUEST;
     /// The provider name is unknown.
     UnknownProvider = "UNKNOWN_PROVIDER", BAD_REQUEST;
     /// The request has no valid credential.

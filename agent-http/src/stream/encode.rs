@@ -4,6 +4,7 @@ use agent_client::relay::EventWriter;
 use agent_core::event::Event;
 use agent_core::ids::RunId;
 
+use super::completion::{ChatCompletion, CompletionEncoder};
 use super::json::write_json;
 use super::n8n;
 use super::ui_message::UiMessageEncoder;
@@ -19,6 +20,8 @@ pub(super) enum Encoder {
     UiMessage(Box<UiMessageEncoder>),
     /// The lines of n8n's chat widget.
     N8n,
+    /// The chunks of a chat completion.
+    Completion(Box<CompletionEncoder>),
 }
 
 impl Encoder {
@@ -39,6 +42,10 @@ impl Encoder {
         Self::UiMessage(Box::new(UiMessageEncoder::new(turn_id)))
     }
 
+    pub(super) fn completion(completion: ChatCompletion) -> Self {
+        Self::Completion(Box::new(CompletionEncoder::new(completion)))
+    }
+
     /// Appends an event.
     pub(super) fn encode(&mut self, event: &Event, out: &mut Vec<u8>) {
         match self {
@@ -56,12 +63,13 @@ impl Encoder {
             }
             Self::UiMessage(chunks) => chunks.encode(event, out),
             Self::N8n => n8n::write_line(event, out),
+            Self::Completion(chunks) => chunks.encode(event, out),
         }
     }
 
     /// Appends the format's end marker.
     pub(super) fn finish(&self, out: &mut Vec<u8>) {
-        if let Self::UiMessage(_) = self {
+        if let Self::UiMessage(_) | Self::Completion(_) = self {
             out.extend_from_slice(b"data: [DONE]\n\n");
         }
     }

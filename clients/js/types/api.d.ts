@@ -1612,6 +1612,57 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/chat/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Sends a conversation to an agent, as a chat completion of OpenAI's API. */
+        post: operations["createChatCompletion"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the agents of the token as models. */
+        get: operations["listModels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/models/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns one agent of the token as a model. */
+        get: operations["getModel"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/widget.js": {
         parameters: {
             query?: never;
@@ -1706,6 +1757,28 @@ export interface components {
             documents: string[];
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
+        };
+        /** @description An error as OpenAI's API has it. */
+        ApiError: {
+            error: {
+                /** @description Human-readable explanation of the error. */
+                message: string;
+                /** @description Kind of error, such as `invalid_request_error`. */
+                type: string;
+                /** @description Path of the invalid field. */
+                param: string | null;
+                /** @description Machine-readable error code. Codes may be added. */
+                code: string;
+            };
+        };
+        /** @description Permissions of an API token. */
+        ApiGrant: {
+            /** @description The user on whose behalf the agents answer. */
+            userId: string;
+            /** @description The agents that may be chatted with. */
+            agents: string[];
+            /** @description Rate caps beside the limits of the user; none, if absent. */
+            caps?: components["schemas"]["Caps"] | null;
         };
         /** @description The people who may decide about a call. */
         ApprovalBy: "user" | "owner" | "company";
@@ -1847,7 +1920,7 @@ export interface components {
             /** Format: uint64 */
             cancelled: number;
         };
-        /** @description Rate caps of a widget token, shared by all its bearers. */
+        /** @description Rate caps of a widget or API token, shared by all its bearers. */
         Caps: {
             /**
              * Format: uint32
@@ -1955,7 +2028,7 @@ export interface components {
             id: string;
             /** @description The company of the agent. */
             companyId: string;
-            /** @description The only agent that the token is valid for. */
+            /** @description The agent that the token is valid for; of an API token, the first of its agents. */
             agentId: string;
             /**
              * Format: date-time
@@ -1976,7 +2049,7 @@ export interface components {
             label?: string | null;
             /** @description The token's text, which is shown only once. */
             token: string;
-        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"]);
+        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"] | components["schemas"]["ApiGrant"]);
         /** @description Credits of a subscription. */
         Credits: {
             /** @description True if there are credits. */
@@ -2513,6 +2586,27 @@ export interface components {
          *     paused or all workers were busy. A one-off job always runs, however late.
          */
         MisfirePolicy: "runOnce" | "skip" | "runAll";
+        /** @description The agents of a token. */
+        ModelList: {
+            /** @description Always `list`. */
+            object: string;
+            /** @description The agents, in the order of the token. */
+            data: components["schemas"]["ModelObject"][];
+        };
+        /** @description An agent, as a model of the API. */
+        ModelObject: {
+            /** @description The agent's id. */
+            id: string;
+            /** @description Always `model`. */
+            object: string;
+            /**
+             * Format: uint64
+             * @description Time of the agent's last change, in seconds since 1970-01-01.
+             */
+            created: number;
+            /** @description The agent's company. */
+            owned_by: string;
+        };
         NextOccurrences: {
             /** @description The occurrences in order; fewer than asked for if the schedule ends. */
             next: components["schemas"]["OccurrenceTime"][];
@@ -2572,6 +2666,7 @@ export interface components {
              * @example INVALID_REQUEST
              * @example AMBIGUOUS_CREDENTIALS
              * @example OAUTH_ERROR
+             * @example UNSUPPORTED_PARAMETER
              * @example UNKNOWN_PROVIDER
              * @example UNAUTHENTICATED
              * @example FORBIDDEN
@@ -2932,7 +3027,7 @@ export interface components {
             id: string;
             /** @description The company of the agent. */
             companyId: string;
-            /** @description The only agent that the token is valid for. */
+            /** @description The agent that the token is valid for; of an API token, the first of its agents. */
             agentId: string;
             /**
              * Format: date-time
@@ -2951,8 +3046,8 @@ export interface components {
             revokedAt?: string;
             /** @description Label given by the creator. */
             label?: string | null;
-        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"]);
-        TokenKind: "widget" | "mcp";
+        } & (components["schemas"]["WidgetGrant"] | components["schemas"]["McpGrant"] | components["schemas"]["ApiGrant"]);
+        TokenKind: "widget" | "mcp" | "api";
         /** @description One page of an agent's tokens. */
         TokenPage: {
             /** @description The tokens, oldest first, without their texts; includes expired and revoked ones. */
@@ -2973,12 +3068,14 @@ export interface components {
             label?: string | null;
             /** @description Widget: origins of the pages that may use the token; any origin if empty or absent. */
             origins?: string[] | null;
-            /** @description Widget: rate limits. */
+            /** @description Widget and API: rate limits. */
             caps?: components["schemas"]["Caps"] | null;
             /** @description MCP: the todo list that tasks and plans are written to. */
             todoListId?: string | null;
             /** @description MCP: restricts the agent's tools to these. */
             tools?: string[] | null;
+            /** @description API: further agents, which the caller owns, too. */
+            agents?: string[] | null;
         };
         /** @description Hint of a tool's definition about the side effects of a call. */
         ToolHint: "destructive" | "openWorld";
@@ -3056,6 +3153,15 @@ export interface components {
             };
             content: {
                 "application/problem+json": components["schemas"]["Problem"];
+            };
+        };
+        /** @description An error, as OpenAI's API has it. */
+        ApiError: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["ApiError"];
             };
         };
     };
@@ -8614,6 +8720,147 @@ export interface operations {
                     };
                 };
             };
+        };
+    };
+    createChatCompletion: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Thread in which the run is kept. */
+                "X-Thread-Id"?: string;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** @description Id of the agent. */
+                    model: string;
+                    /** @description The conversation, oldest first. */
+                    messages: Record<string, unknown>[];
+                    stream?: boolean;
+                    stream_options?: {
+                        include_usage?: boolean;
+                    };
+                    /** @description Functions that the client executes. */
+                    tools?: Record<string, unknown>[];
+                    tool_choice?: unknown;
+                    /** @description Keeps the run in a thread, or does not keep it. */
+                    store?: boolean;
+                    /** @constant */
+                    n?: 1;
+                };
+            };
+        };
+        responses: {
+            /** @description The chat completion, or its chunks as server-sent events that end with `[DONE]`. */
+            200: {
+                headers: {
+                    /** @description Id of the run. */
+                    "X-Agent-Run-Id"?: string;
+                    /** @description Thread in which the run is kept. */
+                    "X-Thread-Id"?: string;
+                    /** @description `waiting`, if the run waits for a person's approval. Streams do not have it. */
+                    "X-Agent-Run-State"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        id: string;
+                        /** @constant */
+                        object: "chat.completion";
+                        created: number;
+                        model: string;
+                        choices: {
+                            index: number;
+                            message: {
+                                /** @constant */
+                                role: "assistant";
+                                content: string | null;
+                                tool_calls?: Record<string, unknown>[];
+                            };
+                            /** @enum {unknown} */
+                            finish_reason: "stop" | "length" | "tool_calls" | "content_filter";
+                        }[];
+                        usage?: {
+                            prompt_tokens: number;
+                            completion_tokens: number;
+                            total_tokens: number;
+                        };
+                    };
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["ApiError"];
+            401: components["responses"]["ApiError"];
+            403: components["responses"]["ApiError"];
+            404: components["responses"]["ApiError"];
+            408: components["responses"]["ApiError"];
+            409: components["responses"]["ApiError"];
+            410: components["responses"]["ApiError"];
+            413: components["responses"]["ApiError"];
+            415: components["responses"]["ApiError"];
+            422: components["responses"]["ApiError"];
+            429: components["responses"]["ApiError"];
+            500: components["responses"]["ApiError"];
+            501: components["responses"]["ApiError"];
+            502: components["responses"]["ApiError"];
+            503: components["responses"]["ApiError"];
+            504: components["responses"]["ApiError"];
+        };
+    };
+    listModels: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agents. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelList"];
+                };
+            };
+            400: components["responses"]["ApiError"];
+            401: components["responses"]["ApiError"];
+            403: components["responses"]["ApiError"];
+            500: components["responses"]["ApiError"];
+            503: components["responses"]["ApiError"];
+        };
+    };
+    getModel: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The agent. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModelObject"];
+                };
+            };
+            400: components["responses"]["ApiError"];
+            401: components["responses"]["ApiError"];
+            403: components["responses"]["ApiError"];
+            404: components["responses"]["ApiError"];
+            500: components["responses"]["ApiError"];
+            503: components["responses"]["ApiError"];
         };
     };
     getWidget: {

@@ -174,6 +174,7 @@ fn read_identity(context: ObjectFields<'_>) -> Result<ExecutionContext, FieldErr
             Some("legacy") => Caller::Legacy,
             Some("widget") => Caller::Widget,
             Some("proactive") => Caller::Proactive,
+            Some("api") => Caller::Api,
             _ => Caller::Session,
         },
         ..ExecutionContext::default()

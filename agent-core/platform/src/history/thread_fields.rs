@@ -161,7 +161,7 @@ fn title(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     }
 }
 
-fn metadata(sources: &FieldSources<'_>) -> Result<Map<String, Value>, FieldError> {
+pub(super) fn metadata(sources: &FieldSources<'_>) -> Result<Map<String, Value>, FieldError> {
     match sources.get("metadata").map(|(path, value)| (path, Value::from(value))) {
         None => Ok(Map::new()),
         Some((path, Value::Object(metadata))) => match json_bytes(&metadata) > MAX_METADATA_BYTES {

@@ -29,7 +29,6 @@ impl Tokens {
 
     /// Deletes the agent's tokens that have expired or are revoked, and returns their number.
     async fn delete_invalid(&self, company_id: &CompanyId, agent_id: &AgentId) -> Result<usize, StoreError> {
-        let index = agent_tokens(company_id, agent_id)?;
         let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
         let mut deleted = 0;
         loop {
@@ -38,9 +37,11 @@ impl Tokens {
             for record in page.records.iter().filter(|record| record.value.check(now).is_err()) {
                 let Ok(id) = Uuid::try_parse(&record.id) else { continue };
                 let delete = |key| Write::Delete { key, precondition: Precondition::Any };
-                let listed = index.key(record.id.as_str())?;
-                let writes = [key(id)?, listed, run_counts_key(&record.id)?].map(delete);
-                self.records.commit(writes.into()).await?;
+                let mut keys = vec![key(id)?, run_counts_key(&record.id)?];
+                for agent in record.value.agents() {
+                    keys.push(agent_tokens(company_id, agent)?.key(record.id.as_str())?);
+                }
+                self.records.commit(keys.into_iter().map(delete).collect()).await?;
                 deleted += 1;
             }
             list.cursor = page.next_cursor;

@@ -1,4 +1,4 @@
-//! Rate caps of widget tokens, counted in the store for all processes.
+//! Rate caps of widget and API tokens, counted in the store for all processes.
 //!
 //! A token has one record with its runs of the current day and the state of the cap per minute
 //! ([`minute_rate`](crate::minute_rate)). An admitted run is one commit, a refused one writes nothing.

@@ -1,10 +1,12 @@
 //! Validation of the fields of a new token.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Grant, McpGrant, NewToken, TokenMintError, WidgetGrant};
+use super::{ApiGrant, Grant, MAX_AGENTS_PER_TOKEN, McpGrant, NewToken, TokenMintError, WidgetGrant};
 use crate::ids::check_id;
 use crate::records::MAX_ID_BYTES;
+use agent_core::ids::AgentId;
 
 /// Maximum number of origins in a widget token.
 pub(crate) const MAX_ORIGINS_PER_TOKEN: usize = 100;
@@ -38,7 +40,26 @@ pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
                 MAX_ID_BYTES,
             )
         }
+        Grant::Api(ApiGrant { user_id, agents, caps: _ }) => {
+            check_token_id("userId", Some(user_id))?;
+            check_agents(&new.agent_id, agents)
+        }
     }
+}
+
+/// Checks the agents of an API token, the first of which is the token's own.
+fn check_agents(first: &AgentId, agents: &[AgentId]) -> Result<(), TokenMintError> {
+    if agents.len() > MAX_AGENTS_PER_TOKEN {
+        let fault = format!("has more than {MAX_AGENTS_PER_TOKEN} elements");
+        return Err(TokenMintError::invalid("agents", fault));
+    }
+    if agents.first() != Some(first) {
+        return Err(TokenMintError::invalid("agents", "must begin with the token's agent"));
+    }
+    if agents.iter().collect::<HashSet<_>>().len() < agents.len() {
+        return Err(TokenMintError::invalid("agents", "has an agent twice"));
+    }
+    agents.iter().try_for_each(|agent| check_token_line("agents", agent, MAX_ID_BYTES))
 }
 
 fn check_token_id(field: &'static str, id: Option<&str>) -> Result<(), TokenMintError> {

@@ -1,5 +1,6 @@
 use agent_core::run_token::RunToken as _;
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::{Value, json};
@@ -10,6 +11,7 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::Inventory;
 use agent_core::event::{Event, EventStream, RunIds};
+use agent_core::ids::UserId;
 use agent_core::testing::ManualClock;
 
 mod shared;
@@ -75,6 +77,11 @@ fn mcp(agent: &str) -> NewToken {
     NewToken::new("c", agent, Grant::Mcp(grant))
 }
 
+fn api(agents: &[&str]) -> NewToken {
+    let agents = agents.iter().map(|agent| AgentId::from(*agent)).collect();
+    NewToken::api("c", ApiGrant { user_id: "ada".into(), agents, caps: None })
+}
+
 #[test]
 fn what_was_minted_is_found() {
     let bench = bench();
@@ -84,7 +91,9 @@ fn what_was_minted_is_found() {
     };
     let label = Some("Shop".to_owned());
     let full = NewToken { ttl: Some(HOUR), label, ..NewToken::new("c", "a", Grant::Widget(grant)) };
-    for (new, prefix) in [(full, "agw_"), (widget("a"), "agw_"), (mcp("b"), "agm_")] {
+    for (new, prefix) in
+        [(full, "agw_"), (widget("a"), "agw_"), (mcp("b"), "agm_"), (api(&["a", "b"]), "aga_")]
+    {
         let minted = bench.mint(new.clone());
         let text = minted.text.expose();
         assert!(text.starts_with(prefix) && text.len() == 68, "{text}");
@@ -174,6 +183,7 @@ fn a_text_that_is_not_the_one_is_refused_for_its_reason() {
         (flipped(30), "wrong secret"),
         // The kind in the prefix must match.
         (format!("agm_{encoded}"), "wrong secret"),
+        (format!("aga_{encoded}"), "wrong secret"),
         (format!("{prefix}{}", &other[4..]), "wrong secret"),
         // The id of one token with the secret of another.
         (format!("{}{}", &text[..26], &other[26..]), "wrong secret"),
@@ -244,6 +254,31 @@ fn an_agents_tokens_are_listed_by_age() {
 }
 
 #[test]
+fn an_api_token_is_listed_with_each_of_its_agents() {
+    let bench = bench();
+    let minted = bench.mint(api(&["a", "b"]));
+    let ids = |agent: &str| -> Vec<String> {
+        let page = now(bench.tokens.list(&"c".into(), &agent.into(), &ListQuery::default()));
+        page.expect("a page").records.into_iter().map(|record| record.value.id).collect()
+    };
+    assert_eq!((ids("a"), ids("b")), (vec![minted.token.id.clone()], vec![minted.token.id.clone()]));
+    assert_eq!(minted.token.agents(), ["a", "b"].map(AgentId::from));
+    let value = json!(minted.token);
+    assert_eq!((&value["kind"], &value["agentId"]), (&json!("api"), &json!("a")));
+    assert_eq!((&value["agents"], &value["userId"]), (&json!(["a", "b"]), &json!("ada")));
+    assert!(value.get("caps").is_none(), "{value}");
+    // The last of the user's tokens: MCP and API tokens count together.
+    for _ in 1..MAX_TOKENS_PER_USER {
+        bench.mint(mcp("a"));
+    }
+    let refused = now(bench.tokens.mint(api(&["b"]))).expect_err("the limit is reached");
+    assert!(matches!(refused, TokenMintError::TooManyTokens { .. }), "{refused}");
+    let revoked = now(bench.tokens.revoke_of_user(&*bench.records, &"c".into(), &"ada".into()));
+    assert_eq!(revoked.expect("revoked"), MAX_TOKENS_PER_USER, "one with two agents counts once");
+    assert!(matches!(bench.find(minted.text.expose()), Err(TokenError::Revoked)));
+}
+
+#[test]
 fn a_token_that_could_not_be_is_not_made() {
     let bench = bench();
     let long = "x".repeat(301);
@@ -271,6 +306,11 @@ fn a_token_that_could_not_be_is_not_made() {
         (with(|grant| grant.user_id = UserId::default()), "userId is empty"),
         (with(|grant| grant.todo_list_id = Some(String::new())), "todoListId is empty"),
         (with(|grant| grant.tools = Some(vec!["x".into(); 501])), "tools has more than 500 elements"),
+        (api(&[]), "agentId is empty"),
+        (api(&["a", "a"]), "agents has an agent twice"),
+        (api(&["a", "b\nc"]), "agents has a control character"),
+        (api(&["a"; 51]), "agents has more than 50 elements"),
+        (NewToken { agent_id: "b".into(), ..api(&["a", "b"]) }, "agents must begin with the token's agent"),
     ] {
         let refused = now(bench.tokens.mint(new)).expect_err(fault);
         assert_eq!(refused.to_string(), fault);
@@ -313,7 +353,7 @@ fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
     };
     let mint = |new| now(bench.tokens.mint(new));
     let mut ids = Vec::new();
-    for number in 0..MAX_MCP_TOKENS_PER_USER {
+    for number in 0..MAX_TOKENS_PER_USER {
         let ttl = (number == 0).then_some(HOUR);
         // The limit is the user's, whatever the agent.
         let new = NewToken { ttl, ..of("c", "ada", &format!("a{}", number % 3)) };
@@ -321,7 +361,7 @@ fn mcp_tokens_per_user_are_limited_and_invalid_ones_do_not_count() {
     }
     let before = bench.stored();
     let refused = mint(of("c", "ada", "a")).expect_err("the limit is reached");
-    assert!(matches!(refused, TokenMintError::TooManyTokens { limit: MAX_MCP_TOKENS_PER_USER }), "{refused}");
+    assert!(matches!(refused, TokenMintError::TooManyTokens { limit: MAX_TOKENS_PER_USER }), "{refused}");
     assert_eq!(bench.stored(), before, "a refused token is not stored");
     for other in [of("c", "bob", "a"), of("d", "ada", "a"), widget("a")] {
         mint(other).expect("another user's, another company's, a widget's");

@@ -15,6 +15,7 @@ use agent_core::secret::Secret;
 
 const WIDGET_PREFIX: &str = "agw_";
 const MCP_PREFIX: &str = "agm_";
+const API_PREFIX: &str = "aga_";
 
 const ID_BYTES: usize = 16;
 const SECRET_BYTES: usize = 32;
@@ -38,7 +39,8 @@ impl TokenText {
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let prefix = [WIDGET_PREFIX, MCP_PREFIX].into_iter().find(|prefix| text.starts_with(prefix))?;
+        let prefix =
+            [WIDGET_PREFIX, MCP_PREFIX, API_PREFIX].into_iter().find(|prefix| text.starts_with(prefix))?;
         let encoded = text.strip_prefix(prefix).filter(|encoded| encoded.len() == ENCODED_LEN)?;
         let bytes = URL_SAFE_NO_PAD.decode(encoded).ok()?;
         let (id, secret) = bytes.split_first_chunk::<ID_BYTES>()?;
@@ -70,6 +72,7 @@ fn prefix(grant: &Grant) -> &'static str {
     match grant {
         Grant::Widget(_) => WIDGET_PREFIX,
         Grant::Mcp(_) => MCP_PREFIX,
+        Grant::Api(_) => API_PREFIX,
     }
 }
 

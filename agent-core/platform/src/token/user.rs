@@ -1,18 +1,18 @@
-//! Number of MCP tokens per user, counted in one record per user that changes together with the tokens.
+//! Number of MCP and API tokens per user, counted in one record per user that changes together with the tokens.
 
 use serde::{Deserialize, Serialize};
 
-use super::{AGENT_TOKENS, Grant, MAX_MCP_TOKENS_PER_USER, StoredToken, TOKENS, TokenMintError, Tokens};
+use super::{AGENT_TOKENS, MAX_TOKENS_PER_USER, StoredToken, TOKENS, TokenMintError, Tokens};
 use crate::records::{
     Collection, Inventory, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, RecordsExt, StoreError,
     Write, to_json,
 };
 use agent_core::ids::{AgentId, CompanyId, UserId};
 
-/// Name of a company's collection of users' MCP tokens, by user.
+/// Name of a company's collection of users' MCP and API tokens, by user.
 const USER_TOKENS: &str = "userTokens";
 
-/// The ids of a user's MCP tokens. Those that are no longer valid are removed when the limit is reached.
+/// The ids of a user's MCP and API tokens. Those that are no longer valid are removed when the limit is reached.
 #[derive(Default, Serialize, Deserialize)]
 struct UserTokens {
     ids: Vec<String>,
@@ -33,17 +33,17 @@ impl Tokens {
             Some(Record { value, version, .. }) => (value, Precondition::Version(version)),
             None => (UserTokens::default(), Precondition::Absent),
         };
-        if counted.ids.len() >= MAX_MCP_TOKENS_PER_USER {
+        if counted.ids.len() >= MAX_TOKENS_PER_USER {
             counted.ids = self.valid_ids(&counted.ids).await?;
         }
-        if counted.ids.len() >= MAX_MCP_TOKENS_PER_USER {
-            return Err(TokenMintError::TooManyTokens { limit: MAX_MCP_TOKENS_PER_USER });
+        if counted.ids.len() >= MAX_TOKENS_PER_USER {
+            return Err(TokenMintError::TooManyTokens { limit: MAX_TOKENS_PER_USER });
         }
         counted.ids.push(id.to_owned());
         Ok(Write::Put { key, value: to_json(&counted)?, precondition })
     }
 
-    /// Revokes the MCP tokens of a user for all agents of the company, and returns their number. `inventory` lists the
+    /// Revokes the MCP and API tokens of a user for all agents of the company, and returns their number. `inventory` lists the
     /// collections of the same store.
     ///
     /// # Errors
@@ -80,7 +80,7 @@ impl Tokens {
         loop {
             let page = self.list(company_id, agent_id, &list).await?;
             for Record { id, value: token, .. } in page.records {
-                let is_users = matches!(&token.grant, Grant::Mcp(grant) if grant.user_id == *user_id);
+                let is_users = token.grant.user_id() == Some(user_id);
                 if is_users && token.revoked_at.is_none() {
                     revoked += usize::from(self.revoke(&id, Some(company_id)).await?);
                 }

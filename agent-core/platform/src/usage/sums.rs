@@ -53,6 +53,7 @@ pub(super) fn caller_name(caller: Caller) -> &'static str {
         Caller::Legacy => "legacy",
         Caller::Widget => "widget",
         Caller::Proactive => "proactive",
+        Caller::Api => "api",
         _ => "other",
     }
 }

@@ -94,8 +94,8 @@ impl SubscriptionModels {
         let refused = |message| Err(AgentError::new(AgentErrorKind::SignInRequired, message));
         match caller {
             Caller::Session | Caller::Legacy => Ok(()),
-            Caller::Proactive if self.allows_unattended => Ok(()),
-            Caller::Proactive => {
+            Caller::Proactive | Caller::Api if self.allows_unattended => Ok(()),
+            Caller::Proactive | Caller::Api => {
                 refused("the agent answers by its user's own subscription, which unattended runs may not use")
             }
             _ => refused("the agent answers by its user's own subscription, which visitors do not have"),

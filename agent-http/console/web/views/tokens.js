@@ -10,6 +10,7 @@ import { Code, Confirm, Copy, ErrorNote, useLoad } from '../lib/ui.js';
 const DAY_MS = 86_400_000;
 const LIFETIMES = [[undefined, 'until it is revoked'], [DAY_MS, 'one day'], [30 * DAY_MS, '30 days'], [90 * DAY_MS, '90 days'], [365 * DAY_MS, 'a year']];
 const MEMBERS = ['kind', 'ttlMs', 'label', 'origins', 'caps', 'todoListId', 'tools'];
+const KINDS = { widget: 'widget', mcp: 'MCP', api: 'API' };
 const NEW = { kind: 'widget', caps: { runsPerMinute: 20 } };
 
 export function Tokens({ id }) {
@@ -23,7 +24,7 @@ export function Tokens({ id }) {
   if (!list.data) return html`<p class="muted">Loading…</p>`;
   const tokens = [...list.data].reverse().sort((one, other) => isOver(one) - isOver(other));
   return html`
-    <p class="muted">With a token, the visitors of a page chat with this agent, or a program calls its tools. Only a hash of it is kept.</p>
+    <p class="muted">With a token, the visitors of a page chat with this agent, or a program calls its tools or chats for you. Only a hash of it is kept.</p>
     ${made ? html`<${Made} id=${id} token=${made} onClose=${() => setMade(undefined)} />` : html`<${NewToken} id=${id} onMade=${onMade} />`}
     <h2 class="label">Tokens</h2>
     ${tokens.length === 0 && html`<p class="muted">The agent has no tokens.</p>`}
@@ -62,6 +63,7 @@ function NewToken({ id, onMade }) {
     <fieldset class="field choice"><legend>For</legend>
       <label class="check"><input type="radio" name="kind" checked=${value.kind === 'widget'} onChange=${select('widget')} /><span>the widget: visitors of pages chat with the agent</span></label>
       <label class="check"><input type="radio" name="kind" checked=${value.kind === 'mcp'} onChange=${select('mcp')} /><span>MCP: a program calls the agent’s tools for you</span></label>
+      <label class="check"><input type="radio" name="kind" checked=${value.kind === 'api'} onChange=${select('api')} /><span>API: a client of OpenAI’s API chats with the agent for you</span></label>
     </fieldset>
     <div class="field-row">
       <${Text} form=${form} path="label" label="Label" hint="For this list." />
@@ -72,7 +74,7 @@ function NewToken({ id, onMade }) {
       <div class="field-row">
         <${Count} form=${form} path="caps.runsPerMinute" label="Messages a minute" hint="Of all visitors together." />
         <${Count} form=${form} path="caps.runsPerDay" label="Messages a day" hint="Absent: any number." />
-      </div>` : html`
+      </div>` : value.kind === 'mcp' && html`
       <${Words} key="tools" form=${form} path="tools" label="Only these tools" hint="Names, with commas between them. Absent: all of the agent’s." />
       <${Text} form=${form} path="todoListId" label="Todo list" hint="For the tools of todos and plans." />`}
     ${state.error && html`<${ErrorNote} error=${state.error} />`}
@@ -94,16 +96,18 @@ function snippet(id, token) {
 /** A token with its text, which is shown this once. */
 function Made({ id, token, onClose }) {
   const isWidget = token.kind === 'widget';
+  const isApi = token.kind === 'api';
   const root = useRef(null);
   // The button that had the focus is gone.
   useEffect(() => root.current.focus(), []);
-  const code = isWidget ? snippet(id, token.token) : new URL('api/agent/mcp', document.baseURI).href;
+  const code = isWidget ? snippet(id, token.token) : new URL(isApi ? 'v1' : 'api/agent/mcp', document.baseURI).href;
+  const secret = `It is a secret: who has it ${isApi ? 'chats with the agent' : 'calls the tools'} for you.`;
   return html`<section class="token-made" ref=${root} tabindex="-1" aria-labelledby="token-made">
     <h2 id="token-made">The token is made</h2>
-    <p class="muted">It is not shown again: copy it now. ${isWidget ? 'Everybody who sees the page can read it.' : 'It is a secret: who has it calls the tools for you.'}</p>
+    <p class="muted">It is not shown again: copy it now. ${isWidget ? 'Everybody who sees the page can read it.' : secret}</p>
     <div class="row between"><h3 class="label">Token</h3><${Copy} text=${token.token} label="Copy the token" /></div>
     <${Code} text=${token.token} label="token" wrap />
-    <div class="row between"><h3 class="label">${isWidget ? 'For the page' : 'Address of the tools'}</h3><${Copy} text=${code} label=${isWidget ? 'Copy the snippet' : 'Copy the address'} /></div>
+    <div class="row between"><h3 class="label">${isWidget ? 'For the page' : isApi ? 'Base address of the API; the model is the agent’s id' : 'Address of the tools'}</h3><${Copy} text=${code} label=${isWidget ? 'Copy the snippet' : 'Copy the address'} /></div>
     <${Code} text=${code} label=${isWidget ? 'snippet' : 'address'} wrap />
     ${isWidget && html`<p class="small muted">${token.origins.length > 0 ? `It works in pages of ${token.origins.join(', ')}.` : 'It works in every page: it has no origins.'}</p>`}
     <button type="button" class="button" onClick=${onClose}>Done</button>
@@ -119,8 +123,8 @@ function TokenRow({ agent, token, onRevoked }) {
   const end = revokedAt ? ['revoked', revokedAt] : expiresAt ? [isExpired(token) ? 'expired' : 'expires', expiresAt] : undefined;
   return html`<li class="item">
     <div class="item-main">
-      <p class="item-title"><span class=${`dot ${state === 'valid' ? 'done' : 'idle'}`} aria-hidden="true"></span> ${label || 'No label'} <span class="chip">${kind === 'mcp' ? 'MCP' : 'widget'}</span></p>
-      <p class="meta">${kind === 'widget' ? limits(token) : [`for ${userId}`, todoListId && `todo list ${todoListId}`, token.tools && `tools: ${token.tools.join(', ') || 'none'}`].filter(Boolean).join(' · ')}</p>
+      <p class="item-title"><span class=${`dot ${state === 'valid' ? 'done' : 'idle'}`} aria-hidden="true"></span> ${label || 'No label'} <span class="chip">${KINDS[kind] ?? kind}</span></p>
+      <p class="meta">${kind === 'widget' ? limits(token) : [`for ${userId}`, token.agents?.length > 1 && `agents: ${token.agents.join(', ')}`, todoListId && `todo list ${todoListId}`, token.tools && `tools: ${token.tools.join(', ') || 'none'}`].filter(Boolean).join(' · ')}</p>
       <p class="meta">made <time datetime=${createdAt} title=${dateTime(createdAt)}>${moment(createdAt)}</time>${end ? html` · ${end[0]} <time datetime=${end[1]} title=${dateTime(end[1])}>${dateTime(end[1])}</time>` : ' · until it is revoked'} · <code>${id}</code></p>
       ${error && html`<${ErrorNote} error=${error} />`}
     </div>

@@ -1,0 +1,216 @@
+//! Credentials, limits, and the shape of errors.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use agent_platform::token::{Caps, Grant, McpGrant, NewToken, Tokens, WidgetGrant};
+use serde_json::{Value, json};
+
+use super::{OpenAiApp, expect_error, expect_json, mint};
+use crate::support::server::{INTERNAL_SECRET, session_token};
+use crate::support::vendor::json_response;
+use crate::support::{client, expect_problem};
+
+fn tokens(test: &OpenAiApp) -> Tokens {
+    Tokens::new(test.stores.records.clone(), std::sync::Arc::new(agent_core::clock::SystemClock))
+}
+
+#[tokio::test]
+async fn only_api_tokens_are_accepted() {
+    let test = OpenAiApp::start().await;
+    let minted =
+        async |grant| tokens(&test).mint(NewToken::new("c1", "a1", grant)).await.expect("minted").text;
+    let widget = minted(Grant::Widget(WidgetGrant::default())).await;
+    let mcp = minted(Grant::Mcp(McpGrant { user_id: "u1".into(), ..McpGrant::default() })).await;
+    let revoked = mint(&test.stores, &["a1"], None, None).await;
+    let id = tokens(&test).find(&revoked).await.expect("found").id;
+    assert!(tokens(&test).revoke(&id, None).await.expect("the store works"));
+    let mut forged = test.token.clone();
+    forged.replace_range(60..64, if &forged[60..64] == "AAAA" { "BBBB" } else { "AAAA" });
+    let session = session_token("u1", "c1");
+    for token in [
+        widget.expose(),
+        mcp.expose(),
+        &session,
+        INTERNAL_SECRET,
+        &revoked,
+        &forged,
+        &test.token[..40],
+        "aga_",
+    ] {
+        let error = expect_error(test.send_with(token, json!({}), &[]).await, 401, "invalid_api_key").await;
+        assert_eq!((&error["type"], &error["param"]), (&json!("authentication_error"), &Value::Null));
+        let request = test.app.request("GET", "/v1/models").bearer_auth(token);
+        expect_error(request.send().await.expect("an answer"), 401, "invalid_api_key").await;
+    }
+    // Nor is a cookie, or nothing.
+    let own = format!("http://{}", test.app.address);
+    let cookie = format!("agent_session={session}");
+    let request = test.app.request("GET", "/v1/models").header("origin", own).header("cookie", cookie);
+    expect_error(request.send().await.expect("an answer"), 401, "invalid_api_key").await;
+    let request = test.app.request("GET", "/v1/models");
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.headers()["www-authenticate"], "Bearer");
+    expect_error(response, 401, "invalid_api_key").await;
+    for name in ["x-widget-token", "x-proactive-trigger"] {
+        let response = test.send(json!({}), &[(name, widget.expose())]).await;
+        expect_error(response, 400, "ambiguous_credentials").await;
+    }
+    assert!(test.vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn an_api_token_is_accepted_nowhere_else() {
+    let test = OpenAiApp::start().await;
+    for (method, path) in [
+        ("GET", "/api/agents"),
+        ("GET", "/api/threads"),
+        ("GET", "/api/agents/a1/tokens"),
+        ("POST", "/api/agent/chat"),
+        ("POST", "/api/agent/mcp"),
+        ("GET", "/api/usage"),
+    ] {
+        let request = test.app.request(method, path).bearer_auth(&test.token);
+        let request = request.header("accept", "application/json, text/event-stream");
+        let response = request.json(&json!({"agentId": "a1", "message": "Hello"})).send().await;
+        expect_problem(response.expect("an answer"), 401, "UNAUTHENTICATED").await;
+    }
+    let request = test.app.request("POST", "/api/agent/chat").header("x-widget-token", &test.token);
+    let response = request.json(&json!({"agentId": "a1", "message": "Hello"})).send().await;
+    expect_problem(response.expect("an answer"), 401, "UNAUTHENTICATED").await;
+}
+
+#[tokio::test]
+async fn invalid_requests_name_the_field() {
+    let test = OpenAiApp::start().await;
+    let image = json!([{"type": "image_url", "image_url": {"url": "ftp://x.example/a.png"}}]);
+    for (sent, status, code, param) in [
+        (json!({"model": null}), 400, "invalid_request", json!("model")),
+        (json!({"messages": []}), 400, "invalid_request", json!("messages")),
+        (
+            json!({"messages": [{"role": "user", "content": image}]}),
+            400,
+            "invalid_request",
+            json!("messages[0].content[0].image_url.url"),
+        ),
+        (json!({"n": 2}), 400, "unsupported_parameter", json!("n")),
+        (
+            json!({"response_format": {"type": "json_object"}}),
+            400,
+            "unsupported_parameter",
+            json!("response_format"),
+        ),
+        (json!({"model": "a3"}), 404, "model_not_found", json!("model")),
+    ] {
+        let response = test.send(sent.clone(), &[]).await;
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        let error = expect_error(response, status, code).await;
+        assert_eq!((&error["param"], &error["type"]), (&param, &json!("invalid_request_error")), "{sent}");
+    }
+    let post = async |content_type: &str, body: String| {
+        let request = test.app.request("POST", "/v1/chat/completions").bearer_auth(&test.token);
+        request.header("content-type", content_type).body(body).send().await.expect("an answer")
+    };
+    expect_error(post("application/json", "{".to_owned()).await, 400, "invalid_request").await;
+    expect_error(post("text/plain", "{}".to_owned()).await, 415, "unsupported_media_type").await;
+    let large = format!(r#"{{"model": "{}"}}"#, "x".repeat(4 << 20));
+    expect_error(post("application/json", large).await, 413, "payload_too_large").await;
+    let twice = client().post(test.app.url("/v1/chat/completions")).bearer_auth(&test.token);
+    let twice = twice.header("x-thread-id", "a").header("x-thread-id", "b").json(&json!({"model": "a1"}));
+    let error = expect_error(twice.send().await.expect("an answer"), 400, "invalid_request").await;
+    assert_eq!(error["param"], "x-thread-id");
+    assert!(test.vendor.received().is_empty());
+}
+
+#[tokio::test]
+async fn paths_of_the_api_that_do_not_exist_have_its_errors() {
+    let test = OpenAiApp::start().await;
+    for (method, path, status, code) in [
+        ("POST", "/v1/embeddings", 404, "not_found"),
+        ("POST", "/v1/responses", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
+        ("DELETE", "/v1/models/a1", 405, "method_not_allowed"),
+    ] {
+        let request = test.app.request(method, path).bearer_auth(&test.token);
+        expect_error(request.send().await.expect("an answer"), status, code).await;
+    }
+    let request = test.app.request("GET", "/v2/models").send().await.expect("an answer");
+    expect_problem(request, 404, "NOT_FOUND").await;
+}
+
+#[tokio::test]
+async fn the_caps_of_a_token_are_its_own() {
+    let test = OpenAiApp::start().await;
+    let caps = Caps { runs_per_minute: NonZeroU32::new(1).expect("a cap"), runs_per_day: None };
+    let token = mint(&test.stores, &["a1"], Some(caps), None).await;
+    expect_error(test.send_with(&token, json!({"n": 2}), &[]).await, 400, "unsupported_parameter").await;
+    expect_json(test.send_with(&token, json!({}), &[]).await).await;
+    let refused = test.send_with(&token, json!({"stream": true}), &[]).await;
+    let headers = refused.headers().clone();
+    let wait: u64 = headers["retry-after"].to_str().expect("text").parse().expect("seconds");
+    assert!((1..=60).contains(&wait), "{wait}");
+    assert!(headers.get("x-should-retry").is_none(), "the packages wait and send it again");
+    let error = expect_error(refused, 429, "rate_limit_exceeded").await;
+    assert_eq!(error["type"], "rate_limit_error");
+    // Another token of the same user.
+    test.complete(json!({})).await;
+    assert_eq!(test.vendor.received().len(), 2);
+}
+
+#[tokio::test]
+async fn a_token_ends_with_its_time() {
+    let test = OpenAiApp::start().await;
+    let lasting = mint(&test.stores, &["a1"], None, Some(Duration::from_secs(3600))).await;
+    expect_json(test.send_with(&lasting, json!({}), &[]).await).await;
+    let clock = agent_core::testing::ManualClock::new();
+    let early = Tokens::new(test.stores.records.clone(), std::sync::Arc::new(clock));
+    let grant =
+        agent_platform::token::ApiGrant { user_id: "u1".into(), agents: vec!["a1".into()], caps: None };
+    let new = NewToken { ttl: Some(Duration::from_secs(3600)), ..NewToken::api("c1", grant) };
+    let expired = early.mint(new).await.expect("minted").text;
+    expect_error(test.send_with(expired.expose(), json!({}), &[]).await, 401, "invalid_api_key").await;
+}
+
+#[tokio::test]
+async fn errors_of_the_vendor_before_the_answer_have_their_status() {
+    let test = OpenAiApp::start().await;
+    let too_long = json!({"error": {"message": "This model's maximum context length is 10 tokens. However, your messages resulted in 20 tokens.",
+        "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}});
+    test.vendor.on(
+        "m",
+        [
+            json_response("429 Too Many Requests", "retry-after: 7\r\n", "{}"),
+            json_response("500 Internal Server Error", "", "{}"),
+            json_response("400 Bad Request", "", &too_long.to_string()),
+        ],
+    );
+    let limited = test.send(json!({}), &[]).await;
+    assert_eq!(limited.headers()["retry-after"], "7");
+    expect_error(limited, 429, "rate_limit_exceeded").await;
+    let failed = test.send(json!({"stream": true}), &[]).await;
+    assert!(failed.headers().get("x-should-retry").is_none(), "nothing has been carried out");
+    expect_error(failed, 502, "backend_failed").await;
+    let error = expect_error(test.send(json!({}), &[]).await, 400, "context_length_exceeded").await;
+    assert_eq!(error["type"], "invalid_request_error");
+}
+
+#[tokio::test]
+async fn pages_of_any_origin_may_use_the_api_without_cookies() {
+    let test = OpenAiApp::start().await;
+    let preflight = test
+        .app
+        .request("OPTIONS", "/v1/chat/completions")
+        .header("origin", "https://chat.example")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "authorization,content-type,x-stainless-lang,x-thread-id");
+    let preflight = preflight.send().await.expect("an answer");
+    let headers = preflight.headers();
+    assert_eq!(headers["access-control-allow-origin"], "https://chat.example");
+    assert!(headers.get("access-control-allow-credentials").is_none());
+    let allowed = headers["access-control-allow-headers"].to_str().expect("text");
+    assert!(allowed.contains("x-stainless-lang") && allowed.contains("x-thread-id"), "{allowed}");
+    let response = test.send(json!({}), &[("origin", "https://chat.example")]).await;
+    let exposed = response.headers()["access-control-expose-headers"].to_str().expect("text");
+    assert!(exposed.contains("x-agent-run-id") && exposed.contains("x-request-id"), "{exposed}");
+    expect_json(response).await;
+}
