@@ -8,6 +8,7 @@ mod kill;
 mod lists;
 mod logs;
 mod merging;
+mod records;
 mod refusals;
 mod retention;
 mod runs;

@@ -36,6 +36,7 @@ pub use cache::PartCache;
 pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
+pub use last::LatestPrompt;
 pub use manifest::{Manifest, ManifestPart, PartHash, Placement, PromptTokens, first_changed_part};
 pub use message::PromptMessage;
 pub use part::Part;

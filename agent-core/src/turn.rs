@@ -18,7 +18,10 @@ use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{EventStream, OutputLimits, RunIds};
-use crate::prompt::{AssemblyInput, ContextKey, LatestPrompts, PartCache, PartHash, SentContexts, assemble};
+use crate::message::Message;
+use crate::prompt::{
+    AssemblyInput, ContextKey, Fragment, LatestPrompt, LatestPrompts, PartCache, SentContexts, assemble,
+};
 use crate::request::{Principal, TurnRequest};
 use crate::role::{RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
@@ -96,8 +99,7 @@ impl Platform {
         self
     }
 
-    /// Registers a backend for roles with a container named `container`, where none of the platform's own kinds of
-    /// backend is selected.
+    /// Registers a backend for roles with a container named `container` that select no backend of the platform's own.
     pub fn with_custom_backend(
         mut self,
         container: impl Into<String>,
@@ -131,9 +133,15 @@ impl Platform {
         self
     }
 
-    /// Returns the hashes of the prompt's prefix in the latest run of the context's user with its agent in this process.
-    pub fn latest_prefix(&self, context: &ExecutionContext) -> Option<Arc<[PartHash]>> {
+    /// Returns the prompt of the latest run of the context's user with its agent in this process.
+    pub fn latest_prompt(&self, context: &ExecutionContext) -> Option<Arc<LatestPrompt>> {
         self.latest_prompts.get(&context.into())
+    }
+
+    /// Records fragments as sent with the last of `messages`, a user message, as if this process had run that turn.
+    pub fn restore_sent_context(&self, context: &ExecutionContext, messages: &[Message], sent: &[Fragment]) {
+        let keys = self.sent_contexts.restore(context, &mut self.parts.history(messages));
+        self.sent_contexts.record(keys, sent);
     }
 
     fn backend(&self, choice: &BackendChoice) -> Result<&Arc<dyn ErasedBackend>, TurnError> {
@@ -194,6 +202,17 @@ pub struct PreparedTurn {
     pub request: PreparedRequest,
 }
 
+/// Receiver of what a turn is made of, such as a recorder of runs.
+pub trait TurnObserver: Send + Sync {
+    /// Receives the inputs before they are assembled; again if the turn is prepared once more.
+    fn on_inputs(&self, _: &TurnInput, _: &AssemblyInput<'_>) {}
+
+    /// Receives the request while the backend processes it, and the user's latest prompt before it.
+    fn on_request(&self, _: &PreparedTurn, _: Option<&LatestPrompt>) {}
+}
+
+impl TurnObserver for () {}
+
 /// Least prompt budget, in tokens, with which earlier messages keep their contexts. A smaller one has no room for them.
 const MIN_BUDGET_FOR_SENT_CONTEXTS: usize = 4_000;
 
@@ -207,20 +226,33 @@ pub async fn run_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<EventStream, TurnError> {
+    run_observed_turn(platform, principal, request, &()).await
+}
+
+/// Runs a turn as [`run_turn`] does, with an observer.
+///
+/// # Errors
+/// The same as for [`run_turn`].
+pub async fn run_observed_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+    observer: &dyn TurnObserver,
+) -> Result<EventStream, TurnError> {
     let request = Arc::new(request);
-    let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
+    let (prepared, keys) = prepare(platform, principal, request.clone(), observer).await?;
     let rejected = prepared.capabilities.budget.max_prompt_tokens;
-    let error = match start(platform, principal, prepared, keys).await {
+    let error = match start(platform, principal, prepared, keys, observer).await {
         Err(TurnError::Backend(error)) if error.kind() == AgentErrorKind::ContextExceeded => error,
         result => return result,
     };
-    let (prepared, keys) = prepare(platform, principal, request).await?;
+    let (prepared, keys) = prepare(platform, principal, request, observer).await?;
     let budget = prepared.capabilities.budget.max_prompt_tokens;
     if budget >= rejected {
         return Err(error.into());
     }
     warn!(error = ?error, budget, "the prompt exceeded the model's context window; sending a shorter one");
-    start(platform, principal, prepared, keys).await
+    start(platform, principal, prepared, keys, observer).await
 }
 
 /// Sends a prepared turn; `keys` are those of its latest user message.
@@ -229,6 +261,7 @@ async fn start(
     principal: &Principal,
     prepared: PreparedTurn,
     keys: Vec<ContextKey>,
+    observer: &dyn TurnObserver,
 ) -> Result<EventStream, TurnError> {
     let PreparedRequest { payload, turn } = prepared.request.clone();
     let backend = platform.backend(&turn.choice)?;
@@ -237,6 +270,7 @@ async fn start(
     let calls = unreported.map(|token| token.report_calls());
     // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
+        observer.on_request(&prepared, platform.latest_prompt(&turn.context).as_deref());
         let mut summary = json!({
             "requestSha256": payload.sha256(),
             "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
@@ -251,11 +285,11 @@ async fn start(
         let has_previews = principal.caller != Caller::Widget;
         (summary, has_previews.then(|| turn.prompt.prefix_hashes(payload.sections())))
     });
-    let (events, (summary, prefix)) = future::join(backend.start_turn(prepared.request), told).await;
+    let (events, (summary, prefix)) = future::join(backend.start_turn(prepared.request.clone()), told).await;
     let events = events?.with_output_limits(platform.output_limits);
     platform.sent_contexts.record(keys, turn.prompt.turn_fragments());
     if let Some(prefix) = prefix {
-        platform.latest_prompts.insert((&turn.context).into(), prefix);
+        platform.latest_prompts.insert((&turn.context).into(), turn.run.run_id.clone(), prefix);
     }
     let audience = principal.caller.audience();
     let events = events.with_guard(turn.run_token.clone()).with_reported_calls(calls);
@@ -273,7 +307,7 @@ pub async fn prepare_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<PreparedTurn, TurnError> {
-    Ok(prepare(platform, principal, Arc::new(request)).await?.0)
+    Ok(prepare(platform, principal, Arc::new(request), &()).await?.0)
 }
 
 /// Prepares a turn; returns with it the keys under which the context of its latest user message is recorded.
@@ -281,6 +315,7 @@ async fn prepare(
     platform: &Platform,
     principal: &Principal,
     request: Arc<TurnRequest>,
+    observer: &dyn TurnObserver,
 ) -> Result<(PreparedTurn, Vec<ContextKey>), TurnError> {
     let role = load_role(platform, principal, &request).await?;
     let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
@@ -302,14 +337,16 @@ async fn prepare(
     let (fragments, tools) =
         try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
     let tools = with_client_tools(tools, &input, &capabilities)?;
-    check_tool_choice(&input.request.tool_choice, &tools)?;
+    if let Some(problem) = input.request.tool_choice.problem_with(&tools) {
+        return Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() });
+    }
     let tools = offered_tools(&input.request.tool_choice, &capabilities, tools);
     let mut history = platform.parts.history(&input.request.messages);
     // A workflow gets the messages as data.
     let is_cached = choice.kind() != BackendKind::Workflow
         && capabilities.budget.max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS;
     let keys = if is_cached { platform.sent_contexts.restore(&context, &mut history) } else { Vec::new() };
-    let prompt = assemble(AssemblyInput {
+    let assembly = AssemblyInput {
         fragments,
         history,
         tools: &tools,
@@ -319,12 +356,13 @@ async fn prepare(
         retrieval: (choice.kind() != BackendKind::Workflow)
             .then(|| role.content.rag_placement.unwrap_or_default()),
         cache: &platform.parts,
-    })
-    .map_err(AgentError::from)?;
+    };
+    observer.on_inputs(&input, &assembly);
+    let prompt = assemble(assembly).map_err(AgentError::from)?;
     let run_token = mint_run_token(platform, &capabilities, &context, &tools)?;
     let turn = Turn {
         run: RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() },
-        thinking: thinking_setting(&choice),
+        thinking: choice.enable_thinking(),
         role,
         choice,
         prompt: Arc::new(prompt),
@@ -377,19 +415,6 @@ fn with_client_tools(
     Ok(all.into())
 }
 
-fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
-    let problem = match choice {
-        ToolChoice::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
-            "names a tool that this agent may not use in this context"
-        }
-        ToolChoice::Required if tools.is_empty() => {
-            "requires a tool call, but the agent has no tools in this context"
-        }
-        _ => return Ok(()),
-    };
-    Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() })
-}
-
 /// Returns the tools of the whole run: none if no call is allowed, and the named one alone for a runtime that calls the
 /// tools itself, since it does not know the choice.
 fn offered_tools(
@@ -436,8 +461,7 @@ async fn execution_context(
         company_id: principal.company_id.clone(),
         agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
-        // Task lists belong to users, and a visitor has none. The list named by a visitor is not passed to backends,
-        // which might access it with rights of their own.
+        // Task lists belong to users: one that a visitor names is not passed to backends, which may have rights to it.
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone: match &request.timezone {
             Some(zone) => Some(zone.clone()),
@@ -472,15 +496,6 @@ async fn list_tools(
     let allowed = crate::allowed_tools::allowed_tools(&input.role, input.context.caller, cut);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
-}
-
-fn thinking_setting(choice: &BackendChoice) -> Option<bool> {
-    match choice {
-        BackendChoice::AgentServer(server) => server.agent_server_enable_thinking,
-        BackendChoice::Embedded(settings) => settings.enable_thinking,
-        BackendChoice::Subscription(settings) => settings.enable_thinking,
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ mod reader_access;
 mod resource;
 mod retrieve;
 mod role_preview;
+mod run_docs;
 mod run_events;
 mod runs;
 mod thread_docs;

@@ -32,6 +32,7 @@ pub mod pulse;
 pub mod records;
 pub mod retrieval;
 pub mod roles;
+pub mod run_observer;
 pub mod run_registry;
 pub mod run_tools;
 pub mod seal;

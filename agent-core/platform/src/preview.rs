@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use agent_core::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use agent_core::payload::{Payload, REDACTED};
 use agent_core::prompt::{
     Fragment, LayerReport, ManifestPart, Part, PartHash, PromptTokens, TrimmedHistory, first_changed_part,
@@ -16,6 +15,8 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::select::SelectionReport;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::{Platform, PreparedTurn, TurnError, prepare_turn};
+
+use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
 #[derive(Debug, Clone, Serialize)]
@@ -182,8 +183,8 @@ pub async fn preview_turn(
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
     let prepared = prepare_turn(platform, principal, request).await?;
-    let latest = platform.latest_prefix(&prepared.request.turn.context);
-    Ok(Preview::new(&prepared, latest.as_deref()))
+    let latest = platform.latest_prompt(&prepared.request.turn.context);
+    Ok(Preview::new(&prepared, latest.as_ref().map(|latest| &*latest.prefix)))
 }
 
 #[cfg(test)]

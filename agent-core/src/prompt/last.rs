@@ -6,7 +6,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::manifest::PartHash;
-use crate::ids::{AgentId, CompanyId, UserId};
+use crate::ids::{AgentId, CompanyId, RunId, UserId};
 use crate::tool::ExecutionContext;
 
 /// Capacity in bytes: prompts of about a thousand users, a few dozen parts each. Least used ones are evicted.
@@ -15,7 +15,16 @@ const MAX_LATEST_PROMPTS_BYTES: u64 = 8 << 20;
 const TYPICAL_PROMPTS: usize = 2_000;
 
 /// In-process cache of the part hashes of each user's latest prompt to each agent. It holds hashes, never texts.
-pub(crate) struct LatestPrompts(Cache<PromptOwner, Arc<[PartHash]>, PrefixWeighter>);
+pub(crate) struct LatestPrompts(Cache<PromptOwner, Arc<LatestPrompt>, PrefixWeighter>);
+
+/// Prefix of a user's latest prompt to an agent.
+#[derive(Debug)]
+pub struct LatestPrompt {
+    /// The run.
+    pub run_id: RunId,
+    /// The prompt's [`prefix_hashes`](super::Prompt::prefix_hashes).
+    pub prefix: Vec<PartHash>,
+}
 
 /// Key of a prompt's owner: the company, the agent and the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,12 +57,12 @@ impl Default for LatestPrompts {
 
 impl LatestPrompts {
     /// Stores a prompt's prefix in place of the previous one.
-    pub(crate) fn insert(&self, whose: PromptOwner, prefix: Vec<PartHash>) {
-        self.0.insert(whose, prefix.into());
+    pub(crate) fn insert(&self, whose: PromptOwner, run_id: RunId, prefix: Vec<PartHash>) {
+        self.0.insert(whose, Arc::new(LatestPrompt { run_id, prefix }));
     }
 
-    /// Returns the part hashes of the latest prompt, if they are still cached.
-    pub(crate) fn get(&self, whose: &PromptOwner) -> Option<Arc<[PartHash]>> {
+    /// Returns the latest prompt, if it is still cached.
+    pub(crate) fn get(&self, whose: &PromptOwner) -> Option<Arc<LatestPrompt>> {
         self.0.get(whose)
     }
 }
@@ -61,10 +70,11 @@ impl LatestPrompts {
 #[derive(Clone)]
 struct PrefixWeighter;
 
-impl Weighter<PromptOwner, Arc<[PartHash]>> for PrefixWeighter {
-    fn weight(&self, whose: &PromptOwner, parts: &Arc<[PartHash]>) -> u64 {
-        let parts = parts.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
-        (256 + whose.bytes() + parts.sum::<usize>()) as u64
+impl Weighter<PromptOwner, Arc<LatestPrompt>> for PrefixWeighter {
+    fn weight(&self, whose: &PromptOwner, prompt: &Arc<LatestPrompt>) -> u64 {
+        let parts =
+            prompt.prefix.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
+        (256 + whose.bytes() + prompt.run_id.len() + parts.sum::<usize>()) as u64
     }
 }
 
@@ -83,11 +93,11 @@ mod tests {
     fn the_latest_prompt_of_each_user_is_remembered() {
         let latest = LatestPrompts::default();
         assert!(latest.get(&whose("ada")).is_none());
-        latest.insert(whose("ada"), prefix("rules", "1"));
-        latest.insert(whose("ada"), prefix("rules", "2"));
-        latest.insert(whose("bob"), prefix("rules", "3"));
+        latest.insert(whose("ada"), "1".into(), prefix("rules", "1"));
+        latest.insert(whose("ada"), "2".into(), prefix("rules", "2"));
+        latest.insert(whose("bob"), "3".into(), prefix("rules", "3"));
         let seen = latest.get(&whose("ada")).expect("it was remembered");
-        assert_eq!(*seen, prefix("rules", "2"));
+        assert_eq!((&*seen.run_id, &seen.prefix), ("2", &prefix("rules", "2")));
     }
 
     #[test]
@@ -95,7 +105,7 @@ mod tests {
         let latest = LatestPrompts::default();
         let long = "x".repeat(1 << 20);
         for user in 0..32 {
-            latest.insert(whose(&user.to_string()), prefix(&long, "1"));
+            latest.insert(whose(&user.to_string()), "r".into(), prefix(&long, "1"));
         }
         let known = (0..32).filter(|user| latest.get(&whose(&user.to_string())).is_some()).count();
         assert!(known <= 8, "{known} of a mebibyte each");

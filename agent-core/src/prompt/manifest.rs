@@ -53,7 +53,7 @@ pub struct ManifestPart {
 }
 
 /// Placement of a fragment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Placement {
     /// In the system prompt.
@@ -65,7 +65,7 @@ pub enum Placement {
 }
 
 /// Token counts of a prompt's sections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PromptTokens {
     /// Tokens of the system prompt.

@@ -385,8 +385,8 @@ async fn a_preview_is_compared_with_the_latest_run_that_was_accepted() {
         let turn = &prepared.request.turn;
         assert_eq!(turn.prompt.system_text(), *text.lock().expect("unpoisoned"));
         let prefix = turn.prompt.prefix_hashes(prepared.request.payload.sections());
-        let latest = bench.platform.latest_prefix(&turn.context);
-        latest.and_then(|latest| first_changed_part(&latest, &prefix).map(str::to_owned))
+        let latest = bench.platform.latest_prompt(&turn.context);
+        latest.and_then(|latest| first_changed_part(&latest.prefix, &prefix).map(str::to_owned))
     };
     let run = async |principal: Principal| run_turn(&bench.platform, &principal, asks("a")).await.map(drop);
     let visitor = Principal::new("ada", "c", Caller::Widget);

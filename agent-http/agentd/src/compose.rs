@@ -50,6 +50,7 @@ use agent_platform::layers::{
 use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::retrieval::Retriever;
+use agent_platform::run_observer::{ObservedModels, RunObservers};
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
@@ -104,8 +105,8 @@ pub fn application(
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
+    let conversations = conversations(config, &stores, shutdown);
     Ok(App {
-        conversations: conversations(config, &stores, shutdown),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
@@ -114,14 +115,15 @@ pub fn application(
         tokens: tokens.clone(),
         platform: platform(
             config,
-            &outbound,
-            &public_url,
+            (&outbound, &public_url),
             stores,
             (tools, journals),
             (local, &coding),
-            (parts, documents, &usage),
+            (parts, documents),
+            (&usage, conversations.observers()),
         )
         .with_run_tokens(tokens.clone()),
+        conversations,
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
@@ -280,12 +282,12 @@ fn subscriptions(
 
 fn platform(
     config: &AppConfig,
-    outbound: &OutboundClient,
-    public_url: &url::Url,
+    (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
-    (parts, documents, usage): (Arc<PartCache>, DocumentsLayer, &UsageRecorder),
+    (parts, documents): (Arc<PartCache>, DocumentsLayer),
+    (usage, observers): (&UsageRecorder, &Arc<RunObservers>),
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = EmbeddedModels {
@@ -295,11 +297,13 @@ fn platform(
         local,
     };
     let models = MeteredModels::new(ModelCache::new(models), usage.clone());
-    let embedded = EmbeddedBackend::new(JournaledModels::new(models, journals.clone()))
+    let models = JournaledModels::new(models, journals.clone());
+    let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let subscriptions = MeteredModels::new(subscriptions(config, outbound, coding, &limits), usage.clone());
-    let subscriptions = EmbeddedBackend::new(JournaledModels::new(subscriptions, journals))
+    let subscriptions = JournaledModels::new(subscriptions, journals);
+    let subscriptions = EmbeddedBackend::new(ObservedModels::new(subscriptions, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));

@@ -24,6 +24,7 @@ use agent_core::role::ConversationSettings;
 use agent_platform::conversation::{
     Conversations, RUN_LEASE_MS, RunClock, RunLease, ThreadOwner, ThreadRetention,
 };
+use agent_platform::run_observer::RunObservers;
 use agent_platform::spawner::Spawner;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::{Notify, watch};
@@ -76,6 +77,7 @@ pub struct ConversationService {
     runs: Arc<LiveRuns>,
     /// Number of runs whose end is not stored yet.
     live: watch::Sender<usize>,
+    observers: Arc<RunObservers>,
     /// Asks for events to be stored without delay.
     large_tail: Notify,
 }
@@ -99,17 +101,24 @@ impl ConversationService {
         shutdown: Shutdown,
         times: RunTimes,
     ) -> Arc<Self> {
+        let observers = Arc::new(RunObservers::new(clock.clone()));
         Arc::new(Self {
             store,
             process: Uuid::now_v7().to_string(),
             times,
             clock,
+            observers,
             spawner,
             shutdown,
             runs: Arc::default(),
             live: watch::Sender::default(),
             large_tail: Notify::new(),
         })
+    }
+
+    /// Returns the observers of the runs that are kept, of which their models must know.
+    pub fn observers(&self) -> &Arc<RunObservers> {
+        &self.observers
     }
 
     /// Returns true unless conversations are switched off.

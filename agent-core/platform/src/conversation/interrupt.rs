@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::commit::StoredRun;
 use super::{
     ChunkWriter, EndRun, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
-    ThreadOwner,
+    RunRecord, ThreadOwner,
 };
 
 /// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
@@ -33,6 +33,7 @@ pub fn interrupt_run(
             log,
             request_sha256: None,
             backend: None,
+            record: RunRecord::default(),
             now: clock.now,
         }
     })

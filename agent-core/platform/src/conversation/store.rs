@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
     Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
-    RunPage, RunSignal, RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
-    ThreadScan,
+    RunPage, RunRecord, RunSignal, RunTrigger, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadScan,
 };
 
 /// Default number of nodes on a page.
@@ -460,6 +460,8 @@ pub struct EndRun {
     pub request_sha256: Option<String>,
     /// Backend, if it was not known before.
     pub backend: Option<String>,
+    /// Record of the run.
+    pub record: RunRecord,
     /// Current time.
     pub now: Timestamp,
 }

@@ -5,8 +5,8 @@ use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
     BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk, LogEnd, NewNode,
     NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating, Run, RunChunk,
-    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, Thread, ThreadFilter,
-    ThreadKey, ThreadOwner, ThreadPatch,
+    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunRecord, RunTrigger, Thread,
+    ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch,
 };
 use jiff::Timestamp;
 
@@ -55,6 +55,7 @@ pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
         log: LogEnd::default(),
         request_sha256: Some("00ff".to_owned()),
         backend: None,
+        record: RunRecord::default(),
         now: at(2),
     }
 }

@@ -6,15 +6,16 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunEnd, RunOutcome, RunResult};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, LogEnd, NodeId,
-    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey,
+    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey, RunSelection, ThreadOwner,
 };
+use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -53,6 +54,8 @@ pub(super) struct KeptRun {
     begun: Option<oneshot::Receiver<Begun>>,
     /// The run so far; `None` once its end is being stored, or if it has not begun.
     open: Option<(RunFold, LiveGuard)>,
+    /// Observer that makes the run's record, stored with its end.
+    observer: OpenObserver,
 }
 
 impl KeptRun {
@@ -61,9 +64,12 @@ impl KeptRun {
         service: &Arc<ConversationService>,
         store: Arc<dyn Conversations>,
         begin: BeginRun,
+        accepted: Instant,
     ) -> Self {
         let (sender, receiver) = oneshot::channel();
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
+        let ThreadOwner { company, owner } = &key.owner;
+        let observer = service.observers.open(company, owner, &key.id, accepted);
         let kept = Self {
             store: store.clone(),
             thread_id: begin.key.id.clone(),
@@ -75,6 +81,7 @@ impl KeptRun {
             detached: None,
             begun: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
+            observer,
         };
         let task = async move {
             // The receiver's drop ends the run.
@@ -103,6 +110,11 @@ impl KeptRun {
             Err(_) => self.open = None,
         }
         begun
+    }
+
+    /// Returns the observer of the run.
+    pub(super) fn observer(&self) -> &Arc<RunObserver> {
+        &self.observer
     }
 
     /// Stores that the run has failed before it had events.
@@ -149,6 +161,7 @@ impl KeptRun {
         let FoldedRun { nodes, ending } = folded;
         let (chunks, is_incomplete) = run.tail().end(terminal);
         let clock = service.clock();
+        let record = self.observer.record();
         let end = EndRun {
             owner: run.key().owner.clone(),
             run_id: run.key().id.clone(),
@@ -156,8 +169,9 @@ impl KeptRun {
             nodes,
             ending,
             log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until) },
-            request_sha256: None,
-            backend: None,
+            request_sha256: record.prompt.as_ref().map(|prompt| prompt.request_sha256.clone()),
+            backend: record.selection.as_ref().map(RunSelection::backend_name),
+            record,
             now: clock.now,
         };
         let (store, begun) = (self.store.clone(), self.begun.take());
@@ -397,7 +411,7 @@ mod tests {
             lease: service.lease(),
             now: service.now(),
         };
-        KeptRun::begin(service, store.clone(), begin)
+        KeptRun::begin(service, store.clone(), begin, service.observers.now())
     }
 
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
