@@ -10,6 +10,7 @@ mod lists;
 mod logs;
 mod merging;
 mod prefix;
+mod records;
 mod refusals;
 mod retention;
 mod runs;

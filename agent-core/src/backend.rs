@@ -37,8 +37,7 @@ pub(crate) use erased::ErasedBackend;
 /// dropping the stream cancels the work below it.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Settings that a role contains for this kind of backend: one of the platform's own containers, or a
-    /// [`CustomContainer`].
+    /// Settings of a role for this kind of backend: one of the platform's containers, or a [`CustomContainer`].
     type Settings: BackendSettings;
 
     /// Returns what the backend can do with these settings.
@@ -110,8 +109,7 @@ pub struct Turn {
     pub tool_choice: ToolChoice,
     /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
-    /// Token with which a remote runtime calls the agent's tools, where the platform issues one. It is revoked at the
-    /// end of the run.
+    /// Token with which a remote runtime calls the agent's tools, if one was issued; revoked at the run's end.
     pub run_token: Option<Arc<dyn RunToken>>,
 }
 

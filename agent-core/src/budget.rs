@@ -110,8 +110,7 @@ pub(crate) struct HistoryCut {
 /// Computes a cut that removes at least `excess` tokens from `history`, rounded up to a whole number of steps, or the
 /// whole history, which may be less than `excess`. The message after the history must not be a tool result.
 ///
-/// Some models require a conversation to start with a user message, so the cut extends to the next user message if it
-/// is within half a step.
+/// Some models require a user message at the start, so the cut extends to the next one if it is within half a step.
 pub(crate) fn trim_point(history: &[HistoryEntry], excess: usize, step: usize) -> HistoryCut {
     let goal = excess.next_multiple_of(step.max(1));
     let end = HistoryCut { first_kept: history.len(), removed_messages: 0, removed_tokens: 0 };

@@ -22,11 +22,6 @@ mod role;
 
 pub use role::RoleLayer;
 
-/// Identifier of the fragment of the client's page, which previews show by itself.
-pub const PAGE_FRAGMENT_ID: &str = "page-context";
-/// Identifier of the fragment of the blocks around the chat.
-pub const BLOCKS_FRAGMENT_ID: &str = "blocks-context";
-
 /// A source of prompt fragments, queried once per turn. The contract is the test suite `conformance::context_layer`.
 #[async_trait]
 pub trait ContextLayer: Send + Sync + 'static {
@@ -89,12 +84,8 @@ pub fn markdown_list<'a>(
 ) -> String {
     let mut list = String::new();
     for (i, text) in items.enumerate() {
-        if i > 0 {
-            list.push('\n');
-        } else {
-            list.reserve(LIST_CAPACITY_BYTES);
-            list.push_str(heading);
-        }
+        list.reserve(if i == 0 { LIST_CAPACITY_BYTES } else { 0 });
+        list.push_str(if i == 0 { heading } else { "\n" });
         let mark = mark(i);
         list.push_str(&mark);
         for (line, words) in text.lines().enumerate() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::budget::{self, EstimateCounter, TokenBudget, TokenCounter};
 use crate::error::AgentError;
@@ -140,7 +140,7 @@ pub enum ModelEvent {
 }
 
 /// Diagnostic of a model adapter about a call. It contains no text of the conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum ModelNotice {

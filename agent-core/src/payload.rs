@@ -64,8 +64,7 @@ impl Payload {
         self.prompt_tokens
     }
 
-    /// Returns the value that the creator of the body has attached for the reader of the answer, if it is of type `T`.
-    /// It is not sent.
+    /// Returns the value of type `T` that the creator of the body has attached for the answer's reader. It is not sent.
     pub fn attachment<T: Any>(&self) -> Option<&T> {
         self.attachment.as_ref()?.downcast_ref()
     }

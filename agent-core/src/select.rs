@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::role::{AgentServer, Container, EmbeddedAi, RoleBlock, SubscriptionConnector, WorkflowConnector};
 
 /// The kinds of backend.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum BackendKind {
@@ -72,10 +72,20 @@ impl BackendChoice {
             Self::Custom(_) => BackendKind::Custom,
         }
     }
+
+    /// Returns the setting of the model's reasoning, if the backend has one.
+    pub(crate) fn enable_thinking(&self) -> Option<bool> {
+        match self {
+            Self::AgentServer(server) => server.agent_server_enable_thinking,
+            Self::Embedded(settings) => settings.enable_thinking,
+            Self::Subscription(settings) => settings.enable_thinking,
+            _ => None,
+        }
+    }
 }
 
 /// Selection rules, in the order of evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SelectionRule {
     /// `agentServerUrl` in the content of the role itself.
     #[serde(rename = "content.agentServerUrl")]

@@ -87,8 +87,7 @@ pub struct ExecutionContext {
     /// True if a call may be suspended: the run is kept, and a later run can continue it. Not serialized.
     #[serde(skip)]
     pub can_suspend: bool,
-    /// Tools to which the credential is restricted; `None` allows all tools of the agent. Not serialized. For tools
-    /// that call other tools.
+    /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,
 }
@@ -144,6 +143,19 @@ pub enum ToolChoice {
 }
 
 impl ToolChoice {
+    /// Describes why the choice cannot be made among a turn's tools; `None` if it can.
+    pub(crate) fn problem_with(&self, tools: &[Arc<ToolSpec>]) -> Option<&'static str> {
+        match self {
+            Self::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
+                Some("names a tool that this agent may not use in this context")
+            }
+            Self::Required if tools.is_empty() => {
+                Some("requires a tool call, but the agent has no tools in this context")
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the tools that a request with this choice offers to the model: none for [`None`](Self::None), and for a
     /// named tool this tool alone, since many servers ignore the name.
     pub fn offered<'a>(&self, tools: &'a [Arc<ToolSpec>]) -> &'a [Arc<ToolSpec>] {

@@ -100,8 +100,7 @@ impl Platform {
         self
     }
 
-    /// Registers a backend for roles with a container named `container`, where none of the platform's own kinds of
-    /// backend is selected.
+    /// Registers a backend for roles with a container named `container` that select no backend of the platform's own.
     pub fn with_custom_backend(
         mut self,
         container: impl Into<String>,
@@ -193,6 +192,17 @@ pub struct PreparedTurn {
     pub request: PreparedRequest,
 }
 
+/// Receiver of what a turn is made of, such as a recorder of runs.
+pub trait TurnObserver: Send + Sync {
+    /// Receives the inputs before they are assembled; again if the turn is prepared once more.
+    fn on_inputs(&self, _: &TurnInput, _: &AssemblyInput<'_>) {}
+
+    /// Receives the request while the backend processes it, and what of its prompt was sent before.
+    fn on_request(&self, _: &PreparedTurn, _: Option<&PrefixReuse>) {}
+}
+
+impl TurnObserver for () {}
+
 /// Least prompt budget, in tokens, with which earlier messages keep their contexts. A smaller one has no room for them.
 const MIN_BUDGET_FOR_SENT_CONTEXTS: usize = 4_000;
 
@@ -206,20 +216,33 @@ pub async fn run_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<EventStream, TurnError> {
+    run_observed_turn(platform, principal, request, &()).await
+}
+
+/// Runs a turn as [`run_turn`] does, with an observer.
+///
+/// # Errors
+/// The same as for [`run_turn`].
+pub async fn run_observed_turn(
+    platform: &Platform,
+    principal: &Principal,
+    request: TurnRequest,
+    observer: &dyn TurnObserver,
+) -> Result<EventStream, TurnError> {
     let request = Arc::new(request);
-    let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
+    let (prepared, keys) = prepare(platform, principal, request.clone(), observer).await?;
     let rejected = prepared.capabilities.budget.max_prompt_tokens;
-    let error = match start(platform, principal, prepared, (keys, &request.sent_context)).await {
+    let error = match start(platform, principal, prepared, (keys, &request.sent_context), observer).await {
         Err(TurnError::Backend(error)) if error.kind() == AgentErrorKind::ContextExceeded => error,
         result => return result,
     };
-    let (prepared, keys) = prepare(platform, principal, request.clone()).await?;
+    let (prepared, keys) = prepare(platform, principal, request.clone(), observer).await?;
     let budget = prepared.capabilities.budget.max_prompt_tokens;
     if budget >= rejected {
         return Err(error.into());
     }
     warn!(error = ?error, budget, "the prompt exceeded the model's context window; sending a shorter one");
-    start(platform, principal, prepared, (keys, &request.sent_context)).await
+    start(platform, principal, prepared, (keys, &request.sent_context), observer).await
 }
 
 /// Sends a prepared turn. The context of its latest user message is recorded under the keys and in the slot.
@@ -228,16 +251,19 @@ async fn start(
     principal: &Principal,
     prepared: PreparedTurn,
     (keys, slot): (Vec<ContextKey>, &OnceLock<Arc<str>>),
+    observer: &dyn TurnObserver,
 ) -> Result<EventStream, TurnError> {
     let PreparedRequest { payload, turn } = prepared.request.clone();
     let max_prompt_tokens = prepared.capabilities.budget.max_prompt_tokens;
-    let compared = prepared.request.clone();
     let backend = platform.backend(&turn.choice)?;
     // Registered before the start, since the backend may call a tool before `start` returns.
     let unreported = turn.run_token.as_ref().filter(|_| !prepared.capabilities.reports_tool_calls);
     let calls = unreported.map(|token| token.report_calls());
     // Computed while the backend processes the request, which has been sent by then.
     let told = future::lazy(|_| {
+        let comparison = platform.compare_prompt(&prepared.request);
+        let reuse = comparison.as_ref().and_then(|comparison| comparison.reuse.as_ref());
+        observer.on_request(&prepared, reuse);
         let mut summary = json!({
             "requestSha256": payload.sha256(),
             "stablePrefixBytes": turn.prompt.stable_prefix_bytes(),
@@ -248,13 +274,13 @@ async fn start(
         if !omitted.is_empty() {
             summary["omitted"] = json!(omitted);
         }
-        let comparison = platform.compare_prompt(&compared);
-        if let Some(reuse) = comparison.as_ref().and_then(|comparison| comparison.reuse.as_ref()) {
+        if let Some(reuse) = reuse {
             summary["cache"] = json!(reuse);
         }
         (summary, comparison)
     });
-    let (events, (summary, comparison)) = future::join(backend.start_turn(prepared.request), told).await;
+    let (events, (summary, comparison)) =
+        future::join(backend.start_turn(prepared.request.clone()), told).await;
     let events = events?.with_output_limits(platform.output_limits);
     platform.sent_contexts.record(keys, slot, &turn.prompt, max_prompt_tokens);
     if let Some(comparison) = comparison {
@@ -276,7 +302,7 @@ pub async fn prepare_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<PreparedTurn, TurnError> {
-    Ok(prepare(platform, principal, Arc::new(request)).await?.0)
+    Ok(prepare(platform, principal, Arc::new(request), &()).await?.0)
 }
 
 /// Prepares a turn; returns with it the keys under which the context of its latest user message is recorded.
@@ -284,6 +310,7 @@ async fn prepare(
     platform: &Platform,
     principal: &Principal,
     request: Arc<TurnRequest>,
+    observer: &dyn TurnObserver,
 ) -> Result<(PreparedTurn, Vec<ContextKey>), TurnError> {
     let role = load_role(platform, principal, &request).await?;
     let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
@@ -304,9 +331,7 @@ async fn prepare(
     };
     let (fragments, tools) =
         try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
-    let tools = with_client_tools(tools, &input, &capabilities)?;
-    check_tool_choice(&input.request.tool_choice, &tools)?;
-    let tools = offered_tools(&input.request.tool_choice, &capabilities, tools);
+    let tools = turn_tools(tools, &input, &capabilities)?;
     let mut history = platform.parts.history(&input.request.messages);
     // A workflow gets the messages as data.
     let is_cached = choice.kind() != BackendKind::Workflow
@@ -316,7 +341,7 @@ async fn prepare(
         true => platform.sent_contexts.restore(&context, &mut history, max_prompt_tokens, &platform.parts),
         false => Vec::new(),
     };
-    let prompt = assemble(AssemblyInput {
+    let assembly = AssemblyInput {
         fragments,
         history,
         tools: &tools,
@@ -326,12 +351,13 @@ async fn prepare(
         retrieval: (choice.kind() != BackendKind::Workflow)
             .then(|| role.content.rag_placement.unwrap_or_default()),
         cache: &platform.parts,
-    })
-    .map_err(AgentError::from)?;
+    };
+    observer.on_inputs(&input, &assembly);
+    let prompt = assemble(assembly).map_err(AgentError::from)?;
     let run_token = mint_run_token(platform, &capabilities, &context, &tools)?;
     let turn = Turn {
         run: RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() },
-        thinking: thinking_setting(&choice),
+        thinking: choice.enable_thinking(),
         role,
         choice,
         prompt: Arc::new(prompt),
@@ -384,17 +410,19 @@ fn with_client_tools(
     Ok(all.into())
 }
 
-fn check_tool_choice(choice: &ToolChoice, tools: &[Arc<ToolSpec>]) -> Result<(), TurnError> {
-    let problem = match choice {
-        ToolChoice::Tool(name) if !tools.iter().any(|tool| tool.name == *name) => {
-            "names a tool that this agent may not use in this context"
-        }
-        ToolChoice::Required if tools.is_empty() => {
-            "requires a tool call, but the agent has no tools in this context"
-        }
-        _ => return Ok(()),
-    };
-    Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() })
+/// Returns the tools of the turn, of those that the agent has: with the client's own, and as the constraint on calls
+/// allows.
+fn turn_tools(
+    tools: Arc<[Arc<ToolSpec>]>,
+    input: &TurnInput,
+    capabilities: &BackendCapabilities,
+) -> Result<Arc<[Arc<ToolSpec>]>, TurnError> {
+    let tools = with_client_tools(tools, input, capabilities)?;
+    let choice = &input.request.tool_choice;
+    match choice.problem_with(&tools) {
+        Some(problem) => Err(TurnError::InvalidField { field: "toolChoice", problem: problem.to_owned() }),
+        None => Ok(offered_tools(choice, capabilities, tools)),
+    }
 }
 
 /// Returns the tools of the whole run: none if no call is allowed, and the named one alone for a runtime that calls the
@@ -443,8 +471,7 @@ async fn execution_context(
         company_id: principal.company_id.clone(),
         agent_id: role.id.clone(),
         agent_name: Some(role.name.clone()).filter(|name| !name.is_empty()),
-        // Task lists belong to users, and a visitor has none. The list named by a visitor is not passed to backends,
-        // which might access it with rights of their own.
+        // Task lists belong to users: one that a visitor names is not passed to backends, which may have rights to it.
         todo_list_id: request.todo_list_id.clone().filter(|_| principal.caller != Caller::Widget),
         timezone: match &request.timezone {
             Some(zone) => Some(zone.clone()),
@@ -479,15 +506,6 @@ async fn list_tools(
     let allowed = crate::allowed_tools::allowed_tools(&input.role, input.context.caller, cut);
     let tools = platform.tools.list(&input.context).await.map_err(TurnError::Tools)?;
     Ok(tools.into_iter().filter(|tool| allowed.contains(&tool.name)).collect())
-}
-
-fn thinking_setting(choice: &BackendChoice) -> Option<bool> {
-    match choice {
-        BackendChoice::AgentServer(server) => server.agent_server_enable_thinking,
-        BackendChoice::Embedded(settings) => settings.enable_thinking,
-        BackendChoice::Subscription(settings) => settings.enable_thinking,
-        _ => None,
-    }
 }
 
 #[cfg(test)]

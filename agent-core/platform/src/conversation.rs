@@ -6,7 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_record`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
@@ -33,6 +33,7 @@ mod retention;
 mod run;
 mod run_list;
 mod run_log;
+mod run_record;
 mod store;
 mod thread;
 mod time;
@@ -71,6 +72,10 @@ pub use run::{
 pub use run_list::{RunFilter, RunPage};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
+};
+pub use run_record::{
+    CallTiming, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt, RunPromptPart,
+    RunPromptTool, RunRecord, RunSelection, RunTiming,
 };
 pub use store::{
     AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,

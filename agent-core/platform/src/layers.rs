@@ -14,4 +14,4 @@ pub use council::CouncilLayer;
 pub use documents::{DocumentsLayer, RetrievalSettings};
 pub use execution::ExecutionLayer;
 pub use memory::MemoryLayer;
-pub use page::PageLayer;
+pub use page::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID, PageLayer};

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use agent_core::context::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 use agent_core::payload::{Payload, REDACTED};
 use agent_core::prompt::{Fragment, LayerReport, Part, PromptTokens, TrimmedHistory};
 use agent_core::request::{Principal, TurnRequest};
@@ -20,6 +19,8 @@ mod sent_prompts;
 
 pub use manifest::{Manifest, ManifestPart, PartPlacement};
 pub use sent_prompts::LatestPrompts;
+
+use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
 #[derive(Debug, Clone, Serialize)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cache::PartCache;
 use super::message::PromptMessage;
@@ -30,8 +30,7 @@ pub struct AssemblyInput<'a> {
     pub budget: TokenBudget,
     /// Counter of the tokens.
     pub counter: Arc<dyn TokenCounter>,
-    /// Placement of the fragments with source [`RETRIEVAL_SOURCE`]; `None` if the backend sends them apart from the
-    /// system prompt.
+    /// Placement of the fragments with source [`RETRIEVAL_SOURCE`]; `None` if the backend sends them apart.
     pub retrieval: Option<RagPlacement>,
     /// Cache of joined texts across turns. It affects the time taken, never the result.
     pub cache: &'a PartCache,
@@ -59,7 +58,7 @@ pub enum TrimReason {
 }
 
 /// Token counts of a prompt's sections.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PromptTokens {
     /// Tokens of the system prompt.
@@ -109,9 +108,7 @@ impl From<AssembleError> for AgentError {
 /// history as the budget allows.
 ///
 /// # Errors
-///
-/// [`AssembleError::OverBudget`] if the system prompt, the tools and the latest turn exceed the budget; none of these
-/// is ever trimmed.
+/// [`AssembleError::OverBudget`] if system prompt, tools and latest turn, which are never trimmed, exceed the budget.
 pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
     let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
     let (system, turn) = split_by_placement(fragments, retrieval.unwrap_or_default());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// Identifier and hash of a part, for comparing two prompts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartHash {
     /// The fragment's identifier, or `tool:` and the tool's name.
     pub id: Arc<str>,

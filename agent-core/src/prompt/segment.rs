@@ -7,8 +7,7 @@ use super::part::Part;
 use crate::budget::{TokenCountCache, TokenCounter};
 use crate::prompt::Fragment;
 
-/// Several parts joined into one text with its own derived forms, so that the stable prefix of a system prompt is
-/// written as one copy.
+/// Parts joined into one text with its own derived forms, so that a stable prefix is written as one copy.
 #[derive(Debug)]
 pub(super) struct Segment {
     parts: Box<[Arc<Part>]>,

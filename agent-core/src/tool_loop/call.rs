@@ -66,8 +66,7 @@ pub(super) fn run_tool_call(
     .boxed()
 }
 
-/// Calls a tool, unless its arguments are invalid. Errors, panics and the end of `timeout` become error results; a long
-/// result is truncated.
+/// Calls a tool, unless its arguments are invalid. Errors, panics and the timeout become error results; a long one is cut.
 pub async fn call_tool(
     tools: &dyn ToolRegistry,
     context: &ExecutionContext,

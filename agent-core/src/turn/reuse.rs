@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::Platform;
 use crate::backend::PreparedRequest;
+use crate::ids::RunId;
 use crate::tool::Caller;
 
 /// Memory of the prompts that runs have sent.
@@ -32,6 +33,9 @@ pub struct PrefixReuse {
     /// the prompt has only grown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_changed_part: Option<String>,
+    /// The run that has sent the earlier prompt.
+    #[serde(skip)]
+    pub previous_run_id: RunId,
 }
 
 impl Platform {

@@ -11,8 +11,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use url::Url;
 
+mod replay;
 mod token;
 
+pub(crate) use replay::ReplayArgs;
 pub(crate) use token::{ApiArgs, McpArgs, NewTokenArgs, SessionArgs, TokenCommand, WidgetArgs};
 
 /// The agent chat platform: chat routing, context assembly, tools and the agent runtime.
@@ -101,6 +103,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
+    /// Run a recorded run again without calling anybody, and compare it with its record. Exits with 0 if nothing differs,
+    /// with 3 if something does, and with 4 if its inputs or events are not recorded.
+    Replay(ReplayArgs),
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),

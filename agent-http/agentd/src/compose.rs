@@ -1,6 +1,7 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
 mod jobs;
+mod replay;
 mod retrieval;
 mod tools;
 mod usage;
@@ -51,6 +52,7 @@ use agent_platform::messenger::Messenger;
 use agent_platform::model_cache::ModelCache;
 use agent_platform::preview::LatestPrompts;
 use agent_platform::retrieval::Retriever;
+use agent_platform::run_observer::{ObservedModels, RunObservers};
 use agent_platform::run_registry::RunRegistry;
 use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
@@ -70,6 +72,7 @@ use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use jobs::{JobServices, job_services, scheduler_link};
+pub use replay::replay;
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
 
@@ -105,8 +108,8 @@ pub fn application(
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
+    let conversations = conversations(config, &stores, shutdown);
     Ok(App {
-        conversations: conversations(config, &stores, shutdown),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
@@ -115,14 +118,15 @@ pub fn application(
         tokens: tokens.clone(),
         platform: platform(
             config,
-            &outbound,
-            &public_url,
+            (&outbound, &public_url),
             stores,
             (tools, journals),
             (local, &coding),
-            (parts, documents, &usage),
+            (parts, documents),
+            (&usage, conversations.observers()),
         )
         .with_run_tokens(tokens.clone()),
+        conversations,
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
@@ -166,7 +170,7 @@ fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option
 fn conversations(config: &AppConfig, stores: &Stores, shutdown: &Shutdown) -> Arc<ConversationService> {
     let store = config.conversations.then(|| stores.conversations.clone());
     let (clock, spawner) = (Arc::new(SystemClock), background_spawner());
-    ConversationService::with_times(store, clock, spawner, shutdown.clone(), config.run_times)
+    ConversationService::with_settings(store, clock, spawner, shutdown.clone(), config.run_settings)
 }
 
 /// Creates the extraction of uploaded documents' texts.
@@ -281,26 +285,23 @@ fn subscriptions(
 
 fn platform(
     config: &AppConfig,
-    outbound: &OutboundClient,
-    public_url: &url::Url,
+    (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
-    (parts, documents, usage): (Arc<PartCache>, DocumentsLayer, &UsageRecorder),
+    (parts, documents): (Arc<PartCache>, DocumentsLayer),
+    (usage, observers): (&UsageRecorder, &Arc<RunObservers>),
 ) -> Platform {
     let limits = model_limits(&config.server);
-    let models = EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound, &limits),
-        ollama: ollama(&config.server.ollama, outbound, &limits),
-        prefer_ollama: config.server.ollama.preferred,
-        local,
-    };
+    let models = embedded_models(config, outbound, local, &limits);
     let models = MeteredModels::new(ModelCache::new(models), usage.clone());
-    let embedded = EmbeddedBackend::new(JournaledModels::new(models, journals.clone()))
+    let models = JournaledModels::new(models, journals.clone());
+    let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let subscriptions = MeteredModels::new(subscriptions(config, outbound, coding, &limits), usage.clone());
-    let subscriptions = EmbeddedBackend::new(JournaledModels::new(subscriptions, journals))
+    let subscriptions = JournaledModels::new(subscriptions, journals);
+    let subscriptions = EmbeddedBackend::new(ObservedModels::new(subscriptions, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
     let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
@@ -334,6 +335,21 @@ fn platform(
         .with_backend(usage::per_call(subscriptions, usage))
         .with_backend(usage::agent_server(agent_server, usage))
         .with_backend(usage::workflow(workflow, usage))
+}
+
+/// Creates the source of the models that the application calls itself.
+fn embedded_models(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    local: Option<Arc<dyn Model>>,
+    limits: &ModelLimits,
+) -> EmbeddedModels {
+    EmbeddedModels {
+        hosted: hosted(&config.server.hosted, outbound, limits),
+        ollama: ollama(&config.server.ollama, outbound, limits),
+        prefer_ollama: config.server.ollama.preferred,
+        local,
+    }
 }
 
 /// Builds the agent runtime.

@@ -1,11 +1,12 @@
 //! `/api/runs`: the caller's own runs.
 
-use agent_core::event::{Audience, RunIds};
+use agent_core::event::RunIds;
 use agent_core::ids::{AgentId, RunId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
-    CancelReason, Run, RunFilter, RunKey, RunState, RunTriggerKind, check_conversation_id,
+    CancelReason, Run, RunFilter, RunKey, RunRecord, RunState, RunTriggerKind, check_conversation_id,
 };
+use agent_platform::run_observer::RunInputs;
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
@@ -14,7 +15,7 @@ use super::resource::page_params;
 use super::threads::{OwnConversations, private, word_param};
 use super::{App, answer};
 use crate::endpoint::RequestContext;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
 
@@ -38,8 +39,21 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let own = OwnConversations::open(context.state, &principal)?;
     let key = own.run_key(context.params.get("id")?)?;
-    let run = own.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+    let run = own.recorded_run(&key).await?;
     private(answer::json(StatusCode::OK, &own.run_on_wire(run)))
+}
+
+/// Handles `GET /api/runs/{id}/prompt`.
+pub(super) async fn prompt(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let own = OwnConversations::open(context.state, &principal)?;
+    let key = own.run_key(context.params.get("id")?)?;
+    let prompt = own.recorded_run(&key).await?.prompt;
+    let missing = || HttpError::new(Code::NotFound, "the run has no record of its prompt");
+    let mut prompt = prompt.ok_or_else(missing)?;
+    if let Some(inputs) = own.inputs(&key).await? {
+        inputs.add_contents(&mut prompt);
+    }
+    private(answer::json(StatusCode::OK, &prompt))
 }
 
 /// Handles `POST /api/runs/{id}/cancel`.
@@ -74,14 +88,28 @@ impl OwnConversations {
         Ok(RunKey { owner: self.owner.clone(), id: id.into() })
     }
 
+    /// Returns a run; one that this process has, with its record so far.
+    async fn recorded_run(&self, key: &RunKey) -> Result<Run, HttpError> {
+        let run = self.store.run(&key.owner, &key.id).await?.ok_or_else(HttpError::not_found)?;
+        let observers = self.app.conversations.observers();
+        let record = observers.record_of(&key.owner.company, &key.owner.owner, &key.id);
+        Ok(match record.filter(|_| run.state.is_live()) {
+            Some(RunRecord { timing, selection, prompt }) => Run { timing, selection, prompt, ..run },
+            None => run,
+        })
+    }
+
+    /// Returns the inputs of a run, if they are kept.
+    async fn inputs(&self, key: &RunKey) -> Result<Option<RunInputs>, HttpError> {
+        let Some(stored) = self.store.run_inputs(&key.owner, &key.id).await? else { return Ok(None) };
+        // Inputs of another version are not shown.
+        Ok(serde_json::from_slice(&stored).ok())
+    }
+
     /// Returns a run with the number of clients that are attached in this process. A visitor is not told how the agent
     /// answers.
     fn run_on_wire(&self, run: Run) -> Run {
         let key = RunKey { owner: self.owner.clone(), id: run.id.clone() };
-        let run = Run { attached: self.app.conversations.attached(&key), ..run };
-        match self.audience {
-            Audience::Trusted => run,
-            Audience::Visitor => Run { backend: None, request_sha256: None, ..run },
-        }
+        Run { attached: self.app.conversations.attached(&key), ..run.shown_to(self.audience) }
     }
 }

@@ -2,19 +2,10 @@
 
 use serde_json::{Value, json};
 
+pub(super) use super::run_docs::{TAG, object, words};
+use super::run_docs::{selection_schema, timing_schema};
 use crate::endpoint::{Operation, Schemas, string_schema};
 use crate::error::Code;
-
-/// Tag of the operations on threads and runs.
-pub(super) const TAG: &str = "threads";
-
-pub(super) fn object(required: &[&str], properties: Value) -> Value {
-    json!({"type": "object", "required": required, "properties": properties})
-}
-
-pub(super) fn words(words: &[&str]) -> Value {
-    json!({"type": "string", "enum": words})
-}
 
 pub(super) fn thread_schema() -> Value {
     let text = string_schema;
@@ -60,7 +51,8 @@ fn run_schema() -> Value {
             "parentId": text(), "nodeIds": {"type": "array", "items": text()}, "continues": text(),
             "continuedBy": text(), "onDisconnect": words(&["cancel", "continue"]),
             "graceMs": {"type": "integer"}, "attached": {"type": "integer"}, "events": {"type": "object"},
-            "backend": text(), "requestSha256": text(), "finishReason": text(), "outcome": {"type": "object"},
+            "backend": text(), "requestSha256": text(), "selection": selection_schema(),
+            "timing": timing_schema(), "finishReason": text(), "outcome": {"type": "object"},
             "usage": {"type": "array", "items": {"type": "object"}},
             "error": object(&["code", "message"], json!({"code": text(), "message": text()})),
             "createdAt": text(), "startedAt": text(), "endedAt": text(),

@@ -226,7 +226,7 @@ fn tool_part(call: &ToolCall, result: Option<&String>, approval: Option<&Approva
 mod tests {
     use agent_platform::conversation::{
         BeginRun, Conversations, EndRun, MemoryConversations, NewNode, NewThread, NodeOrigin, NodeQuery,
-        OnDisconnect, RunEnding, RunLease, RunTrigger, ThreadKey,
+        OnDisconnect, RunEnding, RunLease, RunRecord, RunTrigger, ThreadKey,
     };
     use jiff::Timestamp;
 
@@ -282,6 +282,7 @@ mod tests {
             ending: RunEnding::default(),
             request_sha256: None,
             backend: None,
+            record: RunRecord::default(),
             now: Timestamp::UNIX_EPOCH,
         };
         store.end_run(end).await.expect("it ends");

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::conversation::{
     BeginRun, BegunRun, ConversationError, Conversations, CreateThread, EndRun, EndedRun, LogEnd, NewNode,
     NewThread, Node, NodeId, NodeOrigin, NodePage, NodeQuery, NodeSelection, OnDisconnect, RunClock,
-    RunEnding, RunLease, RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
+    RunEnding, RunLease, RunRecord, RunTrigger, Thread, ThreadKey, ThreadOwner, import_nodes,
 };
 
 mod approvals;
@@ -36,6 +36,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     threads::a_fork_copies_the_path(&*make().await).await;
     threads::paths_and_trees_are_read_in_pages(&*make().await).await;
     runs::a_run_begins_and_ends_in_one_commit_each(&*make().await).await;
+    runs::the_record_of_a_run_is_kept_with_it(&*make().await).await;
     runs::an_answer_is_made_anew_beside_the_first(&*make().await).await;
     runs::a_busy_thread_refuses_other_runs(&*make().await).await;
     runs::a_used_run_id_is_refused_whatever_the_thread(&*make().await).await;
@@ -45,6 +46,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::a_continued_run_belongs_to_the_turn(&*make().await).await;
     runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
     runs::one_of_a_hundred_begins(make().await).await;
+    logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
     logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
     logs::a_run_of_a_lost_process_keeps_what_it_has_said(&*make().await).await;
@@ -168,6 +170,7 @@ fn end(owner: ThreadOwner, run: &str, nodes: Vec<NewNode>, ms: i64) -> EndRun {
         context: None,
         request_sha256: None,
         backend: None,
+        record: RunRecord::default(),
         now: at(ms),
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use agent_core::ids::{AgentId, RunId};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 mod decisions;
 mod erasure;
@@ -17,12 +17,13 @@ use decisions::{approvals, complete_calls, continue_run};
 pub use erasure::{erase_node, erase_run};
 pub use rating::rate_node;
 
-use super::thread::{check_metadata, check_title, max_threads};
+use super::thread::{check_metadata, check_title, expiry, max_threads};
 use super::time::whole_millis;
 use super::{
     BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
-    NewNode, NewThread, Node, NodeId, NodeLink, Run, RunEvents, RunState, RunStep, Siblings, StoredNode,
-    Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id, title,
+    NewNode, NewThread, Node, NodeId, NodeLink, Run, RunEvents, RunRecord, RunState, RunStep, Siblings,
+    StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id,
+    title,
 };
 
 /// Place of a stored node, as far as a new node needs it.
@@ -136,6 +137,9 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         events: RunEvents::default(),
         backend: begin.backend.clone(),
         request_sha256: begin.request_sha256.clone(),
+        selection: None,
+        timing: None,
+        prompt: None,
         finish_reason: None,
         outcome: None,
         approvals: Vec::new(),
@@ -218,6 +222,7 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
     run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
     run.request_sha256 = end.request_sha256.clone().or(run.request_sha256);
     run.backend = end.backend.clone().or(run.backend);
+    RunRecord { timing: run.timing, selection: run.selection, prompt: run.prompt } = end.record.clone();
     run.events = RunEvents {
         count: end.log.chunks.last().map_or(0, |chunk| chunk.last + 1),
         complete: !end.log.is_incomplete && !end.log.chunks.is_empty(),
@@ -395,11 +400,6 @@ fn apply_nodes(thread: &mut Thread, nodes: &[StoredNode], now: Timestamp) {
     if thread.title.is_empty() && thread.title_from == TitleFrom::Message {
         thread.title = title(nodes.iter().map(|node| &node.message));
     }
-}
-
-/// Returns the time at which retention deletes a thread; `None` for one that is kept.
-fn expiry(last_activity: Timestamp, retention: Option<SignedDuration>) -> Option<Timestamp> {
-    retention.map(|time| whole_millis(last_activity.saturating_add(time).unwrap_or(Timestamp::MAX)))
 }
 
 fn count(nodes: usize) -> u32 {

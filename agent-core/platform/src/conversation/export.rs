@@ -178,11 +178,7 @@ impl ThreadExport {
 
     /// Returns a run without its approvals, which have a list of their own.
     fn shown_run(&self, run: Run) -> Run {
-        let run = Run { approvals: Vec::new(), ..run };
-        match self.audience {
-            Audience::Trusted => run,
-            Audience::Visitor => Run { backend: None, request_sha256: None, ..run },
-        }
+        Run { approvals: Vec::new(), ..run.shown_to(self.audience) }
     }
 
     fn shows(&self, approval: &Approval) -> bool {

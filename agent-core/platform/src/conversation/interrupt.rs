@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::commit::StoredRun;
 use super::{
     ChunkWriter, EndRun, FoldedRun, LogChunk, LogEnd, Run, RunClock, RunEndKind, RunFailure, RunFold,
-    ThreadOwner,
+    RunRecord, ThreadOwner,
 };
 
 /// Returns the end of a run whose process's lease has expired, by the chunks of its log; `None` if the run has ended or
@@ -34,6 +34,7 @@ pub fn interrupt_run(
             context: None,
             request_sha256: None,
             backend: None,
+            record: RunRecord::default(),
             now: clock.now,
         }
     })
@@ -76,6 +77,7 @@ fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
             chunks: tail.take().into_iter().collect(),
             is_incomplete,
             until: Some(clock.log_until),
+            inputs: None,
         },
     }
 }

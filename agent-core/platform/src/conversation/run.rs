@@ -1,6 +1,6 @@
 //! Runs: executions of an agent in a thread, with their states and the steps between them.
 
-use agent_core::event::{Id, RunOutcome};
+use agent_core::event::{Audience, Id, RunOutcome};
 use agent_core::ids::{AgentId, JobId, RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
 use agent_core::role::OnDisconnect;
@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use super::{Approval, NodeId};
+use super::{Approval, NodeId, RunPrompt, RunSelection, RunTiming};
 
 /// Time after a process's last renewal at which its runs count as interrupted.
 pub const RUN_LEASE_MS: i64 = 10_000;
@@ -61,6 +61,15 @@ pub struct Run {
     /// Hash of the request to the backend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,
+    /// Selection of the backend.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selection: Option<RunSelection>,
+    /// Times of the run's steps, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<RunTiming>,
+    /// Manifest of the prompt, once the run has ended. Stores keep it; it has a route of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<Box<RunPrompt>>,
     /// Reason for which the model stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
@@ -421,6 +430,18 @@ impl Run {
                 | RunOutcome::Interrupt { pending_tool_call_ids, .. },
             ) => pending_tool_call_ids,
             _ => &[],
+        }
+    }
+
+    /// Returns the run as lists and its own route show it: without the manifest of its prompt. A visitor is not told how
+    /// the agent answers.
+    pub fn shown_to(self, audience: Audience) -> Self {
+        let run = Self { prompt: None, ..self };
+        match audience {
+            Audience::Trusted => run,
+            Audience::Visitor => {
+                Self { backend: None, request_sha256: None, selection: None, timing: None, ..run }
+            }
         }
     }
 

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
     Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
-    RunPage, RunSignal, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadScan, TurnContext,
+    RunPage, RunRecord, RunSignal, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext,
 };
 
 /// Default number of nodes on a page.
@@ -197,6 +197,10 @@ pub trait Conversations: Send + Sync {
         id: &RunId,
         from: u64,
     ) -> Result<Option<LogPage>, ConversationError>;
+
+    /// Returns the inputs of a run as they were stored with the end of its log. They are deleted with the log.
+    async fn run_inputs(&self, owner: &ThreadOwner, id: &RunId)
+    -> Result<Option<Vec<u8>>, ConversationError>;
 
     /// Leaves a signal for the process of a run, which has it until `until`. Returns the run; `None` if there is none. A
     /// run that is not live has no process and gets no signal.
@@ -469,6 +473,8 @@ pub struct EndRun {
     pub request_sha256: Option<String>,
     /// Backend, if it was not known before.
     pub backend: Option<String>,
+    /// Record of the run.
+    pub record: RunRecord,
     /// Current time.
     pub now: Timestamp,
 }

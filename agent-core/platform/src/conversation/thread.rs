@@ -3,7 +3,7 @@
 use std::fmt;
 
 use agent_core::ids::{AgentId, RunId, ThreadId, UserId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -348,6 +348,11 @@ pub struct NewThread {
 /// Returns the maximum number of threads of an owner.
 pub fn max_threads(owner: &ThreadOwner) -> u64 {
     if owner.is_visitor() { MAX_VISITOR_THREADS } else { MAX_USER_THREADS }
+}
+
+/// Returns the time at which retention deletes a thread; `None` for one that is kept.
+pub(super) fn expiry(last_activity: Timestamp, retention: Option<SignedDuration>) -> Option<Timestamp> {
+    retention.map(|after| time::whole_millis(last_activity.saturating_add(after).unwrap_or(Timestamp::MAX)))
 }
 
 /// Checks a title that a client gives.

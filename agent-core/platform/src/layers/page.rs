@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use super::input::to_inline_json;
-use agent_core::context::{BLOCKS_FRAGMENT_ID, ContextLayer, LayerError, PAGE_FRAGMENT_ID, TurnInput};
+use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::prompt::{Fragment, PartCache, Stability};
 use async_trait::async_trait;
 use serde_json::Value;
+
+/// Identifier of the fragment of the client's page, which previews show by itself.
+pub const PAGE_FRAGMENT_ID: &str = "page-context";
+/// Identifier of the fragment of the blocks around the chat.
+pub const BLOCKS_FRAGMENT_ID: &str = "blocks-context";
 
 /// Context layer for the client's `pageContext` and `blocksContext`, as JSON text truncated to a limit each.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::prompt::{Fragment, Prompt, PromptTokens, Stability, StoredOrigin, TrimmedHistory};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The parts of a prompt in order, with their sizes and hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -49,8 +49,8 @@ pub struct ManifestPart {
     pub origin: Option<Arc<StoredOrigin>>,
 }
 
-/// PartPlacement of a fragment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// Placement of a fragment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PartPlacement {
     /// In the system prompt.

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use agent_core::backend::PreparedRequest;
-use agent_core::ids::{AgentId, CompanyId, ThreadId, UserId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::message::{Content, Message};
 use agent_core::payload::PromptSection;
 use agent_core::prompt::{PartHash, Prompt, PromptMessage, first_changed_part};
@@ -35,6 +35,7 @@ struct PromptKey {
 
 /// Hashes of a prompt: its system prompt and tools in the order of the request, then its messages.
 struct PromptHashes {
+    run_id: RunId,
     parts: Vec<PartHash>,
     /// Empty for a comparison with other threads.
     messages: Vec<u64>,
@@ -56,13 +57,14 @@ impl SentPrompts for LatestPrompts {
         let in_any_thread = PromptKey { thread_id: None, ..in_thread.clone() };
         let parts = prompt.prefix_hashes(sections);
         let messages = prompt.messages().iter().map(|message| hash(message)).collect();
-        let hashes = PromptHashes { parts: parts.clone(), messages };
+        let run_id = request.turn.run.run_id.clone();
+        let hashes = PromptHashes { run_id: run_id.clone(), parts: parts.clone(), messages };
         let earlier = self.0.get(&in_thread).or_else(|| self.0.get(&in_any_thread));
         let reuse = earlier.map(|earlier| reuse(&earlier, &hashes, prompt, sections));
         let cache = Arc::clone(&self.0);
         let record = move || {
             cache.insert(in_thread, Arc::new(hashes));
-            cache.insert(in_any_thread, Arc::new(PromptHashes { parts, messages: Vec::new() }));
+            cache.insert(in_any_thread, Arc::new(PromptHashes { run_id, parts, messages: Vec::new() }));
         };
         PromptComparison { reuse, record: Box::new(record) }
     }
@@ -108,7 +110,8 @@ fn reuse(
             .sum::<usize>();
     let share = if total == 0 { 0.0 } else { (same as f64 / total as f64).min(1.0) };
     let reusable_share = (share * SHARE_SCALE).floor() / SHARE_SCALE;
-    PrefixReuse { reusable_share, first_changed_part: changed }
+    let previous_run_id = earlier.run_id.clone();
+    PrefixReuse { reusable_share, first_changed_part: changed, previous_run_id }
 }
 
 fn count_equal<T: PartialEq>(earlier: &[T], now: &[T]) -> usize {
@@ -161,7 +164,7 @@ impl Weighter<PromptKey, Arc<PromptHashes>> for PromptWeighter {
         // The texts of the parts' ids and hashes are shared with the prompt's cached parts, which may be evicted.
         let parts = hashes.parts.iter().map(|part| size_of::<PartHash>() + part.id.len() + part.sha256.len());
         let messages = hashes.messages.len() * size_of::<u64>();
-        (256 + ids + thread + messages + parts.sum::<usize>()) as u64
+        (256 + ids + thread + hashes.run_id.len() + messages + parts.sum::<usize>()) as u64
     }
 }
 
@@ -285,7 +288,7 @@ mod tests {
         assert_eq!(whole.first_changed_part.as_deref(), Some("messages[0]"), "the time differs");
         fixture.set("You are the assistant of a library.", "noon");
         let whole = fixture.compared("t", &["hi"]).await.expect("an earlier prompt");
-        assert_eq!(whole, PrefixReuse { reusable_share: 1.0, first_changed_part: None });
+        assert_eq!((whole.reusable_share, whole.first_changed_part), (1.0, None));
         let edited = ["hi", "Hello.", "more"];
         fixture.run(&ada(), "t", &["hi", "Hi.", "more"]).await.expect("a run");
         assert_eq!(fixture.changed("t", &edited).await.as_deref(), Some("messages[1]"));
@@ -305,7 +308,8 @@ mod tests {
         };
         let long = PartHash { id: "x".repeat(1 << 20).into(), sha256: "1".into() };
         for user in 0..32 {
-            let hashes = PromptHashes { parts: vec![long.clone()], messages: Vec::new() };
+            let hashes =
+                PromptHashes { run_id: RunId::default(), parts: vec![long.clone()], messages: Vec::new() };
             latest.0.insert(key(user), Arc::new(hashes));
         }
         let known = (0..32).filter(|user| latest.0.get(&key(*user)).is_some()).count();

@@ -5,8 +5,8 @@ use agent_core::message::{Message, ToolCall};
 use agent_platform::conversation::{
     BeginRun, ChunkWriter, ConversationError, Conversations, EndRun, Feedback, LogChunk, LogEnd, NewNode,
     NewThread, Node, NodeOrigin, NodeQuery, NodeSelection, NodeStatus, OnDisconnect, Rating, Run, RunChunk,
-    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunTrigger, SentContext, Thread,
-    ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
+    RunEndKind, RunEnding, RunFailure, RunFilter, RunKey, RunLease, RunRecord, RunTrigger, SentContext,
+    Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPatch, TurnContext,
 };
 use jiff::Timestamp;
 
@@ -56,6 +56,7 @@ pub(crate) fn end(run: &str, nodes: Vec<NewNode>) -> EndRun {
         context: None,
         request_sha256: Some("00ff".to_owned()),
         backend: None,
+        record: RunRecord::default(),
         now: at(2),
     }
 }
@@ -102,7 +103,7 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
     store.end_run(EndRun { context: Some(sent), ..end("run 1", nodes) }).await?;
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
     append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
-    let log = LogEnd { chunks: vec![chunk(3, "the end")], is_incomplete: false, until: Some(at(60_000)) };
+    let log = LogEnd { chunks: vec![chunk(3, "the end")], until: Some(at(60_000)), ..LogEnd::default() };
     let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
     let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };

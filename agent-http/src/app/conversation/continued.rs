@@ -9,11 +9,12 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::{ExecutionContext, NoProgress, ToolOutput};
 use agent_core::tool_loop::call_tool;
-use agent_core::turn::{TurnError, run_turn};
+use agent_core::turn::{TurnError, run_observed_turn};
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
 use agent_platform::history::repair;
+use agent_platform::run_observer::RunObserver;
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
 use futures_util::future::{join_all, ready};
 use futures_util::stream::{self, BoxStream};
@@ -33,6 +34,8 @@ pub(super) struct ContinuedTurn {
     pub(super) owner: ThreadOwner,
     /// The run that is continued, with its decisions.
     pub(super) run: Run,
+    /// Recorder of the run.
+    pub(super) observer: Arc<RunObserver>,
 }
 
 /// Result of a call that was decided.
@@ -130,7 +133,8 @@ impl ContinuedTurn {
         let results = calls.into_iter().map(|call| Message::tool_result(&*call.id, call.content));
         turn.messages.extend(results);
         turn.messages = repair(turn.messages);
-        match run_turn(&self.app.platform, &self.principal, turn).await {
+        self.observer.begin_preparation();
+        match run_observed_turn(&self.app.platform, &self.principal, turn, &*self.observer).await {
             // The stream around this one begins the run.
             Ok(events) => events
                 .filter(|event| ready(!matches!(event, Event::RunStarted { .. })))

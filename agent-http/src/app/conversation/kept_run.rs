@@ -6,15 +6,16 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunEnd, RunOutcome, RunResult};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, LogEnd, NodeId,
-    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey,
+    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey, RunSelection, ThreadOwner,
 };
+use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -56,6 +57,8 @@ pub(super) struct KeptRun {
     begun: Option<oneshot::Receiver<Begun>>,
     /// The run so far; `None` once its end is being stored, or if it has not begun.
     open: Option<(RunFold, LiveGuard)>,
+    /// Observer that makes the run's record, stored with its end.
+    observer: OpenObserver,
 }
 
 impl KeptRun {
@@ -65,9 +68,12 @@ impl KeptRun {
         store: Arc<dyn Conversations>,
         begin: BeginRun,
         sent_context: ContextSlot,
+        accepted: Instant,
     ) -> Self {
         let (sender, receiver) = oneshot::channel();
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
+        let ThreadOwner { company, owner } = &key.owner;
+        let observer = service.observers.open(company, owner, &key.id, accepted);
         let kept = Self {
             store: store.clone(),
             thread_id: begin.key.id.clone(),
@@ -80,6 +86,7 @@ impl KeptRun {
             detached: None,
             begun: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
+            observer,
         };
         let task = async move {
             // The receiver's drop ends the run.
@@ -108,6 +115,11 @@ impl KeptRun {
             Err(_) => self.open = None,
         }
         begun
+    }
+
+    /// Returns the observer of the run.
+    pub(super) fn observer(&self) -> &Arc<RunObserver> {
+        &self.observer
     }
 
     /// Stores that the run has failed before it had events.
@@ -154,16 +166,18 @@ impl KeptRun {
         let FoldedRun { nodes, ending } = folded;
         let (chunks, is_incomplete) = run.tail().end(terminal);
         let clock = service.clock();
+        let (record, observer) = (self.observer.record(), self.observer.clone());
         let end = EndRun {
             owner: run.key().owner.clone(),
             run_id: run.key().id.clone(),
             process: service.process.clone(),
             nodes,
             ending,
-            log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until) },
+            log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until), inputs: None },
             context: self.sent_context.sent(),
-            request_sha256: None,
-            backend: None,
+            request_sha256: record.prompt.as_ref().map(|prompt| prompt.request_sha256.clone()),
+            backend: record.selection.as_ref().map(RunSelection::backend_name),
+            record,
             now: clock.now,
         };
         let (store, begun) = (self.store.clone(), self.begun.take());
@@ -173,6 +187,9 @@ impl KeptRun {
                 None => true,
             };
             if has_begun {
+                // Off the path of the events: they can be large.
+                let log = LogEnd { inputs: observer.inputs(), ..end.log };
+                let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
@@ -403,7 +420,7 @@ mod tests {
             lease: service.lease(),
             now: service.now(),
         };
-        KeptRun::begin(service, store.clone(), begin, ContextSlot::default())
+        KeptRun::begin(service, store.clone(), begin, ContextSlot::default(), service.observers.now())
     }
 
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {

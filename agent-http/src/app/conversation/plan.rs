@@ -1,12 +1,13 @@
 //! A run that is ready to begin, and its start: the commit of its beginning beside the start of the backend.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_core::turn::run_turn;
+use agent_core::turn::run_observed_turn;
 use agent_platform::conversation::{
     BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole, OnDisconnect, Run,
     RunContext, RunState, RunTrigger, ThreadKey,
@@ -71,6 +72,7 @@ impl RunPlan {
         principal: &Principal,
         turn: &TurnRequest,
         store: Arc<dyn Conversations>,
+        accepted: Instant,
     ) -> Result<(EventStream, KeptRun), BeginError> {
         let event = self.thread_event(turn);
         let (continues, slot) = (self.continues.clone(), self.sent_context.clone());
@@ -82,17 +84,22 @@ impl RunPlan {
         let turn =
             TurnRequest { messages, todo_list_id, timezone, can_suspend, sent_context, ..turn.clone() };
         let owner = begin.key.thread_owner();
-        let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin, slot);
+        let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin, slot, accepted);
+        let observer = kept.observer().clone();
         if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
             kept.begun().await?;
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             let (app, principal) = (app.clone(), principal.clone());
-            let events = ContinuedTurn { app, principal, turn, store, owner, run }.into_events();
+            let events =
+                ContinuedTurn { app, principal, turn, store, owner, run, observer: observer.clone() };
+            let events = events.into_events().with_observer(observer.event_observer());
             return Ok((events.with_observer(Box::new(ThreadObserver(event))), kept));
         }
         let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
-        let started = run_turn(&app.platform, principal, turn).map_err(BeginError::Turn);
-        match try_join!(begun, started) {
+        observer.begin_preparation();
+        let started = run_observed_turn(&app.platform, principal, turn, &*observer);
+        let started = started.map_ok(|events| events.with_observer(observer.event_observer()));
+        match try_join!(begun, started.map_err(BeginError::Turn)) {
             // Visitors receive no extension events.
             Ok(((), events)) if principal.caller == Caller::Widget => Ok((events, kept)),
             Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),

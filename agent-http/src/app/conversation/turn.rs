@@ -194,10 +194,11 @@ impl KeptTurn {
         principal: &Principal,
         turn: TurnRequest,
     ) -> Result<(EventStream, KeptRun), BeginError> {
+        let accepted = app.conversations.observers.now();
         let mut attempts = 1;
         loop {
             let begun = match self.plan(app, principal, &turn).await {
-                Ok(plan) => plan.begin(app, principal, &turn, self.store.clone()).await,
+                Ok(plan) => plan.begin(app, principal, &turn, self.store.clone(), accepted).await,
                 Err(error) => Err(error),
             };
             match begun {

@@ -1,10 +1,13 @@
 //! Runs: beginning, end, busy threads, used ids and lost processes.
 
+use agent_core::prompt::{Placement, PromptTokens, Stability};
+use agent_core::select::{BackendKind, SelectionRule};
 use futures_util::future::join_all;
 
 use super::*;
 use crate::conversation::{
-    CancelReason, NodeStatus, RUN_INTERRUPTED, RunEndKind, RunFailure, RunState, RunTriggerKind, Siblings,
+    CancelReason, NodeStatus, PromptCacheLine, RUN_INTERRUPTED, RoundTiming, RunEndKind, RunFailure,
+    RunPrompt, RunPromptPart, RunPromptTool, RunSelection, RunState, RunTiming, RunTriggerKind, Siblings,
     ThreadStatus,
 };
 
@@ -77,6 +80,54 @@ async fn runs_end_in_each_state(store: &dyn Conversations) {
         assert_eq!((ended.run.state, ended.thread.status), (state, ThreadStatus::Idle));
         assert_eq!(done("run", store.run(&ada(), &run_id(&run)).await), Some(ended.run));
     }
+}
+
+pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversations) {
+    done("begin", store.begin_run(begin(key("t"), "r1", None, "Hello", 0)).await);
+    let round =
+        RoundTiming { started_ms: 2, output_tokens: Some(7), attempts: Some(1), ..RoundTiming::default() };
+    let timing = RunTiming { queued_ms: Some(1), rounds: vec![round], ..RunTiming::default() };
+    let selection = RunSelection {
+        backend: BackendKind::Embedded,
+        rule: Some(SelectionRule::EmbeddedAi),
+        container: None,
+    };
+    let part = RunPromptPart {
+        id: "rules \u{0}".to_owned(),
+        source: "role".to_owned(),
+        stability: Stability::Role,
+        placement: Placement::System,
+        tokens: 3,
+        bytes: 9,
+        sha256: "00".to_owned(),
+        content: None,
+    };
+    let prompt = RunPrompt {
+        request_sha256: "11".to_owned(),
+        backend: BackendKind::Embedded,
+        parts: vec![part],
+        tools: vec![RunPromptTool { name: "look".to_owned(), sha256: "22".to_owned(), tokens: 4 }],
+        messages: 1,
+        tokens: PromptTokens { system: 3, tools: 4, messages: 5 },
+        token_counter: "estimate".to_owned(),
+        trimmed_messages: 2,
+        cache: PromptCacheLine { previous_run_id: Some("r0".into()), ..PromptCacheLine::default() },
+    };
+    let record = RunRecord {
+        timing: Some(timing.clone()),
+        selection: Some(selection.clone()),
+        prompt: Some(Box::new(prompt.clone())),
+    };
+    done("end", store.end_run(EndRun { record, ..end(ada(), "r1", Vec::new(), 9) }).await);
+    let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");
+    assert_eq!(
+        (run.timing, run.selection, run.prompt),
+        (Some(timing), Some(selection), Some(Box::new(prompt)))
+    );
+    // What is told of a message is erased with it.
+    done("erase", store.erase_node(&key("t"), &run.node_ids[0]).await);
+    let run = done("run", store.run(&ada(), &run_id("r1")).await).expect("the run");
+    assert_eq!((run.prompt, run.timing.is_some()), (None, true));
 }
 
 pub(super) async fn an_answer_is_made_anew_beside_the_first(store: &dyn Conversations) {

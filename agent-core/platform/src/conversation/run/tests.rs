@@ -26,6 +26,9 @@ fn run(state: RunState) -> Run {
         events: RunEvents::default(),
         backend: None,
         request_sha256: None,
+        selection: None,
+        timing: None,
+        prompt: None,
         finish_reason: None,
         outcome: None,
         approvals: Vec::new(),
@@ -95,6 +98,26 @@ fn a_run_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
     });
     assert_eq!(serde_json::to_value(&plain).expect("plain data"), json);
     assert_eq!(serde_json::from_value::<Run>(json).expect("it reads back"), plain);
+    // A run as an earlier version stored it has no record; one as it is stored now is read by the names that it has.
+    let record = json!({
+        "selection": {"backend": "embedded", "rule": "EmbeddedAI"},
+        "timing": {"queuedMs": 1, "preparedMs": 2, "firstContentMs": 9, "rounds": [{"startedMs": 2, "firstContentMs": 9,
+            "endedMs": 11, "outputTokens": 4, "attempts": 1}], "tools": [{"callId": "c", "name": "look", "startedMs": 11,
+            "endedMs": 12, "isError": true}]},
+        "prompt": {"requestSha256": "00", "backend": "embedded", "parts": [{"id": "rules", "source": "role",
+            "stability": "role", "placement": "system", "tokens": 1, "bytes": 2, "sha256": "11"}], "tools": [{"name":
+            "look", "sha256": "22", "tokens": 3}], "messages": 1, "tokens": {"system": 1, "tools": 3, "messages": 2},
+            "tokenCounter": "estimate", "cache": {"stablePrefixBytes": 2, "firstChangedPart": "rules",
+            "previousRunId": "r0"}},
+    });
+    let mut stored = serde_json::to_value(&plain).expect("plain data");
+    stored.as_object_mut().expect("an object").extend(record.as_object().expect("an object").clone());
+    let read: Run = serde_json::from_value(stored.clone()).expect("it reads");
+    assert_eq!(serde_json::to_value(&read).expect("plain data"), stored);
+    let shown = serde_json::to_value(read.clone().shown_to(Audience::Trusted)).expect("plain data");
+    assert_eq!((shown.get("prompt"), &shown["timing"]), (None, &record["timing"]));
+    let shown = serde_json::to_value(read.shown_to(Audience::Visitor)).expect("plain data");
+    assert!(["prompt", "timing", "selection"].iter().all(|name| shown.get(name).is_none()), "{shown}");
     let trigger = RunTrigger { job_id: Some("j".into()), occurrence: Some(3), ..RunTriggerKind::Job.into() };
     let full = Run {
         parent_id: Some("n".into()),

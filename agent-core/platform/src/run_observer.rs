@@ -1,0 +1,227 @@
+//! Recorder of runs: their times, the selection of their backends and the manifests of their prompts.
+//!
+//! A [`RunObserver`] exists while this process has a run that is kept. It hears of the run at three places: as the
+//! turn's observer of inputs and request, as an observer of its events before they are filtered for its audience, and
+//! as a [`ObservedModels`] around its model. Nothing is recorded per token.
+
+mod inputs;
+mod manifest;
+mod models;
+mod timer;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use agent_core::budget::{EstimateCounter, TokenCounter};
+use agent_core::clock::Clock;
+use agent_core::context::TurnInput;
+use agent_core::event::EventObserver;
+use agent_core::ids::{CompanyId, RunId, UserId};
+use agent_core::prompt::AssemblyInput;
+use agent_core::select::{BackendChoice, Selection};
+use agent_core::tool::ExecutionContext;
+use agent_core::turn::{PrefixReuse, PreparedTurn, TurnObserver};
+
+use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming};
+
+pub use inputs::{
+    MAX_RUN_INPUT_BYTES, RecordedContext, RecordedFragment, RecordedOrigin, RecordedProviderItem,
+    RecordedRequest, RecordedResult, RecordedToolChoice, RoundRecord, RunInputs,
+};
+pub use models::ObservedModels;
+
+use inputs::CapturedInputs;
+use manifest::ToolTokens;
+use timer::{EventTimer, TimerState};
+
+/// Recorders of the runs that this process has.
+pub struct RunObservers {
+    clock: Arc<dyn Clock>,
+    active: Mutex<HashMap<ObserverKey, Arc<RunObserver>>>,
+    tool_tokens: Arc<ToolTokens>,
+    keeps_inputs: bool,
+}
+
+/// Company, user and run.
+type ObserverKey = (CompanyId, UserId, RunId);
+
+impl RunObservers {
+    /// Creates the observers of a process, which keep the inputs of runs if they are to be recorded.
+    pub fn new(clock: Arc<dyn Clock>, keeps_inputs: bool) -> Self {
+        Self { clock, active: Mutex::default(), tool_tokens: Arc::default(), keeps_inputs }
+    }
+
+    /// Returns monotonic time.
+    pub fn now(&self) -> Instant {
+        self.clock.monotonic()
+    }
+
+    /// Begins the record of a run that was accepted at `accepted`.
+    pub fn open(
+        self: &Arc<Self>,
+        company: &CompanyId,
+        user: &UserId,
+        run: &RunId,
+        accepted: Instant,
+    ) -> OpenObserver {
+        let observer = Arc::new(RunObserver {
+            clock: self.clock.clone(),
+            accepted,
+            tool_tokens: self.tool_tokens.clone(),
+            keeps_inputs: self.keeps_inputs,
+            state: Mutex::default(),
+        });
+        let key = (company.clone(), user.clone(), run.clone());
+        lock(&self.active).insert(key.clone(), observer.clone());
+        OpenObserver { observer, key, observers: self.clone() }
+    }
+
+    /// Returns the record, so far, of a run that this process has.
+    pub fn record_of(&self, company: &CompanyId, user: &UserId, run: &RunId) -> Option<RunRecord> {
+        self.find((company.clone(), user.clone(), run.clone())).map(|observer| observer.record())
+    }
+
+    fn find(&self, key: ObserverKey) -> Option<Arc<RunObserver>> {
+        lock(&self.active).get(&key).cloned()
+    }
+
+    /// Returns the observer of the run for which a model is called.
+    fn find_for(&self, context: &ExecutionContext) -> Option<Arc<RunObserver>> {
+        self.find((context.company_id.clone(), context.user_id.clone(), context.run_id.clone()))
+    }
+}
+
+/// Locks a mutex. No code panics while holding one of this module, so the data behind a poisoned one is intact.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A run's observer, which is found by the run's id until this is dropped.
+pub struct OpenObserver {
+    observer: Arc<RunObserver>,
+    key: ObserverKey,
+    observers: Arc<RunObservers>,
+}
+
+impl std::ops::Deref for OpenObserver {
+    type Target = Arc<RunObserver>;
+
+    fn deref(&self) -> &Arc<RunObserver> {
+        &self.observer
+    }
+}
+
+impl Drop for OpenObserver {
+    fn drop(&mut self) {
+        let mut active = lock(&self.observers.active);
+        // A later attempt at the same run has a observer of its own.
+        if active.get(&self.key).is_some_and(|found| Arc::ptr_eq(found, &self.observer)) {
+            active.remove(&self.key);
+        }
+    }
+}
+
+/// Recorder of one run.
+pub struct RunObserver {
+    clock: Arc<dyn Clock>,
+    accepted: Instant,
+    tool_tokens: Arc<ToolTokens>,
+    keeps_inputs: bool,
+    state: Mutex<ObserverState>,
+}
+
+#[derive(Default)]
+struct ObserverState {
+    timing: RunTiming,
+    timer: TimerState,
+    selection: Option<RunSelection>,
+    prompt: Option<Box<RunPrompt>>,
+    /// Counter of the prompt's tokens.
+    counter: Option<Arc<dyn TokenCounter>>,
+    /// Requests to the model since its last answer.
+    attempts: u32,
+    /// The model's answers, as many as the run has rounds.
+    rounds: Vec<RoundRecord>,
+    /// The turn's inputs, if they are kept.
+    inputs: Option<Arc<CapturedInputs>>,
+    /// Results of tool calls that the run's audience does not see.
+    results: Vec<RecordedResult>,
+}
+
+impl RunObserver {
+    /// Records that the preparation of the prompt begins.
+    pub fn begin_preparation(&self) {
+        self.state().timing.queued_ms = Some(self.elapsed_ms());
+    }
+
+    /// Returns an observer of the run's events.
+    pub fn event_observer(self: &Arc<Self>) -> Box<dyn EventObserver> {
+        Box::new(EventTimer::new(self.clone()))
+    }
+
+    /// Returns the record as it is now.
+    pub fn record(&self) -> RunRecord {
+        let state = self.state();
+        let mut timing = state.timing.clone();
+        for (timed, answer) in timing.rounds.iter_mut().zip(&state.rounds) {
+            timed.attempts = Some(answer.attempts);
+            timed.output_tokens = answer.usage.as_ref().and_then(|usage| usage.output_tokens);
+        }
+        RunRecord { timing: Some(timing), selection: state.selection.clone(), prompt: state.prompt.clone() }
+    }
+
+    /// Returns the run's inputs as JSON; `None` if they are not kept, or have more than [`MAX_RUN_INPUT_BYTES`].
+    pub fn inputs(&self) -> Option<Vec<u8>> {
+        let (captured, rounds, results) = {
+            let state = self.state();
+            (state.inputs.clone()?, state.rounds.clone(), state.results.clone())
+        };
+        let inputs = serde_json::to_vec(&captured.record(rounds, results)).ok()?;
+        (inputs.len() <= MAX_RUN_INPUT_BYTES).then_some(inputs)
+    }
+
+    fn state(&self) -> MutexGuard<'_, ObserverState> {
+        lock(&self.state)
+    }
+
+    /// Returns the time since the run was accepted, in milliseconds.
+    fn elapsed_ms(&self) -> u64 {
+        let elapsed = self.clock.monotonic().saturating_duration_since(self.accepted);
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl TurnObserver for RunObserver {
+    fn on_request(&self, prepared: &PreparedTurn, reuse: Option<&PrefixReuse>) {
+        let prepared_ms = self.elapsed_ms();
+        let counter = self.state().counter.clone().unwrap_or_else(|| Arc::new(EstimateCounter));
+        let prompt = manifest::run_prompt(prepared, reuse, &*counter, &self.tool_tokens);
+        let mut state = self.state();
+        state.timing.prepared_ms = Some(prepared_ms);
+        state.timer.request_at(prepared_ms);
+        state.selection = run_selection(&prepared.selection);
+        state.prompt = Some(Box::new(prompt));
+    }
+
+    fn on_inputs(&self, input: &TurnInput, assembly: &AssemblyInput<'_>) {
+        let captured = self.keeps_inputs.then(|| Arc::new(CapturedInputs::new(input, assembly)));
+        let mut state = self.state();
+        state.counter = Some(assembly.counter.clone());
+        state.inputs = captured;
+    }
+}
+
+/// Returns the backend with the rule that has selected it.
+pub fn run_selection(selection: &Selection) -> Option<RunSelection> {
+    let choice = selection.choice.as_ref()?;
+    let container = match choice {
+        BackendChoice::Custom(container) => Some(container.name.clone()),
+        _ => None,
+    };
+    let matched = selection.rules.iter().find(|outcome| outcome.matched && container.is_none());
+    Some(RunSelection { backend: choice.kind(), rule: matched.map(|outcome| outcome.rule), container })
+}
+
+#[cfg(test)]
+mod tests;

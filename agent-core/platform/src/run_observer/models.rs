@@ -1,0 +1,121 @@
+//! Models whose answers' ends are recorded with the run.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use agent_core::backend::ModelSource;
+use agent_core::budget::TokenCounter;
+use agent_core::error::AgentError;
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::Payload;
+use agent_core::tool::ExecutionContext;
+use async_trait::async_trait;
+use futures_util::{Stream, StreamExt};
+
+use super::{RoundRecord, RunObserver, RunObservers};
+use crate::conversation::MAX_TIMED_ROUNDS;
+
+/// A [`ModelSource`] that records the answers in the runs that have a [`RunObserver`].
+pub struct ObservedModels<S> {
+    source: S,
+    observers: Arc<RunObservers>,
+}
+
+impl<S> ObservedModels<S> {
+    /// Wraps a source.
+    pub fn new(source: S, observers: Arc<RunObservers>) -> Self {
+        Self { source, observers }
+    }
+}
+
+impl<C, S: ModelSource<C>> ModelSource<C> for ObservedModels<S> {
+    fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
+        self.source.model(settings)
+    }
+
+    fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        let model = self.source.model_for_run(settings, context)?;
+        Ok(match self.observers.find_for(context) {
+            Some(observer) => Arc::new(ObservedModel { model, observer }),
+            None => model,
+        })
+    }
+}
+
+/// A model in one run.
+struct ObservedModel {
+    model: Arc<dyn Model>,
+    observer: Arc<RunObserver>,
+}
+
+#[async_trait]
+impl Model for ObservedModel {
+    fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.model.counter()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        self.model.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        self.observer.state().attempts += 1;
+        let request_sha256 = self.observer.keeps_inputs.then(|| payload.sha256());
+        let events = self.model.start(payload).await?;
+        let round = self.observer.begin_answer(request_sha256);
+        Ok(ObservedAnswer { events, observer: self.observer.clone(), round }.boxed())
+    }
+}
+
+impl RunObserver {
+    /// Begins an answer of the model and returns its place; `None` if the run has too many.
+    fn begin_answer(&self, request_sha256: Option<String>) -> Option<usize> {
+        let mut state = self.state();
+        let attempts = std::mem::take(&mut state.attempts);
+        let place = state.rounds.len();
+        (place < MAX_TIMED_ROUNDS).then(|| {
+            state.rounds.push(RoundRecord { attempts, request_sha256, ..RoundRecord::default() });
+            place
+        })
+    }
+
+    fn answer_mut(&self, place: Option<usize>, change: impl FnOnce(&mut RoundRecord)) {
+        let mut state = self.state();
+        if let Some(round) = place.and_then(|place| state.rounds.get_mut(place)) {
+            change(round);
+        }
+    }
+}
+
+/// An answer that is being streamed.
+struct ObservedAnswer {
+    events: ModelStream,
+    observer: Arc<RunObserver>,
+    round: Option<usize>,
+}
+
+impl Stream for ObservedAnswer {
+    type Item = Result<ModelEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = ready!(self.events.poll_next_unpin(cx));
+        match &event {
+            Some(Ok(ModelEvent::Usage(usage))) => {
+                self.observer.answer_mut(self.round, |round| round.usage = Some(usage.clone()));
+            }
+            Some(Ok(ModelEvent::Finish(reason))) => {
+                self.observer.answer_mut(self.round, |round| round.finish_reason = Some(*reason));
+            }
+            Some(Ok(ModelEvent::ProviderItem(item))) if self.observer.keeps_inputs => {
+                self.observer.answer_mut(self.round, |round| round.provider_items.push(item.into()));
+            }
+            _ => {}
+        }
+        Poll::Ready(event)
+    }
+}
