@@ -1,16 +1,20 @@
 //! Records of runs: their times, the selection of their backends and the manifests of their prompts.
 
+use std::sync::Arc;
+
+use agent_platform::replay::{BundleError, Finding, Replay, RunBundle};
+use agentd::compose;
 use serde_json::{Value, json};
 
 use super::{ConversationApp, call_as};
-use crate::support::server::session_token;
-use crate::support::vendor::{answer, tool_calls};
+use crate::support::server::{app_config, session_token};
+use crate::support::vendor::{answer, json_response, tool_calls};
 
 /// Returns the status of each route of a run's record for a user.
 async fn statuses(test: &ConversationApp, user: &str, company: &str, run: &str) -> Vec<u16> {
     let token = session_token(user, company);
     let mut statuses = Vec::new();
-    for path in ["", "/prompt"] {
+    for path in ["", "/prompt", "/bundle"] {
         let path = format!("/api/runs/{run}{path}");
         statuses.push(call_as(&test.app, &token, "GET", &path, None).await.0);
     }
@@ -56,13 +60,13 @@ async fn a_run_tells_its_times_its_backend_and_its_prompt() {
     let listed = test.get("/api/runs").await;
     assert_eq!(listed["runs"][0]["timing"], *timing);
     assert_eq!(listed["runs"][0].get("prompt"), None);
-    assert_eq!(statuses(&test, "u1", "c1", &id).await, [200, 200]);
+    assert_eq!(statuses(&test, "u1", "c1", &id).await, [200; 3]);
     for (user, company, run) in [("u2", "c1", &*id), ("u3", "c2", &*id), ("u1", "c1", "never")] {
-        assert_eq!(statuses(&test, user, company, run).await, [404, 404], "{user} of {company}: {run}");
+        assert_eq!(statuses(&test, user, company, run).await, [404; 3], "{user} of {company}: {run}");
     }
     let (status, _) = test.call("DELETE", "/api/threads/t", None).await;
     assert_eq!(status, 204);
-    assert_eq!(statuses(&test, "u1", "c1", &id).await, [404, 404], "it is gone with its thread");
+    assert_eq!(statuses(&test, "u1", "c1", &id).await, [404; 3], "it is gone with its thread");
 }
 
 #[tokio::test]
@@ -80,4 +84,66 @@ async fn the_next_run_names_the_part_that_has_changed() {
     let prompt = test.get(&format!("/api/runs/{second}/prompt")).await;
     assert_eq!(prompt["cache"]["previousRunId"], json!(first));
     assert_eq!(prompt["cache"]["firstChangedPart"], "rules");
+}
+
+/// Returns the bundle of a run as it is sent, and checks that it has no secret.
+async fn bundle_of(test: &ConversationApp, run: &str) -> String {
+    let request = test.app.request("GET", &format!("/api/runs/{run}/bundle"));
+    let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    let text = response.text().await.expect("a whole body");
+    assert!(!text.contains("role-key-canary"), "the role's key is masked");
+    text
+}
+
+fn replay(test: &ConversationApp, bundle: &str) -> agent_platform::replay::ReplayReport {
+    let bundle = RunBundle::parse(bundle.as_bytes()).expect("a bundle");
+    let replay: Arc<Replay> = Replay::new(bundle).expect("inputs and events");
+    let platform = compose::replay(&app_config(&[]), &test.stores, None, &replay).expect("a platform");
+    replay.run(&platform)
+}
+
+#[tokio::test]
+async fn a_run_is_replayed_from_its_bundle() {
+    let test = ConversationApp::start_with(&[("RUN_PROMPTS", "keep")]).await;
+    let call = tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#), ("c2", "never", "{}")]);
+    let refusal = json_response("400 Bad Request", "", r#"{"error":{"message":"no"}}"#);
+    test.vendor.on("m", [call, answer(&["It is ", "noted."]), answer(&["You are ", "welcome."]), refusal]);
+    let first = test.say("t", "Note milk.").await.run_id();
+    let second = test.say("t", "Thanks!").await.run_id();
+    let refused =
+        test.app.chat(&json!({"agentId": "a1", "threadId": "t", "message": "More?", "runId": "r3"})).await;
+    assert!(!refused.status().is_success(), "the vendor refuses it");
+    for run in [&*first, &*second, "r3"] {
+        test.ended_run(run).await;
+        let requests = test.vendor.received_bodies("m").len();
+        let report = replay(&test, &bundle_of(&test, run).await);
+        assert!(report.is_identical(), "{run}: {report:#?}");
+        assert_eq!(test.vendor.received_bodies("m").len(), requests, "nobody is called");
+    }
+    let prompt = test.get(&format!("/api/runs/{first}/prompt")).await;
+    assert_eq!(prompt["parts"][0]["content"], "Be brief.", "{prompt}");
+
+    let changed = bundle_of(&test, &first).await.replace("Be brief.", "Be longer");
+    assert!(matches!(RunBundle::parse(changed.as_bytes()), Err(BundleError::Altered)));
+    let replayed =
+        Replay::new(RunBundle::parse_changed(changed.as_bytes()).expect("a bundle")).expect("inputs");
+    let platform = compose::replay(&app_config(&[]), &test.stores, None, &replayed).expect("a platform");
+    let report = replayed.run(&platform);
+    assert!(
+        matches!(&report.prompt, Finding::Different(all) if all.iter().any(|found| found.name == "system-prompt")),
+        "{report:#?}"
+    );
+}
+
+#[tokio::test]
+async fn inputs_are_kept_where_the_setting_says_so() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [answer(&["Well."])]);
+    let run = test.say("t", "How are you?").await.run_id();
+    test.ended_run(&run).await;
+    let prompt = test.get(&format!("/api/runs/{run}/prompt")).await;
+    assert_eq!(prompt["parts"][0].get("content"), None, "{prompt}");
+    let bundle = RunBundle::parse(bundle_of(&test, &run).await.as_bytes()).expect("a bundle");
+    assert!(matches!(Replay::new(bundle), Err(BundleError::NoInputs)));
 }

@@ -30,6 +30,7 @@ pub mod occurrence;
 pub mod preview;
 pub mod pulse;
 pub mod records;
+pub mod replay;
 pub mod retrieval;
 pub mod roles;
 pub mod run_observer;

@@ -4,6 +4,7 @@
 //! turn's observer of inputs and request, as an observer of its events before they are filtered for its audience, and
 //! as a [`ObservedModels`] around its model. Nothing is recorded per token.
 
+mod inputs;
 mod manifest;
 mod models;
 mod timer;
@@ -24,8 +25,13 @@ use agent_core::turn::{PreparedTurn, TurnObserver};
 
 use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming};
 
-pub use models::{ObservedModels, RoundRecord};
+pub use inputs::{
+    MAX_RUN_INPUT_BYTES, RecordedFragment, RecordedOrigin, RecordedProviderItem, RecordedRequest,
+    RecordedResult, RecordedToolChoice, RoundRecord, RunInputs, SentContext,
+};
+pub use models::ObservedModels;
 
+use inputs::CapturedInputs;
 use manifest::ToolTokens;
 use timer::{EventTimer, TimerState};
 
@@ -34,15 +40,16 @@ pub struct RunObservers {
     clock: Arc<dyn Clock>,
     active: Mutex<HashMap<ObserverKey, Arc<RunObserver>>>,
     tool_tokens: Arc<ToolTokens>,
+    keeps_inputs: bool,
 }
 
 /// Company, user and run.
 type ObserverKey = (CompanyId, UserId, RunId);
 
 impl RunObservers {
-    /// Creates the observers of a process.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, active: Mutex::default(), tool_tokens: Arc::default() }
+    /// Creates the observers of a process, which keep the inputs of runs if they are to be recorded.
+    pub fn new(clock: Arc<dyn Clock>, keeps_inputs: bool) -> Self {
+        Self { clock, active: Mutex::default(), tool_tokens: Arc::default(), keeps_inputs }
     }
 
     /// Returns monotonic time.
@@ -62,6 +69,7 @@ impl RunObservers {
             clock: self.clock.clone(),
             accepted,
             tool_tokens: self.tool_tokens.clone(),
+            keeps_inputs: self.keeps_inputs,
             state: Mutex::default(),
         });
         let key = (company.clone(), user.clone(), run.clone());
@@ -119,6 +127,7 @@ pub struct RunObserver {
     clock: Arc<dyn Clock>,
     accepted: Instant,
     tool_tokens: Arc<ToolTokens>,
+    keeps_inputs: bool,
     state: Mutex<ObserverState>,
 }
 
@@ -134,6 +143,10 @@ struct ObserverState {
     attempts: u32,
     /// The model's answers, as many as the run has rounds.
     rounds: Vec<RoundRecord>,
+    /// The turn's inputs, if they are kept.
+    inputs: Option<Arc<CapturedInputs>>,
+    /// Results of tool calls that the run's audience does not see.
+    results: Vec<RecordedResult>,
 }
 
 impl RunObserver {
@@ -156,6 +169,16 @@ impl RunObserver {
             timed.output_tokens = answer.usage.as_ref().and_then(|usage| usage.output_tokens);
         }
         RunRecord { timing: Some(timing), selection: state.selection.clone(), prompt: state.prompt.clone() }
+    }
+
+    /// Returns the run's inputs as JSON; `None` if they are not kept, or have more than [`MAX_RUN_INPUT_BYTES`].
+    pub fn inputs(&self) -> Option<Vec<u8>> {
+        let (captured, rounds, results) = {
+            let state = self.state();
+            (state.inputs.clone()?, state.rounds.clone(), state.results.clone())
+        };
+        let inputs = serde_json::to_vec(&captured.record(rounds, results)).ok()?;
+        (inputs.len() <= MAX_RUN_INPUT_BYTES).then_some(inputs)
     }
 
     fn state(&self) -> MutexGuard<'_, ObserverState> {
@@ -181,8 +204,11 @@ impl TurnObserver for RunObserver {
         state.prompt = Some(Box::new(prompt));
     }
 
-    fn on_inputs(&self, _: &TurnInput, assembly: &AssemblyInput<'_>) {
-        self.state().counter = Some(assembly.counter.clone());
+    fn on_inputs(&self, input: &TurnInput, assembly: &AssemblyInput<'_>) {
+        let captured = self.keeps_inputs.then(|| Arc::new(CapturedInputs::new(input, assembly)));
+        let mut state = self.state();
+        state.counter = Some(assembly.counter.clone());
+        state.inputs = captured;
     }
 }
 

@@ -19,6 +19,9 @@ pub(crate) const DELETE_BATCH_CHUNKS: usize = 2_000;
 /// Size of logs from which on a commit deletes or reads no further one, in bytes.
 pub(crate) const BATCH_LOG_BYTES: usize = 8 << 20;
 
+/// Number in the table of logs of the row with a run's inputs, which is no event: selections of events begin at 0.
+pub(crate) const INPUTS_NUMBER: i64 = -1;
+
 /// A row of the table of threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ThreadRow {

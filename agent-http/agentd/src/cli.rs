@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
+use crate::replay::ReplayArgs;
 use crate::usage::UsageSelection;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_http::cors::normalize_origin;
@@ -100,6 +101,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
+    /// Run a recorded run again without calling anybody, and compare it with its record. Exits with 0 if nothing differs,
+    /// with 3 if something does, and with 4 if its inputs or events are not recorded.
+    Replay(ReplayArgs),
     /// Sign people in to the console.
     #[command(subcommand)]
     Console(ConsoleCommand),

@@ -13,8 +13,8 @@ use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
-    console, data, dev, extract, healthcheck, logging, migration, model, prompt, run, settings, threads,
-    token, usage, user, weights,
+    console, data, dev, extract, healthcheck, logging, migration, model, prompt, replay, run, settings,
+    threads, token, usage, user, weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -30,7 +30,7 @@ pub fn run_command_line() -> ExitCode {
         Err(error) => {
             // If standard error is closed, the error cannot be reported.
             let _ = writeln!(std::io::stderr(), "agentd: {error}");
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
 }
@@ -72,6 +72,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
             block_on(threads::delete(&args.user, &args.company, &args.settings.load(env)?, out))
         }
         Command::Usage { selection, settings } => block_on(usage::show(selection, &settings.load(env)?, out)),
+        Command::Replay(args) => block_on(replay::run(args, env, out)),
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),
         Command::Config(ConfigCommand::Check(args)) => settings::check(&args, env, out),

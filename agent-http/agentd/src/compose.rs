@@ -1,6 +1,7 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
 mod jobs;
+mod replay;
 mod retrieval;
 mod tools;
 mod usage;
@@ -70,6 +71,7 @@ use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use jobs::{JobServices, job_services, scheduler_link};
+pub use replay::replay;
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
 
@@ -167,7 +169,7 @@ fn console(config: &AppConfig, public_url: &url::Url, stores: &Stores) -> Option
 fn conversations(config: &AppConfig, stores: &Stores, shutdown: &Shutdown) -> Arc<ConversationService> {
     let store = config.conversations.then(|| stores.conversations.clone());
     let (clock, spawner) = (Arc::new(SystemClock), background_spawner());
-    ConversationService::with_times(store, clock, spawner, shutdown.clone(), config.run_times)
+    ConversationService::with_settings(store, clock, spawner, shutdown.clone(), config.run_settings)
 }
 
 /// Creates the extraction of uploaded documents' texts.
@@ -290,12 +292,7 @@ fn platform(
     (usage, observers): (&UsageRecorder, &Arc<RunObservers>),
 ) -> Platform {
     let limits = model_limits(&config.server);
-    let models = EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound, &limits),
-        ollama: ollama(&config.server.ollama, outbound, &limits),
-        prefer_ollama: config.server.ollama.preferred,
-        local,
-    };
+    let models = embedded_models(config, outbound, local, &limits);
     let models = MeteredModels::new(ModelCache::new(models), usage.clone());
     let models = JournaledModels::new(models, journals.clone());
     let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
@@ -336,6 +333,21 @@ fn platform(
         .with_backend(usage::per_call(subscriptions, usage))
         .with_backend(usage::agent_server(agent_server, usage))
         .with_backend(usage::workflow(workflow, usage))
+}
+
+/// Creates the source of the models that the application calls itself.
+fn embedded_models(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    local: Option<Arc<dyn Model>>,
+    limits: &ModelLimits,
+) -> EmbeddedModels {
+    EmbeddedModels {
+        hosted: hosted(&config.server.hosted, outbound, limits),
+        ollama: ollama(&config.server.ollama, outbound, limits),
+        prefer_ollama: config.server.ollama.preferred,
+        local,
+    }
 }
 
 /// Builds the agent runtime.

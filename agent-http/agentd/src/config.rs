@@ -46,7 +46,7 @@ use agent_client::outbound::OutboundConfig;
 use agent_core::event::OutputLimits;
 use agent_core::secret::Secret;
 use agent_core::tool_loop::LoopLimits;
-use agent_http::app::{ResourceQuotas, RunTimes};
+use agent_http::app::{ResourceQuotas, RunSettings};
 use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
@@ -330,7 +330,7 @@ pub struct AppConfig {
     /// Keeps conversations.
     pub conversations: bool,
     /// Times of the runs that are kept.
-    pub run_times: RunTimes,
+    pub run_settings: RunSettings,
     /// Prices of models.
     pub prices: PriceTable,
     /// Time after which calls are deleted from the ledger of usage.

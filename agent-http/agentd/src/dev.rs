@@ -229,6 +229,7 @@ fn build_env(options: &DevOptions, cluster: Option<&DevCluster>) -> Result<DevEn
     set.insert("LOG".into(), "warn,agentd=info".into());
     set.insert("MCP_LEGACY_QUERY".into(), "on".into());
     set.insert("CONSOLE".into(), "on".into());
+    set.insert("RUN_PROMPTS".into(), "keep".into());
     // Three services share the descriptors of one process.
     set.insert("MAX_CONNECTIONS".into(), "1000".into());
     // Ollama sends no response headers until it has loaded the model.

@@ -1,10 +1,13 @@
 //! Errors of commands, as shown to the user.
 
+use std::process::ExitCode;
+
 use crate::config::ConfigError;
 use crate::{StartError, with_source};
 use agent_core::turn::TurnError;
 use agent_http::auth::MintError;
 use agent_platform::records::StoreError;
+use agent_platform::replay::BundleError;
 use agent_platform::workspace::ExportError;
 use agent_store::sqlite::BackupError;
 
@@ -100,7 +103,35 @@ pub(crate) enum CommandError {
     /// The command's output cannot be written.
     #[error("the output cannot be written: {0}")]
     Output(#[from] std::io::Error),
+    /// The replay differs from the record; the differences have been printed.
+    #[error("the replay differs from the record")]
+    ReplayDiffers,
+    /// The run cannot be replayed.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The user has no such run.
+    #[error("there is no run {0:?} of this user in the database; see --user, --company and DATABASE_URL")]
+    NoRun(String),
+    /// The argument is no file, and no user was given.
+    #[error("there is no file {0:?}; name the user and the company of a run with --user and --company")]
+    NoBundle(String),
     /// A service cannot be started.
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+/// Exit code of a replay that differs from its record.
+const REPLAY_DIFFERS: u8 = 3;
+/// Exit code of a replay whose inputs or events are not recorded.
+const NOT_RECORDED: u8 = 4;
+
+impl CommandError {
+    /// Returns the exit code of the process.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::ReplayDiffers => REPLAY_DIFFERS.into(),
+            Self::Bundle(BundleError::NoInputs | BundleError::NoEvents) => NOT_RECORDED.into(),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }

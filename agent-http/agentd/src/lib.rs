@@ -32,6 +32,7 @@ mod migration;
 mod model;
 mod process;
 mod prompt;
+mod replay;
 pub mod run;
 mod settings;
 mod sign_in_link;

@@ -40,9 +40,9 @@ pub(super) use resume::continue_run;
 pub(super) use retention::sweep_threads;
 pub(super) use turn::{KeptTurn, ThreadRequest};
 
-/// Times of what is kept.
+/// Settings of what is kept.
 #[derive(Debug, Clone, Copy)]
-pub struct RunTimes {
+pub struct RunSettings {
     /// Time for which events wait in memory before they are stored; 500 ms.
     pub log_flush: Duration,
     /// Time after a process's last renewal at which its runs count as interrupted; 10 s.
@@ -51,15 +51,18 @@ pub struct RunTimes {
     pub log_retention: Duration,
     /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter one.
     pub thread_retention: ThreadRetention,
+    /// True if the inputs of runs are kept as long as their logs; false.
+    pub keeps_inputs: bool,
 }
 
-impl Default for RunTimes {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             log_flush: Duration::from_millis(500),
             lease: Duration::from_millis(RUN_LEASE_MS.unsigned_abs()),
             log_retention: Duration::from_secs(24 * 60 * 60),
             thread_retention: ThreadRetention::default(),
+            keeps_inputs: false,
         }
     }
 }
@@ -70,7 +73,7 @@ pub struct ConversationService {
     store: Option<Arc<dyn Conversations>>,
     /// Id of this process, another at every start.
     process: String,
-    times: RunTimes,
+    times: RunSettings,
     clock: Arc<dyn Clock>,
     spawner: Arc<dyn Spawner>,
     shutdown: Shutdown,
@@ -90,18 +93,18 @@ impl ConversationService {
         spawner: Arc<dyn Spawner>,
         shutdown: Shutdown,
     ) -> Arc<Self> {
-        Self::with_times(store, clock, spawner, shutdown, RunTimes::default())
+        Self::with_settings(store, clock, spawner, shutdown, RunSettings::default())
     }
 
     /// Creates the service with other times than the default ones.
-    pub fn with_times(
+    pub fn with_settings(
         store: Option<Arc<dyn Conversations>>,
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
         shutdown: Shutdown,
-        times: RunTimes,
+        times: RunSettings,
     ) -> Arc<Self> {
-        let observers = Arc::new(RunObservers::new(clock.clone()));
+        let observers = Arc::new(RunObservers::new(clock.clone(), times.keeps_inputs));
         Arc::new(Self {
             store,
             process: Uuid::now_v7().to_string(),

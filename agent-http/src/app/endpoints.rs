@@ -19,8 +19,8 @@ use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, resource, retrieve,
-    role_preview, run_docs, run_events, runs, thread_docs, thread_export, thread_messages, threads, usage,
-    usage_docs, widget,
+    role_preview, run_bundle, run_docs, run_events, runs, thread_docs, thread_export, thread_messages,
+    threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -268,6 +268,8 @@ fn own_thread_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post("/api/threads/{id}/cancel", USER, threads::cancel, thread_docs::cancel_thread),
         Endpoint::get("/api/runs/{id}", USER, runs::get, thread_docs::get_run),
         Endpoint::get("/api/runs/{id}/prompt", USER, runs::prompt, run_docs::get_prompt),
+        Endpoint::get("/api/runs/{id}/bundle", USER, run_bundle::get, run_bundle::describe_get)
+            .without_head(),
         Endpoint::get("/api/agents/{id}/feedback", USER, feedback::list, feedback::describe_list),
         Endpoint::get(
             "/api/agents/{id}/threads",

@@ -6,6 +6,7 @@ use agent_core::request::Principal;
 use agent_platform::conversation::{
     CancelReason, Run, RunFilter, RunKey, RunRecord, RunState, RunTriggerKind, check_conversation_id,
 };
+use agent_platform::run_observer::RunInputs;
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
@@ -48,7 +49,11 @@ pub(super) async fn prompt(context: RequestContext<App>, principal: Principal) -
     let key = own.run_key(context.params.get("id")?)?;
     let prompt = own.recorded_run(&key).await?.prompt;
     let missing = || HttpError::new(Code::NotFound, "the run has no record of its prompt");
-    private(answer::json(StatusCode::OK, &prompt.ok_or_else(missing)?))
+    let mut prompt = prompt.ok_or_else(missing)?;
+    if let Some(inputs) = own.inputs(&key).await? {
+        inputs.add_contents(&mut prompt);
+    }
+    private(answer::json(StatusCode::OK, &prompt))
 }
 
 /// Handles `POST /api/runs/{id}/cancel`.
@@ -92,6 +97,13 @@ impl OwnConversations {
             Some(RunRecord { timing, selection, prompt }) => Run { timing, selection, prompt, ..run },
             None => run,
         })
+    }
+
+    /// Returns the inputs of a run, if they are kept.
+    async fn inputs(&self, key: &RunKey) -> Result<Option<RunInputs>, HttpError> {
+        let Some(stored) = self.store.run_inputs(&key.owner, &key.id).await? else { return Ok(None) };
+        // Inputs of another version are not shown.
+        Ok(serde_json::from_slice(&stored).ok())
     }
 
     /// Returns a run with the number of clients that are attached in this process. A visitor is not told how the agent

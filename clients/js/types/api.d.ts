@@ -767,6 +767,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/limits": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the limits of the caller, and how far they are used. */
+        get: operations["getLimits"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/pulse/callback": {
         parameters: {
             query?: never;
@@ -964,6 +981,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{id}/bundle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a run with its inputs and events, for `agentd replay`.
+         * @description The digest is of the bytes of `record`. Secrets of the role are masked.
+         */
+        get: operations["getRunBundle"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{id}/cancel": {
         parameters: {
             query?: never;
@@ -996,6 +1033,23 @@ export interface paths {
          * @description The body is what the first response had after that event, in any format.
          */
         get: operations["getRunEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{id}/prompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the manifest of a run's prompt. */
+        get: operations["getRunPrompt"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1215,6 +1269,46 @@ export interface paths {
         post?: never;
         /** Removes the rating of a message. */
         delete: operations["deleteFeedback"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what calls of models and tools have used, summed up.
+         * @description A user sees the own usage, the owner of an agent that of the agent, and an admin that of the company.
+         */
+        get: operations["listUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/usage/runs/{runId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns what the calls of a run have used.
+         * @description For the run's user, the owner of its agent and the admins of the company.
+         */
+        get: operations["getRunUsage"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -5857,6 +5951,51 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    getLimits: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        asOf: string;
+                        limits: {
+                            /** @description Name in the header `RateLimit-Policy`. */
+                            policy: string;
+                            /** @enum {unknown} */
+                            kind: "user";
+                            /** @enum {unknown} */
+                            unit: "runs" | "changes";
+                            /** @enum {unknown} */
+                            window: "minute";
+                            /** @description The limit. */
+                            amount: number;
+                            /** @description The used part. */
+                            used: number;
+                            /** @description The part that is reserved for calls in progress. */
+                            reserved: number;
+                            /** @description Time at which nothing is used if no further request is made. */
+                            resetsAt: string;
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     pulseCallback: {
         parameters: {
             query?: never;
@@ -6297,6 +6436,30 @@ export interface operations {
                             events?: Record<string, unknown>;
                             backend?: string;
                             requestSha256?: string;
+                            selection?: {
+                                backend: string;
+                                rule?: string;
+                                container?: string;
+                            };
+                            timing?: {
+                                queuedMs?: number;
+                                preparedMs?: number;
+                                firstContentMs?: number;
+                                rounds?: {
+                                    startedMs: number;
+                                    firstContentMs?: number;
+                                    endedMs?: number;
+                                    outputTokens?: number;
+                                    attempts?: number;
+                                }[];
+                                tools?: {
+                                    callId: string;
+                                    name: string;
+                                    startedMs: number;
+                                    endedMs?: number;
+                                    isError?: boolean;
+                                }[];
+                            };
                             finishReason?: string;
                             outcome?: Record<string, unknown>;
                             usage: Record<string, unknown>[];
@@ -6361,6 +6524,30 @@ export interface operations {
                         events?: Record<string, unknown>;
                         backend?: string;
                         requestSha256?: string;
+                        selection?: {
+                            backend: string;
+                            rule?: string;
+                            container?: string;
+                        };
+                        timing?: {
+                            queuedMs?: number;
+                            preparedMs?: number;
+                            firstContentMs?: number;
+                            rounds?: {
+                                startedMs: number;
+                                firstContentMs?: number;
+                                endedMs?: number;
+                                outputTokens?: number;
+                                attempts?: number;
+                            }[];
+                            tools?: {
+                                callId: string;
+                                name: string;
+                                startedMs: number;
+                                endedMs?: number;
+                                isError?: boolean;
+                            }[];
+                        };
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];
@@ -6378,6 +6565,40 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRunBundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bundle. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        format: string;
+                        sha256: string;
+                        /** @description The run, and what is kept of it. */
+                        record: Record<string, unknown>;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
@@ -6424,6 +6645,30 @@ export interface operations {
                         events?: Record<string, unknown>;
                         backend?: string;
                         requestSha256?: string;
+                        selection?: {
+                            backend: string;
+                            rule?: string;
+                            container?: string;
+                        };
+                        timing?: {
+                            queuedMs?: number;
+                            preparedMs?: number;
+                            firstContentMs?: number;
+                            rounds?: {
+                                startedMs: number;
+                                firstContentMs?: number;
+                                endedMs?: number;
+                                outputTokens?: number;
+                                attempts?: number;
+                            }[];
+                            tools?: {
+                                callId: string;
+                                name: string;
+                                startedMs: number;
+                                endedMs?: number;
+                                isError?: boolean;
+                            }[];
+                        };
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];
@@ -6507,6 +6752,67 @@ export interface operations {
             502: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
             504: components["responses"]["Problem"];
+        };
+    };
+    getRunPrompt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The manifest. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        requestSha256: string;
+                        backend: string;
+                        parts: {
+                            id: string;
+                            source: string;
+                            /** @enum {string} */
+                            stability: "role" | "agent" | "session" | "turn";
+                            /** @enum {string} */
+                            placement: "system" | "detached" | "latestTurn";
+                            tokens: number;
+                            bytes: number;
+                            sha256: string;
+                            content?: string;
+                        }[];
+                        tools: {
+                            name: string;
+                            sha256: string;
+                            tokens: number;
+                        }[];
+                        messages: number;
+                        tokens: {
+                            system: number;
+                            tools: number;
+                            messages: number;
+                        };
+                        tokenCounter: string;
+                        trimmedMessages?: number;
+                        cache: {
+                            stablePrefixBytes: number;
+                            firstChangedPart?: string;
+                            previousRunId?: string;
+                        };
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
         };
     };
     debugPrompt: {
@@ -7472,6 +7778,164 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listUsage: {
+        parameters: {
+            query?: {
+                /** @description First day in UTC; by default 30 days before the last one, at most 400. */
+                from?: string;
+                /** @description Last day in UTC; by default today. */
+                to?: string;
+                /** @description Some of `day`, `agent`, `user`, `provider`, `model` and `caller`, separated by commas. */
+                groupBy?: string;
+                /** @description Restricts to an agent. */
+                agentId?: string;
+                /** @description Restricts to a user, or to a widget token: `widget:<tokenId>`. */
+                userId?: string;
+                /** @description Maximum number of rows. */
+                limit?: number;
+                /** @description Cursor of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of sums, in the order of their groups. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @constant */
+                        currency: "USD";
+                        asOf: string;
+                        rows: {
+                            /** @description Runs whose first call is among these. */
+                            runs: number;
+                            /** @description Calls of models. */
+                            calls: number;
+                            /** @description Input tokens. */
+                            inputTokens: number;
+                            /** @description Input tokens read from the provider's cache; part of the input. */
+                            cachedInputTokens: number;
+                            /** @description Input tokens written to the provider's cache; part of the input. */
+                            cacheWriteTokens: number;
+                            /** @description Output tokens. */
+                            outputTokens: number;
+                            /** @description Reasoning tokens; part of the output. */
+                            reasoningTokens: number;
+                            /** @description Tool calls. */
+                            toolCalls: number;
+                            /** @description Price in dollars of the calls whose price is known. */
+                            cost: string;
+                            /** @description Part of the price that is of calls with estimated counts. */
+                            estimatedCost: string;
+                            /** @description Calls of models whose price is unknown. */
+                            unpricedCalls: number;
+                            day?: string;
+                            agentId?: string;
+                            userId?: string;
+                            provider?: string;
+                            model?: string;
+                            caller?: string;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRunUsage: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                runId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The run's calls. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @description Calls of models whose price is unknown. */
+                        unpricedCalls: number;
+                        /** @description Calls of models. */
+                        calls: number;
+                        /** @description Input tokens. */
+                        inputTokens: number;
+                        /** @description Input tokens read from the provider's cache; part of the input. */
+                        cachedInputTokens: number;
+                        /** @description Input tokens written to the provider's cache; part of the input. */
+                        cacheWriteTokens: number;
+                        /** @description Output tokens. */
+                        outputTokens: number;
+                        /** @description Reasoning tokens; part of the output. */
+                        reasoningTokens: number;
+                        /** @description Tool calls. */
+                        toolCalls: number;
+                        /** @description Price in dollars of the calls whose price is known. */
+                        cost: string;
+                        /** @description Part of the price that is of calls with estimated counts. */
+                        estimatedCost: string;
+                        currency: string;
+                        runId: string;
+                        agentId: string;
+                        userId: string;
+                        caller: string;
+                        entries: {
+                            /** @description Number of the model's answer in the run. */
+                            round: number;
+                            /** @description Number of the attempt at the answer. */
+                            attempt: number;
+                            /** @enum {unknown} */
+                            operation?: "chat" | "compact" | "embed";
+                            provider: string;
+                            model: string;
+                            /** @description Price in dollars; null if it is unknown. */
+                            cost?: string | null;
+                            /** Format: date */
+                            priceAsOf?: string;
+                            /** @description True if the provider has not reported all counts. */
+                            estimated?: boolean;
+                            /** @description `ok`, `cancelled`, or the code of the error. */
+                            outcome?: string;
+                            endedAt?: string;
+                            /** @description Input tokens. */
+                            inputTokens?: number;
+                            /** @description Input tokens read from the provider's cache; part of the input. */
+                            cachedInputTokens?: number;
+                            /** @description Input tokens written to the provider's cache; part of the input. */
+                            cacheWriteTokens?: number;
+                            /** @description Output tokens. */
+                            outputTokens?: number;
+                            /** @description Reasoning tokens; part of the output. */
+                            reasoningTokens?: number;
+                        }[];
+                    };
+                };
             };
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];

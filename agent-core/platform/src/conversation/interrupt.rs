@@ -76,6 +76,7 @@ fn cut_log(run: &Run, chunks: &[LogChunk], clock: RunClock) -> CutRun {
             chunks: tail.take().into_iter().collect(),
             is_incomplete,
             until: Some(clock.log_until),
+            inputs: None,
         },
     }
 }

@@ -206,7 +206,7 @@ impl Conversations for MemoryConversations {
             found.stored.run = changed;
         }
         let stored = StoredRun { run: commit.run.clone(), process: process.clone() };
-        let begun = MemoryRun { number: owner.last_run, stored, log: Vec::new() };
+        let begun = MemoryRun { number: owner.last_run, stored, log: Vec::new(), inputs: None };
         owner.runs.insert(commit.run.id.clone(), begun);
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
         Ok(BegunRun { thread: commit.thread, run: commit.run, nodes })
@@ -329,6 +329,14 @@ impl Conversations for MemoryConversations {
             page.chunks.push(chunk.clone());
         }
         Ok(Some(page))
+    }
+
+    async fn run_inputs(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<Vec<u8>>, ConversationError> {
+        Ok(self.lock().find_run(owner, id).and_then(|found| found.inputs.clone()))
     }
 
     async fn signal(

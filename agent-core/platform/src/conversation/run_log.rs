@@ -87,4 +87,6 @@ pub struct LogEnd {
     pub is_incomplete: bool,
     /// Time until which the log is kept.
     pub until: Option<Timestamp>,
+    /// Inputs of the run, if they are recorded. They are part of the log, and no event.
+    pub inputs: Option<Vec<u8>>,
 }

@@ -192,6 +192,10 @@ pub trait Conversations: Send + Sync {
         from: u64,
     ) -> Result<Option<LogPage>, ConversationError>;
 
+    /// Returns the inputs of a run as they were stored with the end of its log. They are deleted with the log.
+    async fn run_inputs(&self, owner: &ThreadOwner, id: &RunId)
+    -> Result<Option<Vec<u8>>, ConversationError>;
+
     /// Leaves a signal for the process of a run, which has it until `until`. Returns the run; `None` if there is none. A
     /// run that is not live has no process and gets no signal.
     async fn signal(

@@ -7,24 +7,14 @@ use std::task::{Context, Poll, ready};
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::message::Usage;
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 
-use super::{RunObserver, RunObservers};
+use super::{RoundRecord, RunObserver, RunObservers};
 use crate::conversation::MAX_TIMED_ROUNDS;
-
-/// Record of a model's answer.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct RoundRecord {
-    /// Number of requests until the model answered.
-    pub attempts: u32,
-    /// Usage by the provider's report.
-    pub usage: Option<Usage>,
-}
 
 /// A [`ModelSource`] that records the answers in the runs that have a [`RunObserver`].
 pub struct ObservedModels<S> {
@@ -75,20 +65,21 @@ impl Model for ObservedModel {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.observer.state().attempts += 1;
+        let request_sha256 = self.observer.keeps_inputs.then(|| payload.sha256());
         let events = self.model.start(payload).await?;
-        let round = self.observer.begin_answer();
+        let round = self.observer.begin_answer(request_sha256);
         Ok(ObservedAnswer { events, observer: self.observer.clone(), round }.boxed())
     }
 }
 
 impl RunObserver {
     /// Begins an answer of the model and returns its place; `None` if the run has too many.
-    fn begin_answer(&self) -> Option<usize> {
+    fn begin_answer(&self, request_sha256: Option<String>) -> Option<usize> {
         let mut state = self.state();
         let attempts = std::mem::take(&mut state.attempts);
         let place = state.rounds.len();
         (place < MAX_TIMED_ROUNDS).then(|| {
-            state.rounds.push(RoundRecord { attempts, ..RoundRecord::default() });
+            state.rounds.push(RoundRecord { attempts, request_sha256, ..RoundRecord::default() });
             place
         })
     }
@@ -113,8 +104,17 @@ impl Stream for ObservedAnswer {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let event = ready!(self.events.poll_next_unpin(cx));
-        if let Some(Ok(ModelEvent::Usage(usage))) = &event {
-            self.observer.answer_mut(self.round, |round| round.usage = Some(usage.clone()));
+        match &event {
+            Some(Ok(ModelEvent::Usage(usage))) => {
+                self.observer.answer_mut(self.round, |round| round.usage = Some(usage.clone()));
+            }
+            Some(Ok(ModelEvent::Finish(reason))) => {
+                self.observer.answer_mut(self.round, |round| round.finish_reason = Some(*reason));
+            }
+            Some(Ok(ModelEvent::ProviderItem(item))) if self.observer.keeps_inputs => {
+                self.observer.answer_mut(self.round, |round| round.provider_items.push(item.into()));
+            }
+            _ => {}
         }
         Poll::Ready(event)
     }

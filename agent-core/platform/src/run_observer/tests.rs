@@ -67,7 +67,7 @@ fn run(
 #[test]
 fn rounds_and_tools_are_timed_at_their_events() {
     let clock = ManualClock::new();
-    let observers = Arc::new(RunObservers::new(Arc::new(clock.clone())));
+    let observers = Arc::new(RunObservers::new(Arc::new(clock.clone()), false));
     let calling = answer(3).call("call-1", "wait", ["{}"]).finish(FinishReason::ToolCalls);
     let platform = platform(
         vec![calling, answer(2).text("So ").text("it is.").finish(FinishReason::Stop)],
@@ -113,7 +113,7 @@ fn rounds_and_tools_are_timed_at_their_events() {
 #[test]
 fn the_manifest_names_what_has_changed_since_the_latest_run() {
     let clock = ManualClock::new();
-    let observers = Arc::new(RunObservers::new(Arc::new(clock.clone())));
+    let observers = Arc::new(RunObservers::new(Arc::new(clock.clone()), false));
     let said = || answer(1).text("Yes.").finish(FinishReason::Stop);
     let platform = platform(vec![said(), said()], &clock, &observers);
     let (first, events) = run(&platform, &clock, &observers, "r1");
@@ -140,7 +140,7 @@ fn the_manifest_names_what_has_changed_since_the_latest_run() {
 
 #[test]
 fn a_run_is_found_until_its_record_is_closed() {
-    let observers = Arc::new(RunObservers::new(Arc::new(ManualClock::new())));
+    let observers = Arc::new(RunObservers::new(Arc::new(ManualClock::new()), false));
     let found = || observers.record_of(&"c".into(), &"ada".into(), &"r".into()).is_some();
     let open = || observers.open(&"c".into(), &"ada".into(), &"r".into(), observers.now());
     let first = open();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use agent_core::event::{Event, EventObserver};
+use agent_core::event::{Audience, Event, EventObserver};
 
-use super::RunObserver;
+use super::{RecordedResult, RunObserver};
 use crate::conversation::{CallTiming, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, RoundTiming, RunTiming};
 
 /// Observer that times a run's events. Between two other events, deltas cost it one comparison each.
@@ -58,15 +58,30 @@ impl EventObserver for EventTimer {
                     call.started_ms = now;
                 }
             }),
-            Event::ToolCallResult { tool_call_id, metadata, .. } => self.time(|_, timing, now| {
-                if let Some(call) = call_mut(timing, tool_call_id) {
-                    call.ended_ms = Some(now);
-                    call.is_error = metadata.is_some_and(|metadata| metadata.is_error);
-                }
-            }),
+            Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
+                let is_error = metadata.is_some_and(|metadata| metadata.is_error);
+                self.time(|_, timing, now| {
+                    if let Some(call) = call_mut(timing, tool_call_id) {
+                        (call.ended_ms, call.is_error) = (Some(now), is_error);
+                    }
+                });
+                self.observer.keep_result(tool_call_id, content, is_error);
+            }
             _ => {}
         }
         None
+    }
+}
+
+impl RunObserver {
+    /// Keeps the result of a visitor's call with the inputs: the events that the visitor sees do not have it.
+    fn keep_result(&self, call_id: &str, content: &str, is_error: bool) {
+        let mut state = self.state();
+        let is_hidden = state.inputs.as_ref().is_some_and(|inputs| inputs.audience() == Audience::Visitor);
+        if is_hidden && state.results.len() < MAX_TIMED_CALLS {
+            let (call_id, content) = (call_id.to_owned(), content.to_owned());
+            state.results.push(RecordedResult { call_id, content, is_error });
+        }
     }
 }
 

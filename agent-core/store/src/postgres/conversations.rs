@@ -416,6 +416,14 @@ impl Conversations for PostgresRecords {
         read!(self, &owner.company, |tables| tables.log_page(owner, id, from))
     }
 
+    async fn run_inputs(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<Vec<u8>>, ConversationError> {
+        read!(self, &owner.company, |tables| tables.run_inputs(owner, id))
+    }
+
     async fn signal(
         &self,
         run: &RunKey,

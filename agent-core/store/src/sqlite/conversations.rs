@@ -363,6 +363,19 @@ impl Conversations for SqliteStore {
         read.await
     }
 
+    async fn run_inputs(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<Vec<u8>>, ConversationError> {
+        let (owner, id) = (owner.clone(), id.clone());
+        let read = self.read_conversations(move |tables| match tables.run(&owner, &id)? {
+            Some((n, ..)) => tables.inputs(n),
+            None => Ok(None),
+        });
+        read.await
+    }
+
     async fn signal(
         &self,
         run: &RunKey,

@@ -101,7 +101,7 @@ pub(crate) async fn fill(store: &dyn Conversations) -> Result<(), ConversationEr
     store.end_run(end("run 1", nodes)).await?;
     store.begin_run(begin(key, "run 2", vec![node("n5", Some("n1"), Message::user("Why?"))])).await?;
     append(store, "run 2", chunk(0, "Be \"cause\"\nü \u{0}")).await?;
-    let log = LogEnd { chunks: vec![chunk(3, "the end")], is_incomplete: false, until: Some(at(60_000)) };
+    let log = LogEnd { chunks: vec![chunk(3, "the end")], until: Some(at(60_000)), ..LogEnd::default() };
     let failure = RunFailure { code: "UPSTREAM".to_owned(), message: "no".to_owned() };
     let ending = RunEnding { kind: RunEndKind::Failed(failure), ..RunEnding::default() };
     let partial = NewNode { status: NodeStatus::Incomplete, ..answer("n6", "n5", Message::assistant("Be")) };

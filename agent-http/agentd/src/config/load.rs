@@ -7,7 +7,7 @@ use agent_client::outbound::OutboundConfig;
 use agent_client::relay::RelayOptions;
 use agent_core::event::OutputLimits;
 use agent_core::tool_loop::LoopLimits;
-use agent_http::app::{ResourceQuotas, RunTimes};
+use agent_http::app::{ResourceQuotas, RunSettings};
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
@@ -74,7 +74,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         extraction: extraction::load(&values),
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
-        run_times: run_times(&values),
+        run_settings: run_settings(&values),
         prices,
         usage_retention: required(values.millis("USAGE_RETENTION")).try_into().unwrap_or(SignedDuration::MAX),
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
@@ -84,10 +84,11 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
 }
 
 /// Returns the times of conversations.
-fn run_times(values: &SettingValues) -> RunTimes {
-    RunTimes {
+fn run_settings(values: &SettingValues) -> RunSettings {
+    RunSettings {
         log_flush: required(values.millis("RUN_LOG_FLUSH_MS")),
         lease: required(values.millis("RUN_LEASE_MS")),
+        keeps_inputs: values.text("RUN_PROMPTS").is_some_and(|word| word == "keep"),
         log_retention: required(values.millis("RUN_LOG_RETENTION_MS")),
         thread_retention: ThreadRetention {
             users: values.millis("THREAD_RETENTION"),

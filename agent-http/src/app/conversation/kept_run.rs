@@ -161,14 +161,14 @@ impl KeptRun {
         let FoldedRun { nodes, ending } = folded;
         let (chunks, is_incomplete) = run.tail().end(terminal);
         let clock = service.clock();
-        let record = self.observer.record();
+        let (record, observer) = (self.observer.record(), self.observer.clone());
         let end = EndRun {
             owner: run.key().owner.clone(),
             run_id: run.key().id.clone(),
             process: service.process.clone(),
             nodes,
             ending,
-            log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until) },
+            log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until), inputs: None },
             request_sha256: record.prompt.as_ref().map(|prompt| prompt.request_sha256.clone()),
             backend: record.selection.as_ref().map(RunSelection::backend_name),
             record,
@@ -181,6 +181,9 @@ impl KeptRun {
                 None => true,
             };
             if has_begun {
+                // Off the path of the events: they can be large.
+                let log = LogEnd { inputs: observer.inputs(), ..end.log };
+                let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
                 run.tail().close(ended.is_ok());
                 run.wake_readers();

@@ -77,7 +77,7 @@ pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
     }
     let last = chunk(6, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
     let end_of_log =
-        LogEnd { chunks: vec![chunk(4, &more), last.clone()], is_incomplete: false, until: Some(at(5_000)) };
+        LogEnd { chunks: vec![chunk(4, &more), last.clone()], until: Some(at(5_000)), ..LogEnd::default() };
     let ended = done("end", store.end_run(EndRun { log: end_of_log, ..end(ada(), "r1", vec![], 9) }).await);
     let page = log(store, "r1", 6).await;
     assert_eq!(page, LogPage { run: ended.run, chunks: vec![last] });
@@ -87,6 +87,39 @@ pub(super) async fn a_log_is_read_from_any_event_on(store: &dyn Conversations) {
     let foreign = store.events(&ThreadOwner::new("acme", "bob"), &run_id("r1"), 0).await;
     assert!(done("events", foreign).is_none(), "another owner's run does not exist");
     pages_are_bounded(store).await;
+}
+
+pub(super) async fn the_inputs_of_a_run_are_kept_with_its_log(store: &dyn Conversations) {
+    let inputs = async |run: &str| done("inputs", store.run_inputs(&ada(), &run_id(run)).await);
+    let end_with = async |run: &str, until| {
+        let last = chunk(1, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
+        let recorded = Some(b"{\"a\": 1}".to_vec());
+        let log =
+            LogEnd { chunks: vec![last], until: Some(at(until)), inputs: recorded, ..LogEnd::default() };
+        done("end", store.end_run(EndRun { log, ..end(ada(), run, Vec::new(), 9) }).await).run
+    };
+    let mut begun = Vec::new();
+    for run in ["r1", "r2", "r3"] {
+        begun.push(begin_with(store, run, &[started(run)]).await);
+        assert_eq!(inputs(run).await, None, "a live run has none");
+    }
+    let ended = end_with("r1", 5_000).await;
+    assert_eq!(inputs("r1").await.as_deref(), Some(&b"{\"a\": 1}"[..]));
+    assert_eq!((ended.events.count, ended.events.complete), (2, true), "they are no event");
+    assert_eq!(events(&log(store, "r1", 0).await).len(), 2);
+    assert_eq!(log(store, "r1", 1).await.chunks.len(), 1);
+    let foreign = store.run_inputs(&ThreadOwner::new("acme", "bob"), &run_id("r1")).await;
+    assert_eq!(done("inputs", foreign), None, "another owner's run does not exist");
+    assert_eq!((inputs("never").await, inputs("r2").await), (None, None));
+    // They are deleted with the log, with the content of a message, and with the thread.
+    assert_eq!(done("trim", store.trim_logs(at(5_000)).await), 1);
+    assert_eq!(inputs("r1").await, None);
+    end_with("r2", 9_000).await;
+    done("erase", store.erase_node(&key("r2"), &begun[1].nodes[0].id).await);
+    assert_eq!(inputs("r2").await, None);
+    end_with("r3", 9_000).await;
+    done("delete", store.delete(&key("r3")).await);
+    assert_eq!(inputs("r3").await, None);
 }
 
 /// Reads a log of 2.5 MB.
@@ -249,7 +282,8 @@ pub(super) async fn logs_are_deleted_with_their_time_thread_and_messages(store: 
     let mut ended = Vec::new();
     for (run, until) in [("r1", 1_000), ("r2", 2_000), ("r3", 3_000)] {
         let last = chunk(3, &[Event::RunError { message: "no".into(), code: "X".into(), usage: Vec::new() }]);
-        let end_of_log = LogEnd { chunks: vec![last], is_incomplete: true, until: Some(at(until)) };
+        let end_of_log =
+            LogEnd { chunks: vec![last], is_incomplete: true, until: Some(at(until)), inputs: None };
         let user = log(store, run, 0).await.run.parent_id.expect("the user's message");
         let nodes = vec![answer(&format!("{run}-answer"), &user, "secret")];
         let end = EndRun { log: end_of_log, ..end(ada(), run, nodes, 9) };

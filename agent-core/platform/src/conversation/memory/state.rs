@@ -46,6 +46,8 @@ pub(super) struct MemoryRun {
     pub(super) number: i64,
     pub(super) stored: StoredRun,
     pub(super) log: Vec<LogChunk>,
+    /// Part of the log that is no event.
+    pub(super) inputs: Option<Vec<u8>>,
 }
 
 impl MemoryRun {
@@ -54,7 +56,8 @@ impl MemoryRun {
     }
 
     pub(super) fn log_bytes(&self) -> usize {
-        self.log.iter().map(|chunk| chunk.body.len()).sum()
+        let events: usize = self.log.iter().map(|chunk| chunk.body.len()).sum();
+        events + self.inputs.as_ref().map_or(0, Vec::len)
     }
 
     /// Returns the run; the number of events of a live one is that of its stored events.
@@ -175,7 +178,7 @@ impl ConversationState {
     pub(super) fn remove_log(&mut self, owner: &ThreadOwner, id: &RunId) {
         let Some(run) = self.find_run_mut(owner, id) else { return };
         let bytes = run.log_bytes();
-        run.log = Vec::new();
+        (run.log, run.inputs) = (Vec::new(), None);
         run.stored.run.events = RunEvents::default();
         self.log_bytes -= bytes;
     }
@@ -224,6 +227,13 @@ impl ConversationState {
         }
         for chunk in end.log.chunks {
             self.add_chunk(&end.owner, &end.run_id, chunk);
+        }
+        if let Some(inputs) = end.log.inputs
+            && let Some(found) = self.find_run_mut(&end.owner, &end.run_id)
+        {
+            let bytes = inputs.len();
+            found.inputs = Some(inputs);
+            self.log_bytes += bytes;
         }
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
         Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })

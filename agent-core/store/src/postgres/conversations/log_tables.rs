@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use super::run_tables::run_key;
 use super::tables::{ConversationTables, TableError};
 use crate::conversation_row::{
-    DELETE_BATCH_CHUNKS, DeletedLogs, LogRow, parse_run, to_number, with_stored_events,
+    DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, parse_run, to_number, with_stored_events,
 };
 use crate::postgres::PostgresError;
 use crate::postgres::param::Param;
@@ -103,7 +103,8 @@ const INSERT_LOGS: &str = "
 impl ConversationTables {
     /// Returns all chunks of a run's log.
     pub(super) async fn log(&self, run: i64) -> Result<Vec<LogChunk>, TableError> {
-        let sql = "SELECT run, first, last, body FROM run_events WHERE run = $1 ORDER BY first";
+        let sql =
+            "SELECT run, first, last, body FROM run_events WHERE run = $1 AND first >= 0 ORDER BY first";
         let rows = self.select(sql, &[&run]).await?;
         Ok(rows.iter().map(|row| log_row(row, 0).into_chunk()).collect())
     }
@@ -128,6 +129,24 @@ impl ConversationTables {
         // A run without chunks has one row.
         let rows = rows.iter().filter(|row| row.get::<_, Option<i64>>(3).is_some());
         Ok(Some(LogPage { run, chunks: rows.map(|row| log_row(row, 2).into_chunk()).collect() }))
+    }
+
+    /// Adds the inputs of a run to its log.
+    pub(super) async fn insert_inputs(&self, run: i64, inputs: Vec<u8>) -> Result<(), TableError> {
+        let row = LogRow { run, first: INPUTS_NUMBER, last: INPUTS_NUMBER, body: inputs };
+        Ok(insert_logs(&self.0, &[row]).await?)
+    }
+
+    /// Returns the inputs of a run.
+    pub(super) async fn run_inputs(
+        &self,
+        owner: &ThreadOwner,
+        id: &RunId,
+    ) -> Result<Option<Vec<u8>>, TableError> {
+        let Some((run, ..)) = self.run(owner, id).await? else { return Ok(None) };
+        let sql = "SELECT body FROM run_events WHERE run = $1 AND first = $2";
+        let rows = self.select(sql, &[&run, &INPUTS_NUMBER]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
     }
 
     /// Adds a chunk to a run's log, unless the log has it.

@@ -66,6 +66,9 @@ pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk).await?;
     }
+    if let Some(inputs) = &end.log.inputs {
+        tables.insert_inputs(number, inputs.clone()).await?;
+    }
     tables.delete_signals(&end.process, number).await?;
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })

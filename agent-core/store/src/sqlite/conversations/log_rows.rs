@@ -6,7 +6,7 @@ use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError};
 use super::run_rows::run_key;
-use crate::conversation_row::{DELETE_BATCH_CHUNKS, DeletedLogs, LogRow, to_number};
+use crate::conversation_row::{DELETE_BATCH_CHUNKS, DeletedLogs, INPUTS_NUMBER, LogRow, to_number};
 
 impl ConversationTables<'_> {
     /// Returns the number of the last stored event of a run.
@@ -48,6 +48,22 @@ impl ConversationTables<'_> {
         )?;
         insert.execute(params![run, to_number(chunk.first), to_number(chunk.last), chunk.body])?;
         Ok(())
+    }
+
+    /// Adds the inputs of a run to its log.
+    pub(super) fn insert_inputs(&self, run: i64, inputs: &[u8]) -> Result<(), TableError> {
+        let mut insert = self.0.prepare_cached(
+            "INSERT INTO run_events (run, first, last, body) VALUES (?1, ?2, ?2, ?3) ON CONFLICT DO NOTHING",
+        )?;
+        insert.execute(params![run, INPUTS_NUMBER, inputs])?;
+        Ok(())
+    }
+
+    /// Returns the inputs of a run.
+    pub(super) fn inputs(&self, run: i64) -> Result<Option<Vec<u8>>, TableError> {
+        let mut statement =
+            self.0.prepare_cached("SELECT body FROM run_events WHERE run = ?1 AND first = ?2")?;
+        Ok(statement.query_row(params![run, INPUTS_NUMBER], |row| row.get(0)).optional()?)
     }
 
     /// Returns the number of a live run of a process.

@@ -65,6 +65,9 @@ pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<E
     for chunk in &end.log.chunks {
         tables.insert_chunk(number, chunk)?;
     }
+    if let Some(inputs) = &end.log.inputs {
+        tables.insert_inputs(number, inputs)?;
+    }
     tables.delete_signals(&end.process, number)?;
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(EndedRun { thread: commit.thread, run: commit.run, nodes })

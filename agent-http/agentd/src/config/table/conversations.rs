@@ -34,6 +34,13 @@ pub(super) const SETTINGS: &[Setting] = &[
         "The time for which the events of a run can be read after its end; its messages stay.",
     ),
     setting(
+        "RUN_PROMPTS",
+        APP,
+        SettingKind::Word(&["keep", "off"]),
+        &["off"],
+        "Keeps the inputs of each kept run as long as its events, up to 4 MiB: the role without its secrets, the texts of the prompt and the tools' descriptions, for `GET /api/runs/{id}/prompt` and `agentd replay`. `dev` turns it on.",
+    ),
+    setting(
         "THREAD_RETENTION",
         APP,
         SettingKind::Duration { min: 1, max: 36_500 * DAY_MS / 1000 },

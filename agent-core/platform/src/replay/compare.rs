@@ -1,0 +1,287 @@
+//! Comparison of a replay with its record.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent_core::event::{Event, Id};
+use serde::Serialize;
+
+use super::driver::is_of_turn;
+use super::script::{Script, ScriptCall, of_run};
+use super::{Replayed, RunBundle};
+use crate::conversation::{RunPrompt, RunPromptPart, RunPromptTool, RunSelection};
+
+/// Maximum number of differences of each kind that a report names.
+const MAX_DIFFERENCES: usize = 32;
+/// Maximum length of an event in a report, in bytes.
+const MAX_SHOWN_EVENT_BYTES: usize = 400;
+
+/// Result of a replay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplayReport {
+    /// The prompt's parts, its tools and the bytes of all requests to the model.
+    pub prompt: Finding,
+    /// The selection of the backend.
+    pub selection: Finding,
+    /// The tool calls with their arguments.
+    pub tools: Finding,
+    /// The events, byte by byte. Identifiers of messages are random, and stand for those of the record at the same place.
+    pub events: Finding,
+}
+
+/// Comparison of one aspect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "result", content = "detail", rename_all = "camelCase")]
+pub enum Finding {
+    /// Nothing differs.
+    Identical,
+    /// The replay differs.
+    Different(Vec<Difference>),
+    /// The record does not have it.
+    NotRecorded,
+}
+
+/// Difference between the record and the replay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// Name of what differs, such as a part of the prompt.
+    pub name: String,
+    /// The record's value; absent for what the replay alone has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<String>,
+    /// The replay's value; absent for what the record alone has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<String>,
+}
+
+impl ReplayReport {
+    /// Returns all aspects by their names.
+    pub fn findings(&self) -> [(&'static str, &Finding); 4] {
+        let Self { prompt, selection, tools, events } = self;
+        [("prompt", prompt), ("selection", selection), ("tools", tools), ("events", events)]
+    }
+
+    /// Returns true if no aspect differs and all are recorded.
+    pub fn is_identical(&self) -> bool {
+        self.findings().iter().all(|(_, finding)| **finding == Finding::Identical)
+    }
+}
+
+impl Finding {
+    fn new(mut differences: Vec<Difference>) -> Self {
+        differences.truncate(MAX_DIFFERENCES);
+        match differences.is_empty() {
+            true => Self::Identical,
+            false => Self::Different(differences),
+        }
+    }
+}
+
+impl Difference {
+    fn of(name: impl Into<String>, recorded: Option<String>, replayed: Option<String>) -> Option<Self> {
+        (recorded != replayed).then(|| Self { name: name.into(), recorded, replayed })
+    }
+}
+
+pub(super) fn report(bundle: &RunBundle, script: &Script, replayed: &Replayed) -> ReplayReport {
+    let recorded = bundle.events.as_deref().unwrap_or_default();
+    let again = with_refusal(&replayed.events, recorded, replayed.refusal.as_deref());
+    ReplayReport {
+        prompt: match &bundle.prompt {
+            Some(prompt) => Finding::new(prompt_differences(prompt, bundle, replayed)),
+            None => Finding::NotRecorded,
+        },
+        selection: match &bundle.run.selection {
+            Some(selection) => {
+                let json = |selection: &RunSelection| serde_json::to_string(selection).ok();
+                let again = replayed.record.selection.as_ref();
+                Finding::new(
+                    Difference::of("backend", json(selection), again.and_then(json)).into_iter().collect(),
+                )
+            }
+            None => Finding::NotRecorded,
+        },
+        tools: Finding::new(call_differences(script, &replayed.events)),
+        events: match bundle.run.events.complete {
+            true => Finding::new(event_differences(recorded, &again, replayed.is_stuck)),
+            false => Finding::NotRecorded,
+        },
+    }
+}
+
+/// Returns the events of a turn that was refused, with the error that its run is stored with.
+fn with_refusal(events: &[Event], recorded: &[Event], refusal: Option<&str>) -> Vec<Event> {
+    let mut events = events.to_vec();
+    let Some(last) = recorded.last().filter(|_| events.last().is_none_or(|last| !last.is_terminal())) else {
+        return events;
+    };
+    match (refusal, last.clone()) {
+        // The turn's error has no code before it is an answer; its message tells it apart.
+        (Some(refusal), Event::RunError { code, usage, .. }) => {
+            events.push(Event::RunError { message: refusal.to_owned(), code, usage });
+        }
+        (None, last) => events.push(last),
+        (Some(_), _) => {}
+    }
+    events
+}
+
+fn prompt_differences(recorded: &RunPrompt, bundle: &RunBundle, replayed: &Replayed) -> Vec<Difference> {
+    let Some(again) = &replayed.record.prompt else {
+        let why = replayed.refusal.clone().or_else(|| Some("no prompt".to_owned()));
+        return Difference::of("prompt", None, why).into_iter().collect();
+    };
+    let part = |part: &RunPromptPart| {
+        let RunPromptPart { stability, placement, sha256, .. } = part;
+        (part.id.clone(), format!("{sha256} {stability:?} {placement:?}"))
+    };
+    let tool = |tool: &RunPromptTool| (format!("tool:{}", tool.name), tool.sha256.clone());
+    let entries = |prompt: &RunPrompt| -> Vec<(String, String)> {
+        prompt.parts.iter().map(part).chain(prompt.tools.iter().map(tool)).collect()
+    };
+    let (ours, theirs) = (entries(recorded), entries(again));
+    let mut differences = named_differences(&ours, &theirs);
+    let order = |entries: &[(String, String)]| {
+        entries.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>().join(", ")
+    };
+    if differences.is_empty() {
+        differences.extend(Difference::of("order of parts", Some(order(&ours)), Some(order(&theirs))));
+    }
+    let counts = |prompt: &RunPrompt| Some(format!("{} of {:?}", prompt.messages, prompt.tokens));
+    differences.extend(
+        Difference::of("messages", counts(recorded), counts(again)).filter(|_| differences.is_empty()),
+    );
+    let first = Some(recorded.request_sha256.clone());
+    differences.extend(Difference::of("request", first, Some(again.request_sha256.clone())));
+    let rounds = bundle.inputs.iter().flat_map(|inputs| &inputs.rounds);
+    for (place, (round, sha256)) in rounds.zip(&replayed.requests).enumerate().skip(1) {
+        if let Some(expected) = &round.request_sha256 {
+            let name = format!("request of round {}", place + 1);
+            differences.extend(Difference::of(name, Some(expected.clone()), Some(sha256.clone())));
+        }
+    }
+    differences
+}
+
+/// Name of an entry, and its place among those of the same name.
+type EntryKey<'e> = (&'e str, usize);
+
+/// Returns entries by name. Entries of the same name have their places.
+fn keyed(entries: &[(String, String)]) -> BTreeMap<EntryKey<'_>, &str> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut place = |name| {
+        let count = counts.entry(name).or_default();
+        *count += 1;
+        *count
+    };
+    entries.iter().map(|(name, value)| ((name.as_str(), place(name)), value.as_str())).collect()
+}
+
+/// Returns the differences of entries by name.
+fn named_differences(recorded: &[(String, String)], replayed: &[(String, String)]) -> Vec<Difference> {
+    let (recorded, replayed) = (keyed(recorded), keyed(replayed));
+    let keys: BTreeSet<&EntryKey<'_>> = recorded.keys().chain(replayed.keys()).collect();
+    let value =
+        |entries: &BTreeMap<EntryKey<'_>, &str>, key| entries.get(key).map(|value| (*value).to_owned());
+    let differences =
+        keys.into_iter().map(|key| Difference::of(key.0, value(&recorded, key), value(&replayed, key)));
+    differences.flatten().collect()
+}
+
+fn call_differences(script: &Script, events: &[Event]) -> Vec<Difference> {
+    let mut again: Vec<ScriptCall> = Vec::new();
+    for event in events {
+        match event {
+            Event::ToolCallStart { tool_call_id, tool_call_name, .. } => again.push(ScriptCall {
+                id: tool_call_id.to_string(),
+                name: tool_call_name.clone(),
+                arguments: String::new(),
+            }),
+            Event::ToolCallArgs { tool_call_id, delta } => {
+                if let Some(call) = again.iter_mut().rev().find(|call| call.id == **tool_call_id) {
+                    call.arguments.push_str(delta);
+                }
+            }
+            _ => {}
+        }
+    }
+    // A backend elsewhere may call tools outside of its rounds.
+    let mut recorded: Vec<&ScriptCall> = script.rounds.iter().flat_map(|round| &round.calls).collect();
+    if recorded.is_empty() {
+        again.retain(|call| !script.source.iter().any(|event| is_start_of(event, &call.id)));
+    }
+    let mut differences = Vec::new();
+    for place in 0..recorded.len().max(again.len()) {
+        let ours = recorded.get_mut(place).map(|call| format!("{}({})", call.name, call.arguments));
+        let theirs = again.get(place).map(|call| format!("{}({})", call.name, call.arguments));
+        differences.extend(Difference::of(format!("call {}", place + 1), ours, theirs));
+    }
+    differences
+}
+
+fn is_start_of(event: &Event, id: &str) -> bool {
+    matches!(event, Event::ToolCallStart { tool_call_id, .. } if **tool_call_id == *id)
+}
+
+fn event_differences(recorded: &[Event], replayed: &[Event], is_stuck: bool) -> Vec<Difference> {
+    let (mut names, mut used) = (BTreeMap::new(), BTreeMap::new());
+    let mut again = replayed.iter().filter(is_of_turn);
+    for (place, event) in of_run(recorded).enumerate() {
+        let theirs = again.next().cloned().map(|mut theirs| {
+            rename(&mut theirs, event, &mut names, &mut used);
+            json(&theirs)
+        });
+        let ours = json(event);
+        if theirs.as_ref() != Some(&ours) {
+            let name = format!("event {}", place + 1);
+            let waits = || is_stuck.then(|| "waits for something that is not recorded".to_owned());
+            let theirs = theirs.map(shortened).or_else(waits);
+            return Difference::of(name, Some(shortened(ours)), theirs).into_iter().collect();
+        }
+    }
+    let more = again.next().map(|event| shortened(json(event)));
+    Difference::of("further event", None, more).into_iter().collect()
+}
+
+/// Gives an event the record's identifiers of messages, each of which stands for one of the replay.
+fn rename(event: &mut Event, recorded: &Event, names: &mut BTreeMap<Id, Id>, used: &mut BTreeMap<Id, Id>) {
+    let mut recorded = recorded.clone();
+    for (ours, theirs) in message_ids(event).into_iter().zip(message_ids(&mut recorded)) {
+        if !names.contains_key(ours) && !used.contains_key(theirs) {
+            names.insert(ours.clone(), theirs.clone());
+            used.insert(theirs.clone(), ours.clone());
+        }
+        if let Some(name) = names.get(ours) {
+            *ours = name.clone();
+        }
+    }
+}
+
+fn message_ids(event: &mut Event) -> Vec<&mut Id> {
+    match event {
+        Event::ReasoningStart { message_id }
+        | Event::ReasoningMessageStart { message_id, .. }
+        | Event::ReasoningMessageContent { message_id, .. }
+        | Event::ReasoningMessageEnd { message_id }
+        | Event::ReasoningEnd { message_id }
+        | Event::TextMessageStart { message_id, .. }
+        | Event::TextMessageContent { message_id, .. }
+        | Event::TextMessageEnd { message_id }
+        | Event::ToolCallResult { message_id, .. } => vec![message_id],
+        Event::ToolCallStart { parent_message_id, .. } => parent_message_id.iter_mut().collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn json(event: &Event) -> String {
+    serde_json::to_string(event).unwrap_or_default()
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_SHOWN_EVENT_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_SHOWN_EVENT_BYTES));
+        text.push('…');
+    }
+    text
+}

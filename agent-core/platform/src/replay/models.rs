@@ -1,0 +1,79 @@
+//! Models that answer from the record.
+
+use std::sync::Arc;
+
+use agent_core::backend::ModelSource;
+use agent_core::budget::TokenCounter;
+use agent_core::error::AgentError;
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::Payload;
+use async_trait::async_trait;
+use futures_util::{StreamExt, stream};
+
+use super::Replay;
+
+/// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
+pub struct ReplayModels<S> {
+    source: S,
+    replay: Arc<Replay>,
+}
+
+impl<S> ReplayModels<S> {
+    /// Wraps a source.
+    pub fn new(source: S, replay: Arc<Replay>) -> Self {
+        Self { source, replay }
+    }
+}
+
+impl<C, S: ModelSource<C>> ModelSource<C> for ReplayModels<S> {
+    fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
+        let (model, replay) = (self.source.model(settings)?, self.replay.clone());
+        Ok(Arc::new(ReplayModel { model, replay }))
+    }
+}
+
+struct ReplayModel {
+    model: Arc<dyn Model>,
+    replay: Arc<Replay>,
+}
+
+#[async_trait]
+impl Model for ReplayModel {
+    /// Returns the information on the model, with the budget that the recorded prompt had.
+    fn info(&self) -> ModelInfo {
+        let info = self.model.info();
+        let budget = self.replay.inputs.max_prompt_tokens;
+        ModelInfo { context_window: budget.saturating_add(info.max_output_tokens), ..info }
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.model.counter()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        self.model.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let round = {
+            let mut progress = self.replay.progress();
+            progress.requests.push(payload.sha256());
+            progress.requests.len() - 1
+        };
+        let script = &self.replay.script;
+        let Some(answered) = script.rounds.get(round) else {
+            return match script.failure() {
+                Some(failure) => Err(failure),
+                // The answer has begun, and the run was cut before its first event.
+                None if self.replay.inputs.rounds.len() > round => Ok(stream::pending().boxed()),
+                None => std::future::pending().await,
+            };
+        };
+        let answer = stream::iter(answered.answer.clone()).map(Ok);
+        Ok(match (answered.is_complete, script.failure()) {
+            (true, _) => answer.boxed(),
+            (false, Some(failure)) => answer.chain(stream::iter([Err(failure)])).boxed(),
+            (false, None) => answer.chain(stream::pending()).boxed(),
+        })
+    }
+}
