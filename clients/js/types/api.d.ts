@@ -981,6 +981,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{id}/bundle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a run with its inputs and events, for `agentd replay`.
+         * @description The digest is of the bytes of `record`. Secrets of the role are masked.
+         */
+        get: operations["getRunBundle"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{id}/cancel": {
         parameters: {
             query?: never;
@@ -1013,6 +1033,23 @@ export interface paths {
          * @description The body is what the first response had after that event, in any format.
          */
         get: operations["getRunEvents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/runs/{id}/prompt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the manifest of a run's prompt. */
+        get: operations["getRunPrompt"];
         put?: never;
         post?: never;
         delete?: never;
@@ -6505,6 +6542,30 @@ export interface operations {
                             events?: Record<string, unknown>;
                             backend?: string;
                             requestSha256?: string;
+                            selection?: {
+                                backend: string;
+                                rule?: string;
+                                container?: string;
+                            };
+                            timing?: {
+                                queuedMs?: number;
+                                preparedMs?: number;
+                                firstContentMs?: number;
+                                rounds?: {
+                                    startedMs: number;
+                                    firstContentMs?: number;
+                                    endedMs?: number;
+                                    outputTokens?: number;
+                                    attempts?: number;
+                                }[];
+                                tools?: {
+                                    callId: string;
+                                    name: string;
+                                    startedMs: number;
+                                    endedMs?: number;
+                                    isError?: boolean;
+                                }[];
+                            };
                             finishReason?: string;
                             outcome?: Record<string, unknown>;
                             usage: Record<string, unknown>[];
@@ -6569,6 +6630,30 @@ export interface operations {
                         events?: Record<string, unknown>;
                         backend?: string;
                         requestSha256?: string;
+                        selection?: {
+                            backend: string;
+                            rule?: string;
+                            container?: string;
+                        };
+                        timing?: {
+                            queuedMs?: number;
+                            preparedMs?: number;
+                            firstContentMs?: number;
+                            rounds?: {
+                                startedMs: number;
+                                firstContentMs?: number;
+                                endedMs?: number;
+                                outputTokens?: number;
+                                attempts?: number;
+                            }[];
+                            tools?: {
+                                callId: string;
+                                name: string;
+                                startedMs: number;
+                                endedMs?: number;
+                                isError?: boolean;
+                            }[];
+                        };
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];
@@ -6586,6 +6671,40 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getRunBundle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The bundle. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        format: string;
+                        sha256: string;
+                        /** @description The run, and what is kept of it. */
+                        record: Record<string, unknown>;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
@@ -6632,6 +6751,30 @@ export interface operations {
                         events?: Record<string, unknown>;
                         backend?: string;
                         requestSha256?: string;
+                        selection?: {
+                            backend: string;
+                            rule?: string;
+                            container?: string;
+                        };
+                        timing?: {
+                            queuedMs?: number;
+                            preparedMs?: number;
+                            firstContentMs?: number;
+                            rounds?: {
+                                startedMs: number;
+                                firstContentMs?: number;
+                                endedMs?: number;
+                                outputTokens?: number;
+                                attempts?: number;
+                            }[];
+                            tools?: {
+                                callId: string;
+                                name: string;
+                                startedMs: number;
+                                endedMs?: number;
+                                isError?: boolean;
+                            }[];
+                        };
                         finishReason?: string;
                         outcome?: Record<string, unknown>;
                         usage: Record<string, unknown>[];
@@ -6715,6 +6858,67 @@ export interface operations {
             502: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
             504: components["responses"]["Problem"];
+        };
+    };
+    getRunPrompt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The manifest. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        requestSha256: string;
+                        backend: string;
+                        parts: {
+                            id: string;
+                            source: string;
+                            /** @enum {string} */
+                            stability: "role" | "agent" | "session" | "turn";
+                            /** @enum {string} */
+                            placement: "system" | "detached" | "latestTurn";
+                            tokens: number;
+                            bytes: number;
+                            sha256: string;
+                            content?: string;
+                        }[];
+                        tools: {
+                            name: string;
+                            sha256: string;
+                            tokens: number;
+                        }[];
+                        messages: number;
+                        tokens: {
+                            system: number;
+                            tools: number;
+                            messages: number;
+                        };
+                        tokenCounter: string;
+                        trimmedMessages?: number;
+                        cache: {
+                            stablePrefixBytes: number;
+                            firstChangedPart?: string;
+                            previousRunId?: string;
+                        };
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
         };
     };
     debugPrompt: {
