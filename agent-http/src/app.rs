@@ -140,6 +140,7 @@ pub async fn run_maintenance(app: Arc<App>) {
         pulse::run_maintenance(app.clone()),
         app.conversations.run_upkeep(),
         conversation::sweep_threads(&app),
+        conversation::sweep_approvals(&app),
         app.usage.run_upkeep()
     );
 }
