@@ -6,6 +6,7 @@ mod answer;
 mod approvals;
 mod assignments;
 mod assistants;
+mod capabilities;
 mod chat;
 mod coding;
 mod console;
