@@ -1,6 +1,7 @@
 //! Conversations that the application keeps: turns in threads, their routes, and the ends of their runs.
 
 mod approvals;
+mod capabilities;
 mod client_tools;
 mod hostile;
 mod identity;

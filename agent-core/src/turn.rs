@@ -29,8 +29,10 @@ use crate::store_error::StoreError;
 use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 
+mod observer;
 mod reuse;
 
+pub use observer::TurnObserver;
 pub use reuse::{PrefixReuse, PromptComparison, SentPrompts};
 
 /// Stores, layers, tools and backends with which turns run. Shared by all turns, which do not change it.
@@ -191,17 +193,6 @@ pub struct PreparedTurn {
     /// The prepared request.
     pub request: PreparedRequest,
 }
-
-/// Receiver of what a turn is made of, such as a recorder of runs.
-pub trait TurnObserver: Send + Sync {
-    /// Receives the inputs before they are assembled; again if the turn is prepared once more.
-    fn on_inputs(&self, _: &TurnInput, _: &AssemblyInput<'_>) {}
-
-    /// Receives the request while the backend processes it, and what of its prompt was sent before.
-    fn on_request(&self, _: &PreparedTurn, _: Option<&PrefixReuse>) {}
-}
-
-impl TurnObserver for () {}
 
 /// Least prompt budget, in tokens, with which earlier messages keep their contexts. A smaller one has no room for them.
 const MIN_BUDGET_FOR_SENT_CONTEXTS: usize = 4_000;

@@ -6,6 +6,7 @@ mod answer;
 mod approvals;
 mod assignments;
 mod assistants;
+mod capabilities;
 mod chat;
 mod coding;
 mod console;
@@ -144,6 +145,7 @@ pub async fn run_maintenance(app: Arc<App>) {
         pulse::run_maintenance(app.clone()),
         app.conversations.run_upkeep(),
         conversation::sweep_threads(&app),
+        conversation::sweep_approvals(&app),
         app.usage.run_upkeep()
     );
 }

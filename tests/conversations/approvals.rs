@@ -13,13 +13,17 @@ fn call(id: &str, title: &str) -> Vec<Step> {
 
 /// Starts an application whose agent `a1` needs approval for `createTodo`, with further members of the rule.
 pub(super) async fn start(rule: Value) -> ConversationApp {
+    start_with(rule, &[]).await
+}
+
+async fn start_with(rule: Value, settings: &[(&str, &str)]) -> ConversationApp {
     let vendor = Vendor::start().await;
     let mut all = everyone(&vendor.base_url());
     let mut approvals = json!({"tools": ["createTodo"]});
     approvals.as_object_mut().expect("an object").extend(rule.as_object().expect("an object").clone());
     all["agents"][0]["content"]["approvals"] = json!([approvals]);
     let stores = server::stores(&all).await;
-    let app = server::app_with_stores(stores.clone(), &[]).await;
+    let app = server::app_with_stores(stores.clone(), settings).await;
     ConversationApp { vendor, app, stores }
 }
 
@@ -56,6 +60,23 @@ impl ConversationApp {
 
     pub(super) async fn titles(&self) -> Vec<String> {
         todo_titles(&self.stores, "l1").await
+    }
+
+    /// Waits until the audit log has this number of decisions. Returns user, decision and outcome of each, newest first.
+    async fn decisions(&self, count: usize) -> Vec<(String, String, String)> {
+        let read = async || {
+            let audit = self.get("/api/agent/tools/audit?agentId=a1").await;
+            let calls = audit["calls"].as_array().expect("calls").clone();
+            calls.into_iter().filter(|call| call["decision"].is_string()).collect::<Vec<_>>()
+        };
+        let calls = poll_until(read, |calls| calls.len() >= count).await;
+        let word = |value: &Value| value.as_str().expect("a word").to_owned();
+        let entry = |call: &Value| {
+            assert_eq!(call["tool"], "createTodo");
+            assert!(call["runId"].is_string(), "{call}");
+            (word(&call["userId"]), word(&call["decision"]), word(&call["outcome"]))
+        };
+        calls.iter().map(entry).collect()
     }
 
     async fn decide(&self, user: &str, approval: &Value, body: Value) -> (u16, Value) {
@@ -264,16 +285,49 @@ async fn of_two_decisions_at_once_one_counts_and_the_call_is_made_once() {
 }
 
 #[tokio::test]
-async fn questions_expire() {
-    let test = start(json!({"ttlMs": 1})).await;
+async fn questions_that_expire_free_their_thread() {
+    let test = start_with(json!({"ttlMs": 1}), &[("RUN_LEASE_MS", "1000")]).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Too late."])]);
     let interrupt = test.ask("t").await;
+    let read = async || test.get("/api/threads/t").await;
+    let thread = poll_until(read, |thread| thread["status"] == "idle").await;
+    assert_eq!(thread.get("openRunId"), None, "{thread}");
+    let last = thread["nodes"].as_array().and_then(|nodes| nodes.last()).expect("a node").clone();
+    assert_eq!((&last["message"]["role"], &thread["head"]), (&json!("tool"), &last["id"]));
+    assert!(last["message"]["content"].as_str().expect("text").contains("in time"), "{last}");
     let late = test.decide("u1", &interrupt, json!({"decision": "approve"})).await;
     assert_eq!((late.0, &late.1["code"]), (410, &json!("INTERRUPT_EXPIRED")));
     assert_eq!(test.get("/api/approvals").await["approvals"][0]["state"], "expired");
-    let turn = test.continue_turn(json!({"threadId": "t", "message": "And?"})).await;
-    assert!(results(&turn)[0].contains("in time"), "{:?}", turn.events);
+    assert_eq!(test.get("/api/runs?threadId=t").await["runs"][0]["state"], "completed");
+    // The model learns of it with the next message.
+    test.say("t", "And?").await;
+    let prompt = test.prompt();
+    assert!(prompt[2].0 == "tool" && prompt[2].1.contains("in time"), "{prompt:?}");
+    assert_eq!(prompt[3], ("user".to_owned(), "And?".to_owned()));
     assert_eq!(test.titles().await.len(), 1);
+    assert_eq!(test.decisions(1).await, [("u1".to_owned(), "expired".to_owned(), "refused".to_owned())]);
+}
+
+#[tokio::test]
+async fn decisions_are_in_the_audit_log() {
+    let test = start(json!({"by": "company"})).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."]), call("c2", "Tea"), answer(&["Done."])]);
+    let first = test.ask("a").await;
+    assert_eq!(test.decide("u2", &first, json!({"decision": "deny", "reason": "No"})).await.0, 200);
+    poll_until(async || test.get("/api/threads/a").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(
+        test.decide("u2", &first, json!({"decision": "deny"})).await.0,
+        200,
+        "again, it is no decision"
+    );
+    let second = test.ask("b").await;
+    test.resume("b", &second, json!({"approved": true, "editedArgs": {"title": "Green tea"}})).await;
+    let entry = |user: &str, decision: &str, outcome: &str| {
+        (user.to_owned(), decision.to_owned(), outcome.to_owned())
+    };
+    assert_eq!(test.decisions(2).await, [entry("u1", "edited", "ok"), entry("u2", "denied", "refused")]);
+    let audit = test.get("/api/agent/tools/audit?agentId=a1").await.to_string();
+    assert!(!audit.contains("Green tea") && !audit.contains("Milk"), "{audit}");
 }
 
 #[tokio::test]

@@ -109,15 +109,15 @@ async fn a_used_run_id_names_its_run_in_every_process() {
     let test = ConversationApp::start().await;
     let other = test.another_process().await;
     let mut first = body("t", "Hello");
-    first["runId"] = json!("r/1");
+    first["runId"] = json!("r-1/1");
     assert_eq!(test.app.chat(&first).await.text().await.expect("a body").matches("RUN_FINISHED").count(), 1);
     for app in [&test.app, &other] {
         let refused = app.chat(&first).await;
-        assert_eq!(refused.headers()["location"], "/api/runs/r%2F1/events");
+        assert_eq!(refused.headers()["location"], "/api/runs/r-1%2F1/events");
         let problem = expect_problem(refused, 409, "CONFLICT").await;
-        assert_eq!(problem["run"], json!({"id": "r/1", "state": "completed"}));
+        assert_eq!(problem["run"], json!({"id": "r-1/1", "state": "completed"}));
     }
-    assert_eq!(test.get("/api/runs/r%2F1").await["state"], "completed");
+    assert_eq!(test.get("/api/runs/r-1%2F1").await["state"], "completed");
     let theirs = test.app.chat_as(&session_token("u2", "c1"), "", &first).await;
     assert_eq!(theirs.status(), 200, "another user's ids are others");
 }

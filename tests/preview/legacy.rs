@@ -88,6 +88,8 @@ async fn the_model_is_told_of_an_older_client() {
         );
         let told = events.iter().find(|event| event["name"] == "agent.prompt").expect("told");
         let query = if is_legacy { "?client=legacy" } else { "" };
+        // In the same thread, it would be the next message.
+        let body = json!({"agentId": "a1", "message": "Hello", "threadId": format!("{path} anew")});
         let preview = app.request("POST", &format!("/api/svcchat/previewPrompt{query}"));
         let shown = json_of(preview.bearer_auth(session_token("u1", "c1")).json(&body)).await;
         assert_eq!(shown["executionContext"]["caller"], if is_legacy { "legacy" } else { "session" });

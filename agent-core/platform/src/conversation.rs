@@ -69,7 +69,7 @@ pub use run::{
     CancelReason, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents,
     RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
 };
-pub use run_list::{RunFilter, RunPage};
+pub use run_list::{RunFilter, RunPage, WaitingRuns, parse_number_cursor};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };
@@ -80,7 +80,7 @@ pub use run_record::{
 pub use store::{
     AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,
     DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS,
-    NodePage, NodeQuery, NodeSelection, RunLease, ThreadLinks, parse_number_cursor,
+    NodePage, NodeQuery, NodeSelection, RunLease, ThreadLinks,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,

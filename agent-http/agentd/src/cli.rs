@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
-use crate::replay::ReplayArgs;
 use crate::usage::UsageSelection;
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use clap::{Args, Parser, Subcommand, ValueEnum};

@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 pub use admission::AdmissionError;
 pub use agent::AgentFeatures;
 pub use agent_limits::AgentLimits;
-pub use audit::{AuditError, AuditLog, AuditOutcome, CallPage, CallRecord};
+pub use audit::{AuditDecision, AuditError, AuditLog, AuditOutcome, CallPage, CallRecord, DecidedCall};
 pub use changes::Change;
 pub use features::{CallContext, Features};
 pub use host_guard::HostGuard;

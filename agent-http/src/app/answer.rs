@@ -2,11 +2,16 @@
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
 use serde::Serialize;
 
 use crate::body::{ResponseBody, full};
 use crate::error::HttpError;
 use crate::service::HandlerResult;
+
+/// Characters of an id in a path that are percent-encoded: all but the unreserved ones (RFC 3986, section 2.3).
+pub(super) const SEGMENT_ESCAPES: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Returns `value` as a JSON response. It is `no-store`, since it belongs to one user.
 pub(super) fn json(status: StatusCode, value: &impl Serialize) -> HandlerResult {

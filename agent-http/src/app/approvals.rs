@@ -79,7 +79,12 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
     };
     let now = own.app.conversations.now();
     let run = RunKey { owner: found.owner.clone(), id: found.run.id.clone() };
-    let run = own.store.change_run(ChangeRun { run, change: RunChange::Decide(decision), now }).await?;
+    let change = RunChange::Decide(decision.clone());
+    let run = own.store.change_run(ChangeRun { run, change, now }).await?;
+    // The same decision again changes nothing.
+    if found.approval.state == ApprovalState::Open {
+        own.app.record_decision(&found.owner, &found.approval, &decision);
+    }
     let approval = run.approvals.iter().find(|approval| approval.id == found.approval.id).cloned();
     if let Err(error) = continue_run(&own.app, &found.owner, &run).await {
         // The decision is stored, and the thread's next message continues the run.

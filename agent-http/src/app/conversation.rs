@@ -5,6 +5,7 @@ mod approval;
 mod contexts;
 mod continued;
 mod error;
+mod expiry;
 mod job;
 mod kept_run;
 mod live;
@@ -36,6 +37,7 @@ use crate::shutdown::{Shutdown, ShutdownStage};
 use live::LiveRuns;
 
 pub use approval::ApprovedCalls;
+pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
 pub(super) use preview::load_preview_messages;

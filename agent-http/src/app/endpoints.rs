@@ -18,9 +18,9 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, approvals, assistants, chat, coding, console, cron, debug, feedback, mcp, openai, openai_docs,
-    resource, retrieve, role_preview, run_bundle, run_docs, run_events, runs, thread_docs, thread_export,
-    thread_messages, threads, usage, usage_docs, widget,
+    App, approvals, assistants, capabilities, chat, coding, console, cron, debug, feedback, mcp, openai,
+    openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events, runs, thread_docs,
+    thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -118,6 +118,7 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(agent_path, USER, resource::get::<Agents>, agents::describe_get),
         Endpoint::put(agent_path, USER, resource::put::<Agents>, agents::describe_put),
         Endpoint::delete(agent_path, USER, resource::delete::<Agents>, agents::describe_delete),
+        Endpoint::get("/api/agents/{id}/capabilities", USER, capabilities::get, capabilities::describe),
         Endpoint::get(tokens_path, USER, resource::list::<AgentTokens>, tokens::describe_list),
         Endpoint::post(tokens_path, USER, tokens::post, tokens::describe_post),
         Endpoint::delete(token_path, USER, tokens::delete, tokens::describe_delete),

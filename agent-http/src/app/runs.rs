@@ -77,7 +77,7 @@ pub(super) fn accepted(run: &RunIds) -> HandlerResult {
 
 /// Returns the path of a run's log.
 pub(super) fn events_path(id: &RunId) -> String {
-    let id = percent_encoding::utf8_percent_encode(id, percent_encoding::NON_ALPHANUMERIC);
+    let id = percent_encoding::utf8_percent_encode(id, answer::SEGMENT_ESCAPES);
     format!("/api/runs/{id}/events")
 }
 

@@ -165,7 +165,7 @@ fn new_thread_id(given: Option<ThreadId>) -> Result<ThreadId, HttpError> {
 
 fn created(thread: &agent_platform::conversation::Thread) -> HandlerResult {
     let mut response = answer::json(StatusCode::CREATED, thread)?;
-    let id = percent_encoding::utf8_percent_encode(&thread.id, percent_encoding::NON_ALPHANUMERIC);
+    let id = percent_encoding::utf8_percent_encode(&thread.id, answer::SEGMENT_ESCAPES);
     let location = HeaderValue::try_from(format!("/api/threads/{id}"));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
     private(Ok(resource::with_entity_tag(response, thread.version)))
@@ -260,6 +260,7 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     let own = OwnConversations::open(context.state, &principal)?.named(&principal, &query)?;
     let key = own.key(context.params.get("id")?)?;
     check_deletion(&own, &key, &context.head.headers).await?;
+    own.app.conversations.end_before_deletion(&*own.store, &key).await?;
     let deleted = own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
     own.stop_runs(deleted.active_runs);
     private(Ok(resource::no_content()))

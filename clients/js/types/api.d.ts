@@ -176,6 +176,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/agents/{id}/capabilities": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns what an agent can, as AG-UI's `AgentCapabilities`. */
+        get: operations["getCapabilities"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/agents/{id}/feedback": {
         parameters: {
             query?: never;
@@ -4171,6 +4188,62 @@ export interface operations {
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
             412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getCapabilities: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The capabilities for the caller. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        identity?: Record<string, unknown>;
+                        transport?: {
+                            streaming?: boolean;
+                            websocket?: boolean;
+                            httpBinary?: boolean;
+                            pushNotifications?: boolean;
+                            resumable?: boolean;
+                        };
+                        tools?: {
+                            supported?: boolean;
+                            clientProvided?: boolean;
+                            items?: Record<string, unknown>[];
+                        };
+                        state?: {
+                            snapshots?: boolean;
+                            deltas?: boolean;
+                            persistentState?: boolean;
+                        };
+                        humanInTheLoop?: {
+                            supported?: boolean;
+                            approvals?: boolean;
+                            approveWithEdits?: boolean;
+                            interrupts?: boolean;
+                            interventions?: boolean;
+                            feedback?: boolean;
+                        };
+                        custom?: Record<string, unknown>;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::time;
-use super::{CancelReason, ConversationError, Run, RunKey};
+use super::{CancelReason, ConversationError, Run, RunKey, RunState};
 use crate::workspace::utc_time;
 
 /// Time for a decision, if the role has none, in milliseconds: a day.
@@ -190,6 +190,9 @@ pub enum RunChange {
     },
     /// Cancels a run that waits, and frees its thread. Any other run stays as it is.
     CancelWaiting(CancelReason),
+    /// Ends a run that waits for decisions whose time is over: adds a result for each call that was not made, and frees
+    /// the thread. A run with an open question or with an approved call stays as it is.
+    Expire,
 }
 
 impl Verdict {
@@ -265,6 +268,13 @@ impl Approval {
     /// [`ConversationError::Invalid`] for arguments that must not be changed.
     pub fn decide(&mut self, decision: &Decision, now: Timestamp) -> Result<(), ConversationError> {
         let state = decision.verdict.state();
+        if self.state == ApprovalState::Expired {
+            return if state == ApprovalState::Cancelled {
+                Ok(())
+            } else {
+                Err(ConversationError::ApprovalExpired)
+            };
+        }
         if !self.is_open() {
             let edited = match &decision.verdict {
                 Verdict::Approve { arguments } => arguments.as_ref(),
@@ -341,6 +351,15 @@ impl Run {
     /// Returns true if a decision is awaited.
     pub fn is_undecided(&self) -> bool {
         self.approvals.iter().any(Approval::is_open)
+    }
+
+    /// Returns true if the run waits for nothing but decisions whose time is over at `now`.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        let is_refused = |approval: &Approval| match approval.state {
+            ApprovalState::Open => approval.is_expired(now),
+            state => state != ApprovalState::Approved,
+        };
+        self.state == RunState::Waiting && self.approvals.iter().all(is_refused)
     }
 
     /// Returns the interrupts whose decisions are awaited, as the run's end has told them.

@@ -12,7 +12,7 @@ mod decisions;
 mod erasure;
 mod rating;
 
-pub use decisions::{ChangeCommit, ChangeRows, change_run};
+pub use decisions::{ChangeCommit, ChangeRows, change_run, last_node};
 use decisions::{approvals, complete_calls, continue_run};
 pub use erasure::{erase_node, erase_run};
 pub use rating::rate_node;

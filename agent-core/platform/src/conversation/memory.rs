@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use super::{
     MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter,
     RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor, ThreadFilter,
     ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
-    VisitorThreadCursor, parse_number_cursor,
+    VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -265,6 +265,13 @@ impl Conversations for MemoryConversations {
         runs.sort_by_key(|(_, run)| std::cmp::Reverse(run.created_at));
         runs.truncate(MAX_PAGE_THREADS);
         Ok(runs)
+    }
+
+    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
+        let wrong = |_| ConversationError::Invalid("the cursor is invalid".to_owned());
+        let after: Option<(CompanyId, UserId, RunId)> =
+            cursor.map(serde_json::from_str).transpose().map_err(wrong)?;
+        Ok(self.lock().scan_waiting(after))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

@@ -3,7 +3,7 @@
 use agent_core::ids::{AgentId, ThreadId};
 use serde::Serialize;
 
-use super::{Run, RunState, RunTriggerKind};
+use super::{ConversationError, MAX_REAPED_RUNS, Run, RunState, RunTriggerKind, ThreadOwner};
 
 /// Filter of a list of runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,4 +48,32 @@ impl RunPage {
         let next_cursor = runs.last().filter(|_| has_more).map(|(number, _)| format!("{number:x}"));
         Self { runs: runs.into_iter().map(|(_, run)| run).collect(), next_cursor }
     }
+}
+
+/// A page of all owners' runs that wait for decisions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WaitingRuns {
+    /// The runs with their owners.
+    pub runs: Vec<(ThreadOwner, Run)>,
+    /// Cursor of the next page; `None` on the last page.
+    pub next_cursor: Option<String>,
+}
+
+impl WaitingRuns {
+    /// Makes a page of runs with their numbers, of which the one beyond [`MAX_REAPED_RUNS`] tells that there are more.
+    pub fn from_overfetch(mut found: Vec<(i64, ThreadOwner, Run)>) -> Self {
+        let has_more = found.len() > MAX_REAPED_RUNS;
+        found.truncate(MAX_REAPED_RUNS);
+        let next_cursor = found.last().filter(|_| has_more).map(|(number, ..)| format!("{number:x}"));
+        Self { runs: found.into_iter().map(|(_, owner, run)| (owner, run)).collect(), next_cursor }
+    }
+}
+
+/// Parses the number in a cursor of nodes or runs.
+///
+/// # Errors
+/// [`ConversationError::Invalid`] if no page has given it.
+pub fn parse_number_cursor(cursor: &str) -> Result<i64, ConversationError> {
+    i64::from_str_radix(cursor, 16)
+        .map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
 }

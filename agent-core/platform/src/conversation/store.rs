@@ -8,7 +8,7 @@ use super::{
     ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
     Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
     RunPage, RunRecord, RunSignal, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
 };
 
 /// Default number of nodes on a page.
@@ -161,6 +161,13 @@ pub trait Conversations: Send + Sync {
     /// Returns the runs of a company that wait for decisions, at most [`MAX_PAGE_THREADS`](super::MAX_PAGE_THREADS), the
     /// newest first.
     async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError>;
+
+    /// Returns a page of all companies' runs that wait for decisions, at most [`MAX_REAPED_RUNS`], and the cursor of the next
+    /// page, in an order that no change of them changes.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] for a cursor that no page has given.
+    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError>;
 
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;
@@ -488,13 +495,4 @@ pub struct EndedRun {
     pub run: Run,
     /// Nodes that were added.
     pub nodes: Vec<Node>,
-}
-
-/// Parses the number in a cursor of nodes or runs.
-///
-/// # Errors
-/// [`ConversationError::Invalid`] if no page has given it.
-pub fn parse_number_cursor(cursor: &str) -> Result<i64, ConversationError> {
-    i64::from_str_radix(cursor, 16)
-        .map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
 }

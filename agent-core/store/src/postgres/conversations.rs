@@ -11,7 +11,7 @@ use agent_platform::conversation::{
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
     NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
     RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
+    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -307,6 +307,13 @@ impl Conversations for PostgresRecords {
     async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
         let limit = i64::try_from(MAX_PAGE_THREADS).unwrap_or(i64::MAX);
         read!(self, company, |tables| tables.waiting_runs(company, limit))
+    }
+
+    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
+        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
+        let limit = i64::try_from(MAX_REAPED_RUNS + 1).unwrap_or(i64::MAX);
+        let runs = read!(self, "", |tables| tables.scan_waiting_runs(after, limit))?;
+        Ok(WaitingRuns::from_overfetch(runs))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

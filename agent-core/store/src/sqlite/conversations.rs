@@ -10,7 +10,7 @@ use agent_platform::conversation::{
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
     NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
     RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
+    ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -320,6 +320,13 @@ impl Conversations for SqliteStore {
     async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError> {
         let company = company.clone();
         self.read_conversations(move |tables| tables.waiting_runs(&company, MAX_PAGE_THREADS)).await
+    }
+
+    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
+        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
+        let read =
+            self.read_conversations(move |tables| tables.scan_waiting_runs(after, MAX_REAPED_RUNS + 1));
+        Ok(WaitingRuns::from_overfetch(read.await?))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

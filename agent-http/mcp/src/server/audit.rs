@@ -38,6 +38,8 @@ const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// Timeout of [`AuditLog::flush`].
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Credential id of entries that were made without one: by a run or a job of this process, or by a person's decision.
+pub(super) const NO_CREDENTIAL: &str = "internal";
 /// Maximum length of a recorded tool name, in bytes: the name of an unknown tool may have any length.
 const MAX_TOOL_NAME_BYTES: usize = 128;
 
@@ -83,6 +85,48 @@ pub struct CallRecord {
     pub duration_ms: u64,
     /// Outcome of the call.
     pub outcome: AuditOutcome,
+    /// Decision about a call that has waited for one; absent for a call that was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<AuditDecision>,
+}
+
+/// Decision about a tool call that has waited for one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum AuditDecision {
+    /// The call may be made.
+    Approved,
+    /// The call may be made, with arguments that the person has changed.
+    Edited,
+    /// The call must not be made.
+    Denied,
+    /// The question was withdrawn.
+    Withdrawn,
+    /// The time for the decision is over.
+    Expired,
+}
+
+impl AuditDecision {
+    fn outcome(self) -> AuditOutcome {
+        match self {
+            Self::Approved | Self::Edited => AuditOutcome::Ok,
+            Self::Denied | Self::Withdrawn | Self::Expired => AuditOutcome::Refused,
+        }
+    }
+}
+
+/// Tool call about which a decision is recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct DecidedCall<'c> {
+    /// The agent's company.
+    pub company_id: &'c CompanyId,
+    /// The agent.
+    pub agent_id: &'c AgentId,
+    /// The run that has called the tool.
+    pub run_id: &'c RunId,
+    /// Name of the tool.
+    pub tool: &'c str,
 }
 
 /// Outcome of a call.
@@ -149,18 +193,33 @@ impl AuditLog {
         credential_id: &str,
         tool: &str,
     ) -> CallEntry {
-        let end = tool.floor_char_boundary(MAX_TOOL_NAME_BYTES);
         let call = CallRecord {
             at: String::new(),
             user_id: context.user_id.clone(),
             credential_id: credential_id.to_owned(),
             run_id: Some(context.run_id.clone()).filter(|id| !id.is_empty()),
-            tool: tool[..end].to_owned(),
+            tool: recorded_name(tool),
             duration_ms: 0,
             outcome: AuditOutcome::Cancelled,
+            decision: None,
         };
         let agent = (context.company_id.clone(), context.agent_id.clone());
         CallEntry { log: self.clone(), since: Instant::now(), note: Some((agent, call)) }
+    }
+
+    /// Records a person's decision about a call, or that nobody has decided in time about a call of the user `by`.
+    pub fn record_decision(&self, call: DecidedCall<'_>, by: &UserId, decision: AuditDecision) {
+        let record = CallRecord {
+            at: rfc3339(SystemTime::now()),
+            user_id: by.clone(),
+            credential_id: NO_CREDENTIAL.to_owned(),
+            run_id: Some(call.run_id.clone()),
+            tool: recorded_name(call.tool),
+            duration_ms: 0,
+            outcome: decision.outcome(),
+            decision: Some(decision),
+        };
+        self.0.push_entry((call.company_id.clone(), call.agent_id.clone()), record);
     }
 
     /// Writes all entries recorded so far. Entries that the store does not accept within five seconds keep waiting.
@@ -334,6 +393,11 @@ async fn run_writer(log: Weak<Inner>) {
 
 fn collection(company_id: &CompanyId, agent_id: &AgentId) -> Result<Collection, StoreError> {
     Collection::new(company_id, CALLS_COLLECTION)?.within(agent_id)
+}
+
+/// Returns the name of a tool as it is recorded.
+fn recorded_name(tool: &str) -> String {
+    tool[..tool.floor_char_boundary(MAX_TOOL_NAME_BYTES)].to_owned()
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -5,7 +5,8 @@ use agent_core::request::Principal;
 use agent_core::role::ApprovalBy;
 use agent_core::tool::{Caller, ExecutionContext, ToolRegistry};
 use agent_core::tool_loop::LoopLimits;
-use agent_platform::conversation::{Approval, ThreadOwner, Verdict};
+use agent_mcp::server::{AuditDecision, DecidedCall};
+use agent_platform::conversation::{Approval, ApprovalState, Decision, Run, ThreadOwner, Verdict};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
@@ -44,6 +45,30 @@ impl App {
         }
     }
 
+    /// Writes a person's decision to the audit log of the agent.
+    pub(in super::super) fn record_decision(
+        &self,
+        owner: &ThreadOwner,
+        approval: &Approval,
+        decision: &Decision,
+    ) {
+        let audited = match &decision.verdict {
+            Verdict::Approve { arguments: None } => AuditDecision::Approved,
+            Verdict::Approve { arguments: Some(_) } => AuditDecision::Edited,
+            Verdict::Deny { .. } => AuditDecision::Denied,
+            Verdict::Cancel => AuditDecision::Withdrawn,
+        };
+        self.tools.server.audit().record_decision(decided_call(owner, approval), &decision.by, audited);
+    }
+
+    /// Writes to the audit log that nobody has decided in time about the open questions of a run.
+    pub(super) fn record_expiry(&self, owner: &ThreadOwner, run: &Run) {
+        for approval in run.approvals.iter().filter(|approval| approval.state == ApprovalState::Open) {
+            let call = decided_call(owner, approval);
+            self.tools.server.audit().record_decision(call, &owner.owner, AuditDecision::Expired);
+        }
+    }
+
     /// Checks the arguments of a verdict against the schema of the tool.
     ///
     /// # Errors
@@ -66,6 +91,15 @@ impl App {
         let Some(spec) = specs.iter().find(|spec| spec.name == approval.tool) else { return Ok(()) };
         let schema = serde_json::from_str(spec.input_schema.get()).map_err(HttpError::internal)?;
         check_arguments(&schema, arguments)
+    }
+}
+
+fn decided_call<'a>(owner: &'a ThreadOwner, approval: &'a Approval) -> DecidedCall<'a> {
+    DecidedCall {
+        company_id: &owner.company,
+        agent_id: &approval.agent_id,
+        run_id: &approval.run_id,
+        tool: &approval.tool,
     }
 }
 

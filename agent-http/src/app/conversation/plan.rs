@@ -9,8 +9,8 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::run_observed_turn;
 use agent_platform::conversation::{
-    BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole, OnDisconnect, Run,
-    RunContext, RunState, RunTrigger, ThreadKey,
+    ApprovalState, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole,
+    OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey,
 };
 use agent_platform::history::ThreadFields;
 use futures_util::{TryFutureExt, try_join};
@@ -77,6 +77,7 @@ impl RunPlan {
         let event = self.thread_event(turn);
         let (continues, slot) = (self.continues.clone(), self.sent_context.clone());
         let (begin, messages) = self.into_begin(&app.conversations, turn);
+        let decisions = begin.decisions.clone();
         let RunContext { todo_list_id, timezone } = begin.context.clone();
         // The results of a visitor's calls are not stored, so that no later run could bring them.
         let can_suspend = principal.caller != Caller::Widget;
@@ -88,6 +89,12 @@ impl RunPlan {
         let observer = kept.observer().clone();
         if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
             kept.begun().await?;
+            for decision in &decisions {
+                let decided = waiting.approvals.iter().find(|approval| approval.id == decision.approval);
+                if let Some(approval) = decided.filter(|approval| approval.state == ApprovalState::Open) {
+                    app.record_decision(&owner, approval, decision);
+                }
+            }
             let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
             let (app, principal) = (app.clone(), principal.clone());
             let events =

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agent_platform::conversation::{
     CancelReason, ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, RunSignal, RunState,
+    ThreadKey,
 };
 
 use super::live::RunStop;
@@ -15,6 +16,9 @@ const CANCEL_TIME: Duration = Duration::from_secs(60);
 const END_WAIT: Duration = Duration::from_secs(10);
 /// Time between two looks at a run that ends.
 const END_POLL: Duration = Duration::from_millis(50);
+
+/// Maximum time for which a deletion waits until the thread's run is over.
+const DELETION_WAIT: Duration = Duration::from_secs(2);
 
 impl ConversationService {
     /// Cancels a run. Returns it as it is then, since it ends soon after; `None` if there is none. A run that is over
@@ -54,14 +58,24 @@ impl ConversationService {
         key: &RunKey,
     ) -> Result<(), ConversationError> {
         self.cancel(store, key, CancelReason::Displaced).await?;
-        let over = async {
-            while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
-                tokio::time::sleep(END_POLL).await;
-            }
-            Ok(())
-        };
         let busy = || ConversationError::ThreadBusy { active_run: key.id.clone() };
-        tokio::time::timeout(END_WAIT, over).await.unwrap_or_else(|_| Err(busy()))
+        tokio::time::timeout(END_WAIT, until_over(store, key)).await.unwrap_or_else(|_| Err(busy()))
+    }
+
+    /// Cancels the run of a thread that is to be deleted, and waits for a short time until it is over: its clients in all
+    /// processes then receive its end.
+    pub(in super::super) async fn end_before_deletion(
+        &self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+    ) -> Result<(), ConversationError> {
+        let Some(id) = store.thread(key).await?.and_then(|thread| thread.active_run_id) else {
+            return Ok(());
+        };
+        let run = RunKey { owner: key.thread_owner(), id };
+        self.cancel(store, &run, CancelReason::Deleted).await?;
+        // The thread is deleted all the same.
+        tokio::time::timeout(DELETION_WAIT, until_over(store, &run)).await.unwrap_or(Ok(()))
     }
 
     /// Stops runs of this process whose threads were deleted. Other processes learn of it when they store events.
@@ -75,4 +89,12 @@ impl ConversationService {
     pub(in super::super) fn attached(&self, key: &RunKey) -> u32 {
         self.runs.get(key).map_or(0, |run| run.attached())
     }
+}
+
+/// Waits until a run is over or deleted.
+async fn until_over(store: &dyn Conversations, key: &RunKey) -> Result<(), ConversationError> {
+    while store.run(&key.owner, &key.id).await?.is_some_and(|run| !run.state.is_final()) {
+        tokio::time::sleep(END_POLL).await;
+    }
+    Ok(())
 }

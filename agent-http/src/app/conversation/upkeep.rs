@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use agent_platform::conversation::{
-    ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, RunChunk, RunSignal,
+    CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, RunChunk, RunSignal,
 };
 
 use super::ConversationService;
@@ -96,7 +96,11 @@ impl ConversationService {
         for run in runs.iter().filter_map(|key| self.runs.get(key)) {
             match lost.contains(run.key()) {
                 // The end of a run may have been stored meanwhile, which nothing stops any more.
-                true => run.stop(RunStop::Lost),
+                true => {
+                    let found = store.run(&run.key().owner, &run.key().id).await?;
+                    let deleted = RunStop::Cancelled(CancelReason::Deleted);
+                    run.stop(found.map_or(deleted, |_| RunStop::Lost));
+                }
                 false => run.tail().stored(),
             }
         }

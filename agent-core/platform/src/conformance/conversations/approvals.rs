@@ -158,6 +158,47 @@ pub(super) async fn questions_expire_and_are_withdrawn(store: &dyn Conversations
     assert!(matches!(store.change_run(missing).await, Err(ConversationError::RunNotFound)));
 }
 
+pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversations) {
+    let run = waiting_run(store, "r1").await;
+    let expire = |run: &str, ms| change(run, RunChange::Expire, ms);
+    assert_eq!(done("too early", store.change_run(expire("r1", 999)).await), run, "it waits");
+    let deny = Verdict::Deny { reason: Some("No".to_owned()) };
+    done(
+        "a denial",
+        store.change_run(change("r1", RunChange::Decide(decision("r1", "call-1", deny)), 10)).await,
+    );
+    let before = thread(store, &key("t")).await;
+    let page = done("a scan", store.scan_waiting_runs(None).await);
+    let waiting: Vec<_> = page.runs.iter().map(|(owner, run)| (owner.clone(), run.id.clone())).collect();
+    assert_eq!((waiting, page.next_cursor), (vec![(ada(), run.id.clone())], None));
+    let ended = done("expired", store.change_run(expire("r1", 1000)).await);
+    let states: Vec<_> = ended.approvals.iter().map(|approval| approval.state).collect();
+    assert_eq!(states, [ApprovalState::Denied, ApprovalState::Expired]);
+    assert_eq!((ended.state, ended.ended_at), (RunState::Completed, Some(at(1000))));
+    assert_eq!(done("again", store.change_run(expire("r1", 2000)).await), ended);
+    assert_eq!(done("a scan", store.scan_waiting_runs(None).await).runs, [], "nothing waits");
+    let after = thread(store, &key("t")).await;
+    assert_eq!((after.status, after.open_run_id), (ThreadStatus::Idle, None));
+    assert_eq!((after.version, after.last_activity_at), (before.version + 1, before.last_activity_at));
+    let path = path(store, &key("t")).await;
+    let results: Vec<String> = texts(&path).split_off(2);
+    assert_eq!(results.len(), 2, "each call has a result: {results:?}");
+    assert!(results[0].contains("denied it, and says: No"), "{results:?}");
+    assert!(results[1].contains("in time"), "{results:?}");
+    assert_eq!(after.head.as_ref(), path.last().map(|node| &node.id));
+    assert_eq!(ended.node_ids.len(), run.node_ids.len() + 2);
+    // The next message goes on below the results.
+    done("a begin", store.begin_run(begin(key("t"), "r2", after.head.as_ref(), "More", 3000)).await);
+    done("an end", store.end_run(end(ada(), "r2", Vec::new(), 3001)).await);
+    // An approved call is not dropped, and an open question not ended.
+    waiting_run(store, "r3").await;
+    let approved = change("r3", RunChange::Decide(decision("r3", "call-1", approve())), 20);
+    let approved = done("an approval", store.change_run(approved).await);
+    assert_eq!(done("expired", store.change_run(expire("r3", 1000)).await), approved);
+    let wrong = store.scan_waiting_runs(Some("?")).await;
+    assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
+}
+
 pub(super) async fn erased_messages_leave_no_arguments(store: &dyn Conversations) {
     let run = waiting_run(store, "r1").await;
     let answer = run.node_ids.last().expect("an answer");

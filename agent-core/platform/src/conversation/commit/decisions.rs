@@ -6,10 +6,10 @@ use jiff::Timestamp;
 
 use super::super::time::whole_millis;
 use super::super::{
-    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeOrigin, Run,
-    RunChange, RunState, RunStep, Thread, ThreadStatus,
+    Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
+    NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
 };
-use super::StoredRun;
+use super::{KnownNodes, Placement, StoredRun, apply_nodes};
 
 /// Applies the decisions of a run that begins to the run that it continues.
 pub(super) fn continue_run(mut run: Run, begin: &BeginRun, now: Timestamp) -> Result<Run, ConversationError> {
@@ -72,6 +72,16 @@ pub struct ChangeRows {
     pub continuing: Option<StoredRun>,
     /// Its thread.
     pub thread: Thread,
+    /// Node of [`last_node`].
+    pub known: KnownNodes,
+}
+
+/// Returns the node below which a change adds others; `None` for a change that adds none.
+pub fn last_node<'r>(change: &ChangeRun, run: &'r Run) -> Option<&'r NodeId> {
+    match &change.change {
+        RunChange::Expire => run.node_ids.last().filter(|_| run.has_expired(whole_millis(change.now))),
+        _ => None,
+    }
 }
 
 /// Rows that a change of a run writes.
@@ -81,6 +91,8 @@ pub struct ChangeCommit {
     pub thread: Thread,
     /// The run.
     pub run: Run,
+    /// New nodes.
+    pub nodes: Vec<StoredNode>,
 }
 
 /// Changes a run that waits or has waited for decisions.
@@ -88,8 +100,9 @@ pub struct ChangeCommit {
 /// # Errors
 /// See [`Conversations::change_run`](super::super::Conversations::change_run).
 pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, ConversationError> {
-    let ChangeRows { mut run, continuing, mut thread } = rows;
+    let ChangeRows { mut run, continuing, mut thread, known } = rows;
     let now = whole_millis(change.now);
+    let mut nodes = Vec::new();
     match &change.change {
         RunChange::Decide(decision) => approval_mut(&mut run, &decision.approval)?.decide(decision, now)?,
         RunChange::BeginCall { approval, by, process } => {
@@ -116,6 +129,45 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
                 thread.version += 1;
             }
         }
+        RunChange::Expire if !run.has_expired(now) => {}
+        RunChange::Expire => (thread, run, nodes) = expire(thread, run, known, now)?,
     }
-    Ok(ChangeCommit { thread, run })
+    Ok(ChangeCommit { thread, run, nodes })
+}
+
+/// Ends a run whose questions nobody has answered in time. The thread's last activity stays.
+fn expire(
+    mut thread: Thread,
+    run: Run,
+    known: KnownNodes,
+    now: Timestamp,
+) -> Result<(Thread, Run, Vec<StoredNode>), ConversationError> {
+    let run = run.at(now).step(RunStep::Continue, now);
+    let mut run = run.map_err(|error| ConversationError::Invalid(error.to_string()))?;
+    let last = run.node_ids.last().cloned();
+    let mut parent = last.clone();
+    let result = |approval: &Approval| {
+        let message = Message::tool_result(&*approval.tool_call_id, approval.refusal());
+        let node = NewNode { origin: NodeOrigin::Run, ..NewNode::user(parent.take(), message) };
+        parent = Some(node.id.clone());
+        node
+    };
+    let results = run.approvals.iter().map(result).collect();
+    let mut placement = Placement::new(&thread, known, now);
+    placement.run = Some((run.turn_id.clone(), run.id.clone()));
+    let nodes = placement.add_all(results, false)?;
+    run.node_ids.extend(nodes.iter().map(|node| node.link.id.clone()));
+    let (head, last_activity) = (thread.head.clone(), thread.last_activity_at);
+    apply_nodes(&mut thread, &nodes, last_activity);
+    if head != last {
+        // Another branch is shown.
+        thread.head = head;
+    }
+    if thread.open_run_id.as_ref() == Some(&run.id) {
+        let awaits_client = !run.pending_calls().is_empty();
+        thread.status = if awaits_client { ThreadStatus::AwaitingTools } else { ThreadStatus::Idle };
+        thread.open_run_id = awaits_client.then(|| run.id.clone());
+    }
+    thread.version += 1;
+    Ok((thread, run, nodes))
 }

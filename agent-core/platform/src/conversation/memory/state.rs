@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
     ActiveThread, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk,
-    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, NodeRole,
-    NodeStatus, Run, RunClock, RunEvents, RunKey, RunSignal, SentContext, StoredNode, Thread, ThreadKey,
-    ThreadOwner, ThreadScan, TurnContext, interrupt_run,
+    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, NewNode, NodeId,
+    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunSignal, RunState, SentContext,
+    StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -125,6 +125,27 @@ impl ConversationState {
         let threads =
             owners.flat_map(|(owner, found)| found.threads.values().map(move |found| (owner, found)));
         threads.filter(move |(_, found)| found.thread.agent_id == *agent)
+    }
+
+    /// Returns the runs that wait after a place in the order of company, owner and id.
+    pub(super) fn scan_waiting(&self, after: Option<(CompanyId, UserId, RunId)>) -> WaitingRuns {
+        let mut page = BTreeMap::new();
+        for (owner, found) in &self.owners {
+            for run in found.runs.values().filter(|run| run.stored.run.state == RunState::Waiting) {
+                let key = (&owner.company, &owner.owner, &run.stored.run.id);
+                if after.as_ref().is_some_and(|(company, user, id)| key <= (company, user, id)) {
+                    continue;
+                }
+                page.insert(key, (owner.clone(), run.run()));
+                if page.len() > MAX_REAPED_RUNS + 1 {
+                    page.pop_last();
+                }
+            }
+        }
+        let has_more = page.len() > MAX_REAPED_RUNS;
+        let last = page.keys().nth(MAX_REAPED_RUNS - 1).filter(|_| has_more);
+        let next_cursor = last.and_then(|key| serde_json::to_string(key).ok());
+        WaitingRuns { runs: page.into_values().take(MAX_REAPED_RUNS).collect(), next_cursor }
     }
 
     /// Checks that there is room for nodes.
@@ -257,8 +278,12 @@ impl ConversationState {
         let continuing = continuing.map(|found| found.stored.clone());
         let key = owner.thread(&run.thread_id);
         let thread = self.find(&key).ok_or_else(missing)?.thread.clone();
-        let commit = commit::change_run(change, ChangeRows { run, continuing, thread })?;
-        self.find_mut(&key)?.thread = commit.thread;
+        let known = match commit::last_node(change, &run) {
+            Some(node) => self.find(&key).map(|found| found.known(&[], Some(node))).unwrap_or_default(),
+            None => KnownNodes::default(),
+        };
+        let commit = commit::change_run(change, ChangeRows { run, continuing, thread, known })?;
+        self.write(&key, commit.thread, commit.nodes);
         let found = self.find_run_mut(owner, &change.run.id).ok_or_else(missing)?;
         found.stored.run = commit.run;
         Ok(found.run())

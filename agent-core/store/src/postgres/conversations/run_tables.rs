@@ -145,6 +145,22 @@ impl ConversationTables {
         Ok(runs?)
     }
 
+    /// Returns at most `limit` runs that wait for decisions with greater numbers than `after`, in the order of their numbers.
+    pub(super) async fn scan_waiting_runs(
+        &self,
+        after: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, ThreadOwner, Run)>, TableError> {
+        let sql = "SELECT n, company, owner, id, body FROM runs WHERE state = 'waiting' AND n > $1 ORDER BY n LIMIT $2";
+        let rows = self.select(sql, &[&after, &limit]).await?;
+        let run = |row: &Row| {
+            let owner = ThreadOwner::new(row.get::<_, &str>(1), row.get::<_, &str>(2));
+            Ok((row.get(0), owner, parse_run(row.get(3), row.get(4))?))
+        };
+        let runs: Result<_, StoreError> = rows.iter().map(run).collect();
+        Ok(runs?)
+    }
+
     /// Returns the runs of a company that wait for decisions, at most `limit`, the newest first.
     pub(super) async fn waiting_runs(
         &self,

@@ -87,8 +87,13 @@ pub(super) async fn change_run(tables: &ConversationTables, change: &ChangeRun) 
         Some(id) => tables.run(owner, id).await?.map(|(_, _, stored)| stored),
         None => None,
     };
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone() };
+    let known = match commit::last_node(change, &stored.run) {
+        Some(node) => tables.known(n, &referenced_ids(&[], Some(node))).await?,
+        None => Default::default(),
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
     let commit = commit::change_run(change, rows)?;
+    tables.insert_nodes(n, &commit.nodes).await?;
     tables.update_run(number, &commit.run).await?;
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread).await?;

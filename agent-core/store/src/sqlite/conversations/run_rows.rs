@@ -92,6 +92,24 @@ impl ConversationTables<'_> {
         Ok(runs)
     }
 
+    /// Returns at most `limit` runs that wait for decisions with greater numbers than `after`, in the order of their numbers.
+    pub(super) fn scan_waiting_runs(
+        &self,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<(i64, ThreadOwner, Run)>, TableError> {
+        let mut statement = self.0.prepare_cached(
+            "SELECT n, company, owner, id, body FROM runs WHERE state = 'waiting' AND n > ?1 ORDER BY n LIMIT ?2",
+        )?;
+        let mut rows = statement.query(params![after, limit])?;
+        let mut runs = Vec::new();
+        while let Some(row) = rows.next()? {
+            let owner = ThreadOwner::new(text(row, 1)?, text(row, 2)?);
+            runs.push((row.get(0)?, owner, parse_run(text(row, 3)?, text(row, 4)?)?));
+        }
+        Ok(runs)
+    }
+
     /// Adds a run, which gets the next number among the owner's.
     pub(super) fn insert_run(
         &self,

@@ -86,8 +86,13 @@ pub(super) fn change_run(tables: &ConversationTables<'_>, change: &ChangeRun) ->
         Some(id) => tables.run(owner, id)?.map(|(_, _, stored)| stored),
         None => None,
     };
-    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone() };
+    let known = match commit::last_node(change, &stored.run) {
+        Some(node) => tables.known(n, &referenced_ids(&[], Some(node)))?,
+        None => Default::default(),
+    };
+    let rows = ChangeRows { run: stored.run, continuing, thread: thread.clone(), known };
     let commit = commit::change_run(change, rows)?;
+    tables.insert_nodes(n, &commit.nodes)?;
     tables.update_run(number, &commit.run)?;
     if commit.thread != thread {
         tables.put_thread(Some(n), &key, &commit.thread)?;

@@ -6,12 +6,9 @@ use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRe
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::super::audit::{AuditLog, AuditOutcome};
+use super::super::audit::{AuditLog, AuditOutcome, NO_CREDENTIAL};
 use super::super::changes::ChangeNotifier;
 use super::documents;
-
-/// Credential id of audited calls that were made without one: by a run or a job of this process.
-const NO_CREDENTIAL: &str = "internal";
 
 /// A tool registry that records its calls, and announces the document changes that they make.
 pub(in super::super) struct ObservedTools {

@@ -265,6 +265,7 @@ async fn a_company_that_fills_the_queue_drops_its_own_entries() {
         tool: tool.to_owned(),
         duration_ms: 0,
         outcome: AuditOutcome::Ok,
+        decision: None,
     };
     let mut push = |company: &str, tool: &str| pending.push_newest((company.into(), "a".into()), call(tool));
     push("quiet", "q1");

@@ -1,0 +1,79 @@
+//! Runs that wait for decisions whose time is over.
+
+use std::sync::Arc;
+
+use agent_platform::conversation::{
+    ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
+};
+use jiff::Timestamp;
+
+use super::super::App;
+use super::resume::continue_run;
+
+/// Ends runs whose questions nobody has answered in time, so that their threads are free. Runs until the future is dropped.
+pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
+    let Some(store) = app.conversations.store().cloned() else { return };
+    loop {
+        match sweep(app, &*store).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "runs whose questions have expired were ended"),
+            Err(error) => tracing::warn!(%error, "expired questions were not looked for"),
+        }
+        tokio::time::sleep(app.conversations.times.lease / 2).await;
+    }
+}
+
+/// Ends the runs whose questions have expired, and returns their number.
+async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, ConversationError> {
+    let (mut ended, mut cursor) = (0, None);
+    loop {
+        let page = store.scan_waiting_runs(cursor.as_deref()).await?;
+        for (owner, run) in page.runs {
+            // One that cannot be ended does not hinder the others.
+            match expire(app, store, &owner, &run).await {
+                Ok(is_ended) => ended += usize::from(is_ended),
+                Err(error) => tracing::warn!(run_id = %run.id, %error, "an expired run was not ended"),
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(ended);
+        }
+    }
+}
+
+/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call
+/// has ended it.
+async fn expire(
+    app: &Arc<App>,
+    store: &dyn Conversations,
+    owner: &ThreadOwner,
+    run: &Run,
+) -> Result<bool, ConversationError> {
+    let now = app.conversations.now();
+    let is_settled = !run.clone().at(now).is_undecided();
+    if !is_settled || !run.is_undecided() {
+        return Ok(false);
+    }
+    if !run.has_expired(now) {
+        // Another call was approved in time. The run that makes it refuses the expired ones.
+        return match continue_run(app, owner, run).await {
+            Ok(()) => {
+                app.record_expiry(owner, run);
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(run_id = %run.id, error = %error.detail(), "an approved run was not continued");
+                Ok(false)
+            }
+        };
+    }
+    let key = RunKey { owner: owner.clone(), id: run.id.clone() };
+    let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
+    // Another process may have ended it before.
+    let is_mine = ended.ended_at.map(Timestamp::as_millisecond) == Some(now.as_millisecond());
+    if is_mine {
+        app.record_expiry(owner, run);
+    }
+    Ok(is_mine)
+}

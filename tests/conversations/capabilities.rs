@@ -1,0 +1,61 @@
+//! Capabilities of agents.
+
+use serde_json::json;
+
+use super::{ConversationApp, call_as};
+use crate::support::server::session_token;
+
+const PATH: &str = "/api/agents/a1/capabilities";
+
+#[tokio::test]
+async fn an_agent_tells_what_it_can() {
+    let test = ConversationApp::start().await;
+    let told = test.get(PATH).await;
+    assert_eq!(told["identity"]["name"], "Agent");
+    assert_eq!(
+        (&told["transport"]["streaming"], &told["transport"]["resumable"]),
+        (&json!(true), &json!(true))
+    );
+    let items = told["tools"]["items"].as_array().expect("tools");
+    let mut names: Vec<&str> = items.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["createTodo", "readTodos"]);
+    assert_eq!(told["tools"]["items"][0]["parameters"]["type"], "object");
+    assert_eq!(
+        (&told["tools"]["clientProvided"], &told["humanInTheLoop"]["approvals"]),
+        (&json!(true), &json!(false))
+    );
+    let own = json!({"threads": true, "onDisconnect": "cancel", "graceMs": 0, "onBusy": "reject"});
+    assert_eq!(told["custom"]["agentd"], own);
+
+    let mut role = test.get("/api/agents/a1").await;
+    role["content"]["approvals"] = json!([{"tools": ["createTodo"], "editable": false}]);
+    role["content"]["conversations"] =
+        json!({"onDisconnect": "continue", "onBusy": "interrupt", "clientTools": "off"});
+    let (status, saved) = test.call("PUT", "/api/agents/a1", Some(role)).await;
+    assert_eq!(status, 200, "{saved}");
+    let told = test.get(PATH).await;
+    let human = &told["humanInTheLoop"];
+    assert_eq!((&human["approvals"], &human["approveWithEdits"]), (&json!(true), &json!(false)));
+    assert_eq!(told["tools"]["clientProvided"], false);
+    assert_eq!(told["custom"]["agentd"]["onBusy"], "interrupt");
+
+    let told = test.get("/api/agents/forgetful/capabilities").await;
+    assert_eq!(
+        (&told["transport"]["resumable"], &told["humanInTheLoop"]["feedback"]),
+        (&json!(false), &json!(false))
+    );
+    let foreign =
+        call_as(&test.app, &session_token("u3", "c2"), "GET", "/api/agents/a2/capabilities", None).await;
+    assert_eq!(foreign.0, 404, "an agent of another company");
+}
+
+#[tokio::test]
+async fn an_application_without_conversations_offers_no_threads() {
+    let test = ConversationApp::start_with(&[("CONVERSATIONS", "off")]).await;
+    let told = test.get(PATH).await;
+    assert_eq!(
+        (&told["custom"]["agentd"]["threads"], &told["transport"]["resumable"]),
+        (&json!(false), &json!(false))
+    );
+}
