@@ -9,7 +9,7 @@ import { ScheduleFields, useSchedule } from './schedule-fields.js';
 export function NewJob() {
   const [agentId, setAgent] = useState(agents.value[0]?.id);
   const [kind, setKind] = useState('agent');
-  const preview = useLoad((signal) => (agentId ? client.preview({ agentId }, { signal }) : Promise.resolve(undefined)), agentId);
+  const preview = useLoad(async (signal) => (agentId ? { agentId, ...await client.preview({ agentId }, { signal }) } : undefined), agentId);
   const isKind = (name, words) => html`<label class="check"><input type="radio" name="kind" checked=${kind === name} onChange=${() => setKind(name)} /><span>${words}</span></label>`;
   return html`<section class="page" aria-labelledby="job-title">
     <p class="back"><a href=${href('jobs')}>Jobs</a></p>
@@ -23,7 +23,7 @@ export function NewJob() {
       </fieldset>
       ${kind === 'agent' && html`<${Turn} key=${agentId} agentId=${agentId} />`}
       ${kind === 'tool' && preview.error && html`<${ErrorNote} error=${preview.error} />`}
-      ${kind === 'tool' && preview.data && html`<${Tool} key=${agentId} agentId=${agentId} tools=${preview.data.tools ?? []} />`}
+      ${kind === 'tool' && preview.data?.agentId === agentId && html`<${Tool} key=${agentId} agentId=${agentId} tools=${preview.data.tools ?? []} />`}
     </div>`}
   </section>`;
 }
@@ -68,12 +68,12 @@ function Turn({ agentId }) {
 
 function Tool({ agentId, tools }) {
   const [name, setName] = useState(tools[0]?.name);
-  const tool = tools.find((one) => one.name === name);
+  const tool = tools.find((one) => one.name === name) ?? tools[0];
   if (!tool) return html`<p class="muted">The agent has no tools that a job could call.</p>`;
-  return html`<div class="field"><label for="job-tool">Tool</label><select id="job-tool" value=${name} onChange=${(event) => setName(event.target.value)}>
+  return html`<div class="field"><label for="job-tool">Tool</label><select id="job-tool" value=${tool.name} onChange=${(event) => setName(event.target.value)}>
       ${tools.map((one) => html`<option key=${one.name} value=${one.name}>${one.name}</option>`)}</select>
       <p class="meta">${tool.description}</p></div>
-    <${Call} key=${name} agentId=${agentId} tool=${tool} />`;
+    <${Call} key=${tool.name} agentId=${agentId} tool=${tool} />`;
 }
 
 function Call({ agentId, tool }) {
