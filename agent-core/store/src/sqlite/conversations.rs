@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 
 use self::rows::{ConversationTables, TableError};
+use self::write::ConversationWrite;
 use super::SqliteStore;
 use super::fault::WriteError;
 use super::write_op::{WriteBatch, WriteOp};
@@ -27,38 +28,10 @@ pub(super) mod log_rows;
 pub(super) mod rows;
 mod run_rows;
 mod runs;
+mod write;
 
 /// Maximum number of runs that one commit interrupts.
 const REAP_BATCH_RUNS: usize = 10;
-
-/// A write operation on conversations that stores about `bytes` bytes. It reads, decides, and then writes, so that a
-/// rejected one has written nothing.
-struct ConversationWrite<F> {
-    bytes: usize,
-    work: F,
-}
-
-impl<T: Send, F> WriteOp for ConversationWrite<F>
-where
-    F: Fn(&ConversationTables<'_>) -> Result<T, TableError> + Send + 'static,
-{
-    type Output = Result<T, ConversationError>;
-
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn apply(&self, stage: &mut WriteBatch<'_>) -> Result<Self::Output, WriteError> {
-        match (self.work)(&ConversationTables(stage.connection)) {
-            Ok(done) => {
-                stage.changes.has_changes = true;
-                Ok(Ok(done))
-            }
-            Err(RowError::Rejected(error)) => Ok(Err(error)),
-            Err(RowError::Failed(error)) => Err(error),
-        }
-    }
-}
 
 impl SqliteStore {
     async fn write_conversations<T: Send + 'static>(
