@@ -39,6 +39,15 @@ impl ClientApp {
         self.create_token(agent, &json!({"kind": "widget", "origins": [PAGE_ORIGIN]})).await
     }
 
+    /// Sets the variables with API tokens, one of which has a cap.
+    async fn set_api_tokens(&self, program: &mut Command, runs_per_minute: u32) {
+        let all = json!({"kind": "api", "agents": ["text", "tools", "error", "slow", "paint"]});
+        let limited = json!({"kind": "api", "caps": {"runsPerMinute": runs_per_minute}});
+        program
+            .env("API_TOKEN", self.create_token("guide", &all).await)
+            .env("LIMITED_API_TOKEN", self.create_token("text", &limited).await);
+    }
+
     /// Sets the variables that the recipes read.
     async fn set_variables(&self, program: &mut Command) {
         let mcp_token = self.create_token("guide", &json!({"kind": "mcp", "todoListId": "garden"})).await;
@@ -50,11 +59,17 @@ impl ClientApp {
 
     /// Runs a Python script with the recipes in its path, and returns what it prints.
     async fn run_python(&self, environment: &str, script: &Path) -> String {
+        let mut python = self.python(environment, script).await;
+        run_program(&mut python).await
+    }
+
+    /// Returns the command of a Python script with the recipes in its path.
+    async fn python(&self, environment: &str, script: &Path) -> Command {
         let pycache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pycache");
         let mut python = Command::new(python_path(environment));
         python.arg(script).env("PYTHONPATH", recipes()).env("PYTHONPYCACHEPREFIX", pycache);
         self.set_variables(&mut python).await;
-        run_program(&mut python).await
+        python
     }
 }
 
@@ -73,12 +88,13 @@ async fn the_clients_that_people_use_work() {
         .env("WIDGET_TOKEN_ERROR", clients.create_widget_token("error").await)
         .env("COPILOTKIT_TELEMETRY_DISABLED", "true");
     clients.set_variables(&mut tests).await;
+    clients.set_api_tokens(&mut tests, 20).await;
     let report = run_program(&mut tests).await;
     let count = |name: &str| {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         line.trim().parse::<usize>().unwrap_or_else(|_| panic!("no {name:?} in {report}"))
     };
-    assert!(count("# pass ") >= 43, "tests are missing: {report}");
+    assert!(count("# pass ") >= 50, "tests are missing: {report}");
     assert_eq!(count("# skipped "), 0, "{report}");
 }
 
@@ -108,6 +124,32 @@ async fn pydantic_ai_uses_the_tools() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn langchain_uses_the_tools() {
     check_python_agent("langchain", "langchain_recipe.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_openai_package_for_python_works() {
+    let clients = ClientApp::start().await;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/python/openai_client.py");
+    let mut python = clients.python("openai", &script).await;
+    clients.set_api_tokens(&mut python, 1).await;
+    let printed = run_program(&mut python).await;
+    let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed}"));
+    let expected = json!({
+        "models": ["guide", "text", "tools", "error", "slow", "paint"], "model": "text",
+        "text": "Hello from the model.", "usage": 11, "id": true,
+        "stream": ["Hello from the model.", 11, null],
+        "broken": ["Half an", null, "backend_failed"],
+        "paint": ["tool_calls", "paint", {"color": "red"}, "It is red."],
+        "errors": [
+            ["AuthenticationError", 401, "invalid_api_key"],
+            ["NotFoundError", 404, "model_not_found"],
+            ["BadRequestError", 400, "unsupported_parameter"],
+            ["InternalServerError", 502, "backend_failed"],
+            null,
+            ["RateLimitError", 429, "rate_limit_exceeded"],
+        ],
+    });
+    assert_eq!(found, expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

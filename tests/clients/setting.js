@@ -9,6 +9,9 @@
 //                       agent is `guide`, which answers as `tools` does, and their todo list `garden`
 //   WIDGET_TOKEN_GUIDE, WIDGET_TOKEN_ERROR
 //                       widget tokens of the agents `guide` and `error` for the origin http://shop.example
+//   API_TOKEN, LIMITED_API_TOKEN
+//                       API tokens of the agents `guide`, `text`, `tools`, `error`, `slow` and `paint`; and of `text`, with
+//                       twenty runs a minute
 //   AGENT_TEXT, AGENT_TOOLS, AGENT_ERROR, AGENT_SLOW, AGENT_PAINT, AGENT_GUARDED
 //                       the agents' ids; by default `text`, `tools`, `error`, `slow`, `paint`, `guarded`. The last one
 //                       answers as `tools` does, and its calls of `readTodos` need the user's approval
