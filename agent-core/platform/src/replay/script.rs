@@ -10,8 +10,8 @@ use super::driver::{is_of_turn, read_to_end};
 use super::run_end;
 use crate::run_observer::RunInputs;
 
-/// Text in place of reasoning that the log does not have.
-const HIDDEN_REASONING: &str = "…";
+/// Text in place of a delta that the log does not have.
+const HIDDEN_TEXT: &str = "…";
 
 /// Course of a recorded run.
 #[derive(Debug, Default)]
@@ -34,6 +34,8 @@ pub(super) struct ScriptRound {
     pub(super) answer: Vec<ModelEvent>,
     /// True if the answer was complete.
     pub(super) is_complete: bool,
+    /// Delta that has opened the last message, if the run was cut before it.
+    opening: Option<ModelEvent>,
     /// Tool calls in their order.
     pub(super) calls: Vec<ScriptCall>,
     /// Progress and results of the calls, in their order.
@@ -114,6 +116,8 @@ impl Script {
                 let kind = StepKind::Result { content, is_error };
                 round.steps.extend(place.map(|call| ReplayStep { call, kind }));
             }
+            let opening = round.opening.take();
+            round.answer.extend(opening);
             let Some(reason) = record.finish_reason else { continue };
             round.is_complete = true;
             let items = record.provider_items.iter().cloned();
@@ -133,10 +137,17 @@ impl Script {
 
 impl ScriptRound {
     fn add(&mut self, event: &Event) {
+        self.opening = match event {
+            Event::TextMessageStart { .. } => Some(ModelEvent::Text(HIDDEN_TEXT.to_owned())),
+            Event::ReasoningStart { .. } | Event::ReasoningMessageStart { .. } => {
+                Some(ModelEvent::Reasoning(HIDDEN_TEXT.to_owned()))
+            }
+            _ => None,
+        };
         match event {
             // Reasoning that a visitor does not see has come between two messages.
             Event::TextMessageStart { .. } if matches!(self.answer.last(), Some(ModelEvent::Text(_))) => {
-                self.answer.push(ModelEvent::Reasoning(HIDDEN_REASONING.to_owned()));
+                self.answer.push(ModelEvent::Reasoning(HIDDEN_TEXT.to_owned()));
             }
             Event::TextMessageContent { delta, .. } => self.answer.push(ModelEvent::Text(delta.clone())),
             Event::ReasoningMessageContent { delta, .. } => {
