@@ -26,7 +26,7 @@ use crate::select::{
     BackendChoice, BackendKind, CustomContainer, Selection, SelectionReport, select_with_custom,
 };
 use crate::store_error::StoreError;
-use crate::tool::{Caller, ExecutionContext, ToolChoice, ToolError, ToolRegistry, ToolSpec};
+use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
 use tools::turn_tools;
 

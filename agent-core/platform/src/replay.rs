@@ -29,7 +29,7 @@ use agent_core::context::RoleLayer;
 use agent_core::event::{Event, RunEnd};
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::StaticRoles;
-use agent_core::tool::{ExecutionContext, ToolRegistry};
+use agent_core::tool::ToolRegistry;
 use agent_core::tool_loop::LoopLimits;
 use agent_core::turn::{Platform, run_observed_turn};
 
@@ -42,7 +42,7 @@ pub use compare::{Difference, Finding, ReplayReport};
 pub use models::ReplayModels;
 
 use script::Script;
-use sources::{ReplayLayer, ReplayTokens, fragments};
+use sources::{ReplayLayer, ReplayTokens};
 use tools::ReplayTools;
 
 /// A recorded run that is run again.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Identifier and hash of a part, for comparing two prompts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::sync::Barrier;
 
+use super::tools::offered_tools;
 use super::*;
 use crate::backend::EmbeddedBackend;
 use crate::error::AgentErrorKind;
@@ -19,7 +20,7 @@ use crate::prompt::{Fragment, Part};
 use crate::role::StaticRoles;
 use crate::select::RuleReason;
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
-use crate::tool::{Progress, ToolOutput};
+use crate::tool::{Progress, ToolChoice, ToolOutput};
 use crate::users::UserProfile;
 
 /// A platform with access to its parts.

@@ -50,7 +50,7 @@ pub(super) fn turn_tools(
 
 /// Returns the tools of the whole run: none if no call is allowed, and the named one alone for a runtime that calls the
 /// tools itself, since it does not know the choice.
-fn offered_tools(
+pub(super) fn offered_tools(
     choice: &ToolChoice,
     capabilities: &BackendCapabilities,
     tools: Arc<[Arc<ToolSpec>]>,

@@ -142,6 +142,11 @@ impl ScriptRound {
             Event::ReasoningStart { .. } | Event::ReasoningMessageStart { .. } => {
                 Some(ModelEvent::Reasoning(HIDDEN_TEXT.to_owned()))
             }
+            // What closes a message that was cut.
+            Event::TextMessageEnd { .. }
+            | Event::ReasoningMessageEnd { .. }
+            | Event::ReasoningEnd { .. }
+            | Event::ToolCallEnd { .. } => self.opening.take(),
             _ => None,
         };
         match event {

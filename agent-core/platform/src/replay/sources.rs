@@ -44,11 +44,7 @@ impl ContextLayer for ReplayLayer {
     }
 }
 
-/// Returns recorded fragments as a layer makes them.
-pub(super) fn fragments(recorded: &[RecordedFragment]) -> Vec<Fragment> {
-    recorded.iter().map(fragment).collect()
-}
-
+/// Returns a recorded fragment as a layer makes it.
 fn fragment(recorded: &RecordedFragment) -> Fragment {
     let RecordedFragment { id, source, stability, text, origin } = recorded;
     let made = Fragment::new(id.as_str(), static_name(source), *stability, Part::new(text.as_str()));

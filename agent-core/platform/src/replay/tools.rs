@@ -86,8 +86,8 @@ impl RoundCalls {
             loop {
                 let Some(step) = self.steps.get(state.done) else { return Poll::Pending };
                 let is_local = !self.reaches_registry.get(step.call).copied().unwrap_or_default();
-                if is_local && !std::mem::replace(&mut state.has_yielded, true) {
-                    // The tool loop makes this result as soon as the call is polled.
+                // The tool loop makes this result as soon as it polls the call, which it does in the calls' order.
+                if is_local && step.call > call && !std::mem::replace(&mut state.has_yielded, true) {
                     cx.waker().wake_by_ref();
                     return Poll::Pending;
                 }

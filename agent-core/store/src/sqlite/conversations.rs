@@ -18,8 +18,6 @@ use jiff::Timestamp;
 use self::rows::{ConversationTables, TableError};
 use self::write::ConversationWrite;
 use super::SqliteStore;
-use super::fault::WriteError;
-use super::write_op::{WriteBatch, WriteOp};
 use crate::conversation_row::{RowError, with_stored_events};
 
 pub(super) mod context_rows;

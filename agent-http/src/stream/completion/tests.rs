@@ -159,7 +159,7 @@ fn a_run_that_waits_for_approval_says_so_and_ends() {
     let outcome = Some(RunOutcome::Interrupt { interrupts, pending_tool_call_ids: Vec::new() });
     let end = finished(FinishReason::ToolCalls, outcome, &[]);
     let stop = (json!({}), json!("stop"));
-    assert_eq!(deltas(&[end.clone()]), [content(WAITING_NOTICE), stop.clone()]);
+    assert_eq!(deltas(std::slice::from_ref(&end)), [content(WAITING_NOTICE), stop.clone()]);
     let notice = content(&format!("\n\n{WAITING_NOTICE}"));
     assert_eq!(deltas(&[piece("m", "Well."), end]), [content("Well."), notice, stop]);
 }

@@ -1,6 +1,6 @@
 //! Runs: beginning, end, busy threads, used ids and lost processes.
 
-use agent_core::prompt::{Placement, PromptTokens, Stability};
+use agent_core::prompt::{PromptTokens, Stability};
 use agent_core::select::{BackendKind, SelectionRule};
 use futures_util::future::join_all;
 
@@ -10,6 +10,7 @@ use crate::conversation::{
     RunPrompt, RunPromptPart, RunPromptTool, RunSelection, RunState, RunTiming, RunTriggerKind, Siblings,
     ThreadStatus,
 };
+use crate::preview::PartPlacement;
 
 pub(super) async fn a_run_begins_and_ends_in_one_commit_each(store: &dyn Conversations) {
     let request = BeginRun {
@@ -96,7 +97,7 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
         id: "rules \u{0}".to_owned(),
         source: "role".to_owned(),
         stability: Stability::Role,
-        placement: Placement::System,
+        placement: PartPlacement::System,
         tokens: 3,
         bytes: 9,
         sha256: "00".to_owned(),
@@ -111,7 +112,11 @@ pub(super) async fn the_record_of_a_run_is_kept_with_it(store: &dyn Conversation
         tokens: PromptTokens { system: 3, tools: 4, messages: 5 },
         token_counter: "estimate".to_owned(),
         trimmed_messages: 2,
-        cache: PromptCacheLine { previous_run_id: Some("r0".into()), ..PromptCacheLine::default() },
+        cache: PromptCacheLine {
+            reusable_share: Some(0.5),
+            previous_run_id: Some("r0".into()),
+            ..PromptCacheLine::default()
+        },
     };
     let record = RunRecord {
         timing: Some(timing.clone()),
