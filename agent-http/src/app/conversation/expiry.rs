@@ -1,4 +1,4 @@
-//! Runs that wait for decisions whose time is over.
+//! Runs that wait for decisions whose time is over, and those that were decided and not continued.
 
 use std::sync::Arc;
 
@@ -51,8 +51,11 @@ async fn expire(
     run: &Run,
 ) -> Result<bool, ConversationError> {
     let now = app.conversations.now();
-    let is_settled = !run.clone().at(now).is_undecided();
-    if !is_settled || !run.is_undecided() {
+    if run.clone().at(now).is_undecided() {
+        return Ok(false);
+    }
+    if !run.is_undecided() {
+        continue_decided(app, owner, run, now).await;
         return Ok(false);
     }
     if !run.has_expired(now) {
@@ -76,4 +79,21 @@ async fn expire(
         app.record_expiry(owner, run);
     }
     Ok(is_mine)
+}
+
+/// Continues a run whose calls were all decided, if its process has not: it may have ended between the decision and the
+/// beginning of the next run.
+async fn continue_decided(app: &Arc<App>, owner: &ThreadOwner, run: &Run, now: Timestamp) {
+    let decided = run.approvals.iter().filter_map(|approval| approval.decided_at).max();
+    let is_left =
+        decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease);
+    if !is_left {
+        return;
+    }
+    match continue_run(app, owner, run).await {
+        Ok(()) => tracing::info!(run_id = %run.id, "a decided run was continued"),
+        Err(error) => {
+            tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
+        }
+    }
 }
