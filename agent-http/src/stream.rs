@@ -8,7 +8,7 @@
 //! | `N8n` | the text as the lines of n8n's chat widget |
 //! | `Json` | one object after the end of the run: its text, tool calls and usage |
 //!
-//! The sixth is the stream of a chat completion in OpenAI's API ([`completion_response`]), at endpoints of its own.
+//! The sixth is the stream of a chat completion in OpenAI's API (`completion_response`), at endpoints of its own.
 //!
 //! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.

@@ -1,6 +1,6 @@
 //! Counters of the calls of models and tools for Prometheus.
 //!
-//! Labels have a bounded number of values: those of models and tools beyond the first [`MAX_MODELS`] and [`MAX_TOOLS`] are
+//! Labels have a bounded number of values: those of models and tools beyond the first `MAX_MODELS` and `MAX_TOOLS` are
 //! `other`. No label names a company, a user or an agent.
 
 use std::collections::HashSet;

@@ -42,7 +42,7 @@ pub use compare::{Difference, Finding, ReplayReport};
 pub use models::ReplayModels;
 
 use script::Script;
-use sources::{ReplayLayer, ReplayTokens};
+use sources::{RecordedComparison, ReplayLayer, ReplayTokens};
 use tools::ReplayTools;
 
 /// A recorded run that is run again.
@@ -88,11 +88,19 @@ impl Replay {
 
     /// Returns the platform of the replay, without backends.
     pub fn platform(&self) -> Platform {
+        let comparison = RecordedComparison::new(self.bundle.prompt.as_ref().map(|prompt| &prompt.cache));
         Platform::new(Arc::new(StaticRoles::new()))
             .with_layer(RoleLayer::new(Arc::default()))
             .with_layer(ReplayLayer::new(&self.inputs.fragments))
             .with_tools(self.tools.clone())
+            .with_sent_prompts(Arc::new(comparison))
             .with_run_tokens(Arc::new(ReplayTokens))
+    }
+
+    /// Returns the provider of the run's model, by the usage of its calls; `None` if none was reported.
+    pub fn provider(&self) -> Option<&str> {
+        let of_rounds = self.inputs.rounds.iter().filter_map(|round| round.usage.as_ref());
+        of_rounds.chain(&self.bundle.run.usage).find_map(|usage| usage.provider.as_deref())
     }
 
     /// Returns the tools that the replay's tool loop calls.

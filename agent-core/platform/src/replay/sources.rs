@@ -1,4 +1,4 @@
-//! Recorded fragments, and tokens that no server accepts.
+//! Recorded fragments, the recorded comparison with earlier prompts, and tokens that no server accepts.
 
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use agent_core::backend::PreparedRequest;
 use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::error::AgentError;
 use agent_core::event::{Event, ReportedToolCalls};
@@ -13,8 +14,10 @@ use agent_core::prompt::{Fragment, Part, StoredOrigin};
 use agent_core::run_token::{RunToken, RunTokens};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, ToolSpec};
+use agent_core::turn::{PrefixReuse, PromptComparison, SentPrompts};
 use async_trait::async_trait;
 
+use crate::conversation::PromptCacheLine;
 use crate::run_observer::RecordedFragment;
 
 /// Source of the role's own fragments, which are made anew from the recorded role.
@@ -58,6 +61,27 @@ fn fragment(recorded: &RecordedFragment) -> Fragment {
             omitted_bytes: origin.omitted_bytes,
             text: 0..0,
         }),
+    }
+}
+
+/// Memory of sent prompts that compares each prompt as the recorded one was compared.
+pub(super) struct RecordedComparison(Option<PrefixReuse>);
+
+impl RecordedComparison {
+    pub(super) fn new(recorded: Option<&PromptCacheLine>) -> Self {
+        Self(recorded.and_then(|line| {
+            Some(PrefixReuse {
+                reusable_share: line.reusable_share?,
+                first_changed_part: line.first_changed_part.clone(),
+                previous_run_id: line.previous_run_id.clone()?,
+            })
+        }))
+    }
+}
+
+impl SentPrompts for RecordedComparison {
+    fn compare(&self, _: &PreparedRequest) -> PromptComparison {
+        PromptComparison { reuse: self.0.clone(), record: Box::new(|| {}) }
     }
 }
 

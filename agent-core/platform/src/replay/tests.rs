@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::conversation::{Run, RunState};
+use crate::preview::LatestPrompts;
 use crate::run_observer::ObservedModels;
 
 /// Secret that the recorded roles contain in each place for one.
@@ -224,6 +225,7 @@ fn recording_platform(
         .with_layer(RoleLayer::new(Arc::default()))
         .with_layer(TestLayer(fragments))
         .with_tools(tools())
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
         .with_backend(EmbeddedBackend::new(models).with_tools(tools()))
 }
 

@@ -15,6 +15,7 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 
 use super::*;
+use crate::preview::LatestPrompts;
 
 fn usage(output: u64) -> Usage {
     Usage { model: Some("m".to_owned()), output_tokens: Some(output), ..Usage::default() }
@@ -37,6 +38,7 @@ fn platform(answers: Vec<ScriptedAnswer>, clock: &ManualClock, observers: &Arc<R
         }));
     let models = ObservedModels::new(Arc::new(ScriptedModel::new(answers)), observers.clone());
     Platform::new(Arc::new(StaticRoles::new().with_role(role)))
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
         .with_layer(RoleLayer::new(Arc::default()))
         .with_tools(tools.clone())
         .with_backend(EmbeddedBackend::new(models).with_tools(tools))
@@ -132,6 +134,9 @@ fn the_manifest_names_what_has_changed_since_the_latest_run() {
     let second = second.prompt.expect("a manifest");
     assert_eq!(second.cache.previous_run_id.as_deref(), Some("r1"));
     assert_eq!(second.cache.first_changed_part, None, "nothing has changed");
+    // Messages of another thread are not compared.
+    let share = second.cache.reusable_share.expect("an earlier prompt");
+    assert!((0.5..1.0).contains(&share), "{share}");
     assert_eq!(second.request_sha256, first.request_sha256);
     let text = serde_json::to_string(&second).expect("JSON");
     assert!(!text.contains("Be kind."), "a manifest has no texts");

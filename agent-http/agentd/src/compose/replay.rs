@@ -30,10 +30,9 @@ pub fn replay(
     let outbound = OutboundClient::new(config.server.outbound.clone())?;
     let public_url = config.public_url(config.server.listen);
     let limits = model_limits(&config.server);
-    let mut with_key = config.clone();
-    // Requests are built where the key is not at hand, too.
-    with_key.server.hosted.api_key.get_or_insert_with(Secret::mask);
-    let models = embedded_models(&with_key, &outbound, local, &limits);
+    let mut as_recorded = config.clone();
+    select_provider(&mut as_recorded, replay.provider());
+    let models = embedded_models(&as_recorded, &outbound, local, &limits);
     let tool_limits = Replay::limits(config.server.tool_loop);
     let embedded = EmbeddedBackend::new(ReplayModels::new(models, replay.clone()))
         .with_tools(replay.tools())
@@ -59,4 +58,44 @@ pub fn replay(
         .with_backend(subscriptions)
         .with_backend(ReplayBackend::new(agent_server, replay.clone()))
         .with_backend(ReplayBackend::new(workflow, replay.clone())))
+}
+
+/// Has the default provider be that of the record, whatever this installation has.
+fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
+    let server = &mut config.server;
+    match recorded {
+        Some("local") => server.hosted.api_key = None,
+        Some("ollama") => (server.hosted.api_key, server.ollama.preferred) = (None, true),
+        // Requests are built where the key is not at hand, too.
+        _ => {
+            server.hosted.api_key.get_or_insert_with(Secret::mask);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::config::Flags;
+
+    #[test]
+    fn the_default_provider_is_that_of_the_record() {
+        for (own_key, recorded, has_key, prefers_ollama) in [
+            (None, None, true, false),
+            (None, Some("openai"), true, false),
+            (Some("sk-own"), Some("local"), false, false),
+            (Some("sk-own"), Some("ollama"), false, true),
+        ] {
+            let key = own_key.map(|key| ("OPENAI_API_KEY", key));
+            let env: BTreeMap<&str, &str> =
+                key.into_iter().chain([("DATA_SECRET", "data-secret-0000")]).collect();
+            let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
+            select_provider(&mut config, recorded);
+            let server = &config.server;
+            let found = (server.hosted.api_key.is_some(), server.ollama.preferred);
+            assert_eq!(found, (has_key, prefers_ollama), "{recorded:?}");
+        }
+    }
 }
