@@ -14,7 +14,7 @@ pub struct PartHash {
 }
 
 /// Returns the identifier of the first part that differs from the previous prompt's part at the same index, which is
-/// the end of the prefix that a vendor has cached. Both arguments are [`Prompt::prefix_hashes`]; messages are not
+/// the end of the prefix that a vendor has cached. Both arguments are [`prefix_hashes`](super::Prompt::prefix_hashes); messages are not
 /// compared. Returns `None` if nothing differs. A part that was removed is reported by its previous identifier.
 pub fn first_changed_part<'a>(previous: &'a [PartHash], now: &'a [PartHash]) -> Option<&'a str> {
     let place = (0..previous.len().max(now.len())).find(|&place| previous.get(place) != now.get(place))?;
