@@ -61,7 +61,7 @@ struct ReplayProgress {
     requests: Vec<String>,
 }
 
-/// What a replay has come to.
+/// Outcome of a replay.
 #[derive(Debug)]
 struct Replayed {
     record: RunRecord,
