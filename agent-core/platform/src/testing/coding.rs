@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agent_core::clock::Clock;
 use agent_core::secret::Secret;
 use async_trait::async_trait;
-use futures_util::future::{BoxFuture, poll_fn};
+use futures_util::future::{BoxFuture, Either, poll_fn};
 
 use crate::coding::{
     CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
@@ -189,29 +189,32 @@ impl ScriptedIssuer {
         call: IssuerCall,
         process: impl FnOnce(&mut IssuerState, Instant) -> Result<T, CodingAuthorityError> + Send,
     ) -> Result<T, CodingAuthorityError> {
-        let step = {
+        // Whoever waits for the call may change the state, so that the answer is that of the call's moment.
+        let begun = {
             let mut state = self.lock();
             *state.calls.entry(call).or_default() += 1;
             std::mem::take(&mut state.waiting).into_iter().for_each(Waker::wake);
-            state.scripts.get_mut(&call).and_then(VecDeque::pop_front)
-        };
-        let process = || process(&mut self.lock(), self.clock.monotonic());
-        match step {
-            None => process(),
-            Some(IssuerStep::Fail(error)) => Err(error),
-            Some(IssuerStep::HoldRequest(hold)) => {
-                hold.await;
-                process()
+            let now = self.clock.monotonic();
+            match state.scripts.get_mut(&call).and_then(VecDeque::pop_front) {
+                None => return process(&mut state, now),
+                Some(IssuerStep::Fail(error)) => return Err(error),
+                Some(IssuerStep::LoseAnswer(error)) => return process(&mut state, now).and(Err(error)),
+                Some(IssuerStep::KeepRefreshToken) => {
+                    state.keeps_refresh_token = true;
+                    return process(&mut state, now);
+                }
+                Some(IssuerStep::HoldAnswer(hold)) => Either::Left((hold, process(&mut state, now))),
+                Some(IssuerStep::HoldRequest(hold)) => Either::Right((hold, process)),
             }
-            Some(IssuerStep::HoldAnswer(hold)) => {
-                let answer = process();
+        };
+        match begun {
+            Either::Left((hold, answer)) => {
                 hold.await;
                 answer
             }
-            Some(IssuerStep::LoseAnswer(error)) => process().and(Err(error)),
-            Some(IssuerStep::KeepRefreshToken) => {
-                self.lock().keeps_refresh_token = true;
-                process()
+            Either::Right((hold, process)) => {
+                hold.await;
+                process(&mut self.lock(), self.clock.monotonic())
             }
         }
     }
