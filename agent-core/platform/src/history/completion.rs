@@ -1,7 +1,7 @@
 //! Parsing of the body of a request in OpenAI's Chat Completions API.
 //!
-//! What an agent's role decides, such as sampling, is ignored. What would change the meaning or the shape of the answer
-//! and is not supported is an error, since a client would take the answer for another one.
+//! Parameters that the agent's role decides, such as those of sampling, are ignored. Unsupported ones that would change
+//! the meaning or the shape of the answer are errors, since a client would take the answer for another one.
 
 use serde_json::Map;
 
