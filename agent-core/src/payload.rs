@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde_json::value::{RawValue, to_raw_value};
@@ -25,6 +25,8 @@ pub struct Payload {
     sections: Vec<PromptSection>,
     attachment: Option<Arc<dyn Any + Send + Sync>>,
     is_json: bool,
+    /// Hash of the shown form, which clones share. It is computed once the bytes are complete.
+    sha256: Arc<OnceLock<String>>,
 }
 
 /// Section at the start of a request, which providers' prompt caches keep.
@@ -97,9 +99,12 @@ impl Payload {
 
     /// Returns the SHA-256 hash of the shown form, in lower-case hexadecimal.
     pub fn sha256(&self) -> String {
-        let mut hasher = Sha256::new();
-        self.for_each_redacted(|slice| hasher.update(slice));
-        hex::encode(hasher.finalize())
+        let compute = || {
+            let mut hasher = Sha256::new();
+            self.for_each_redacted(|slice| hasher.update(slice));
+            hex::encode(hasher.finalize())
+        };
+        self.sha256.get_or_init(compute).clone()
     }
 
     fn for_each_redacted(&self, mut visit: impl FnMut(&[u8])) {

@@ -115,7 +115,7 @@ impl std::ops::Deref for OpenObserver {
 impl Drop for OpenObserver {
     fn drop(&mut self) {
         let mut active = lock(&self.observers.active);
-        // A later attempt at the same run has a observer of its own.
+        // A later attempt at the same run has an observer of its own.
         if active.get(&self.key).is_some_and(|found| Arc::ptr_eq(found, &self.observer)) {
             active.remove(&self.key);
         }
