@@ -448,6 +448,16 @@ async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
     assert_eq!(text_of(&parse_run(&whole)), expected);
 }
 
+/// Checks that the events of a run end as a cancelled run's do.
+fn assert_cancelled(shown: &str) {
+    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
+    assert_eq!(
+        (&last["type"], &last["outcome"]["type"]),
+        (&json!("RUN_FINISHED"), &json!("cancelled")),
+        "{shown}"
+    );
+}
+
 #[tokio::test]
 async fn a_deletion_ends_the_run_in_another_process() {
     let test = ConversationApp::start().await;
@@ -460,12 +470,7 @@ async fn a_deletion_ends_the_run_in_another_process() {
     let (status, _) = call_as(&other, &session, "DELETE", "/api/threads/t", None).await;
     assert_eq!(status, 204);
     shown.push_str(&first.text().await.expect("a whole body"));
-    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
-    assert_eq!(
-        (&last["type"], &last["outcome"]["type"]),
-        (&json!("RUN_FINISHED"), &json!("cancelled")),
-        "{shown}"
-    );
+    assert_cancelled(&shown);
     test.vendor.wait_for_disconnects(1).await;
     assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
     assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
@@ -483,10 +488,5 @@ async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
     test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
     gate.send_replace(true);
     shown.push_str(&first.text().await.expect("a whole body"));
-    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
-    assert_eq!(
-        (&last["type"], &last["outcome"]["type"]),
-        (&json!("RUN_FINISHED"), &json!("cancelled")),
-        "{shown}"
-    );
+    assert_cancelled(&shown);
 }

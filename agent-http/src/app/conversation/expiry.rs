@@ -55,21 +55,18 @@ async fn expire(
         return Ok(false);
     }
     if !run.is_undecided() {
-        continue_decided(app, owner, run, now).await;
+        if is_left(app, run, now) && continue_waiting(app, owner, run).await {
+            tracing::info!(run_id = %run.id, "a decided run was continued");
+        }
         return Ok(false);
     }
     if !run.has_expired(now) {
         // Another call was approved in time. The run that makes it refuses the expired ones.
-        return match continue_run(app, owner, run).await {
-            Ok(()) => {
-                app.record_expiry(owner, run);
-                Ok(true)
-            }
-            Err(error) => {
-                tracing::warn!(run_id = %run.id, error = %error.detail(), "an approved run was not continued");
-                Ok(false)
-            }
-        };
+        let is_continued = continue_waiting(app, owner, run).await;
+        if is_continued {
+            app.record_expiry(owner, run);
+        }
+        return Ok(is_continued);
     }
     let key = RunKey { owner: owner.clone(), id: run.id.clone() };
     let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
@@ -81,19 +78,18 @@ async fn expire(
     Ok(is_mine)
 }
 
-/// Continues a run whose calls were all decided, if its process has not: it may have ended between the decision and the
-/// beginning of the next run.
-async fn continue_decided(app: &Arc<App>, owner: &ThreadOwner, run: &Run, now: Timestamp) {
+/// Returns true if a run whose calls were all decided is left by its process, which may have ended between the decision
+/// and the beginning of the next run.
+fn is_left(app: &App, run: &Run, now: Timestamp) -> bool {
     let decided = run.approvals.iter().filter_map(|approval| approval.decided_at).max();
-    let is_left =
-        decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease);
-    if !is_left {
-        return;
+    decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease)
+}
+
+/// Continues a run that waits for nobody. Returns false if that is not possible now.
+async fn continue_waiting(app: &Arc<App>, owner: &ThreadOwner, run: &Run) -> bool {
+    let continued = continue_run(app, owner, run).await;
+    if let Err(error) = &continued {
+        tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
     }
-    match continue_run(app, owner, run).await {
-        Ok(()) => tracing::info!(run_id = %run.id, "a decided run was continued"),
-        Err(error) => {
-            tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
-        }
-    }
+    continued.is_ok()
 }
