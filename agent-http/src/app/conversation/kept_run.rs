@@ -412,6 +412,7 @@ mod tests {
             nodes: vec![question],
             new_thread: NewThread::default(),
             retention: None,
+            order: Default::default(),
             expected_version: None,
             on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
             grace_ms: None,

@@ -9,8 +9,8 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::run_observed_turn;
 use agent_platform::conversation::{
-    ApprovalState, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole,
-    OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey,
+    ApprovalState, BeginOrder, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread,
+    NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey,
 };
 use agent_platform::history::ThreadFields;
 use futures_util::{TryFutureExt, try_join};
@@ -133,6 +133,7 @@ impl RunPlan {
             parent_id: self.merged.parent_id,
             new_thread: self.new_thread,
             retention: self.retention,
+            order: BeginOrder::default(),
             expected_version: Some(self.version),
             on_disconnect: self.course.on_disconnect,
             grace_ms: self.course.grace_ms,

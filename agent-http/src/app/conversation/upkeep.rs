@@ -112,6 +112,8 @@ impl ConversationService {
             let Some(run) = self.runs.get(&key) else { continue };
             match signal {
                 RunSignal::Watch => run.watch(),
+                // This process queues no runs.
+                RunSignal::Start => {}
                 RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
             }
         }
