@@ -54,6 +54,15 @@ pub enum BeginOrder {
 }
 
 impl BeginOrder {
+    /// Returns the order of a run that continues one with decisions.
+    #[must_use]
+    pub fn continuing(self) -> Self {
+        match self {
+            Self::AfterQueue => Self::BeforeQueue,
+            order => order,
+        }
+    }
+
     /// Returns the run for which the run `id` of a thread has to wait.
     pub fn blocking_run<'t>(self, thread: &'t Thread, id: &RunId) -> Option<&'t RunId> {
         let first = thread.queued_run_ids.first();

@@ -112,8 +112,7 @@ impl ConversationService {
             let Some(run) = self.runs.get(&key) else { continue };
             match signal {
                 RunSignal::Watch => run.watch(),
-                // This process queues no runs.
-                RunSignal::Start => {}
+                RunSignal::Start => run.wake_queued(),
                 RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
             }
         }

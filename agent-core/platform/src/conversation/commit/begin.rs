@@ -1,6 +1,5 @@
 //! Beginning of runs in commits.
 
-use agent_core::ids::RunId;
 use jiff::Timestamp;
 
 use super::super::thread::expiry;
