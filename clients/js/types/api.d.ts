@@ -2679,7 +2679,7 @@ export interface components {
         /** @description RFC 3339 in UTC with milliseconds. */
         OccurrenceTime: string;
         /** @description Treatment of a request in a thread that has a run. */
-        OnBusy: "reject" | "interrupt";
+        OnBusy: "reject" | "interrupt" | "queue";
         /** @description Effect of a client's disconnect on a run. */
         OnDisconnect: "cancel" | "continue";
         /**
@@ -2747,6 +2747,7 @@ export interface components {
              * @example OUTCOME_UNKNOWN
              * @example UNSUPPORTED_CONTENT
              * @example RATE_LIMITED
+             * @example QUEUE_FULL
              * @example INTERNAL
              * @example PROVIDER_NOT_IMPLEMENTED
              * @example BACKEND_UNREACHABLE
@@ -3305,7 +3306,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -4582,7 +4583,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -7116,7 +7117,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -7193,7 +7194,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
