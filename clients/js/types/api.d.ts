@@ -2705,6 +2705,13 @@ export interface components {
             /** @description Policy for occurrences that come due while another one is being delivered. */
             overlap?: components["schemas"]["OverlapPolicy"] | null;
         };
+        /** @description A tool that a role defines, with its credential. */
+        OwnTool: {
+            /** @description Credential that is sent to the tool's address. */
+            auth?: components["schemas"]["ToolAuth"] | null;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description Problem details, RFC 9457. */
         Problem: {
             /** @description Always `about:blank`. */
@@ -2858,6 +2865,8 @@ export interface components {
             tools?: string[];
             /** @description Names of the tools that a widget's visitors may use; none by default. */
             widgetTools?: string[];
+            /** @description Tools that call an HTTP API. */
+            httpTools?: components["schemas"]["OwnTool"][];
             /** @description Rules by which tool calls wait for a person's approval. */
             approvals?: components["schemas"]["ApprovalRule"][];
             /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
@@ -3131,6 +3140,13 @@ export interface components {
             tools?: string[] | null;
             /** @description API: further agents, which the caller owns, too. */
             agents?: string[] | null;
+        };
+        /** @description Credential of a tool. */
+        ToolAuth: {
+            /** @description The secret. */
+            secret?: components["schemas"]["Secret"] | null;
+        } & {
+            [key: string]: unknown;
         };
         /** @description Hint of a tool's definition about the side effects of a call. */
         ToolHint: "destructive" | "openWorld";
