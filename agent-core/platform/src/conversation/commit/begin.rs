@@ -23,7 +23,7 @@ pub struct BeginRows {
     pub used_run: Option<StoredRun>,
     /// The run that this one continues.
     pub continued: Option<Run>,
-    /// Nodes of [`referenced_ids`].
+    /// Nodes of the identifiers that the request names.
     pub known: KnownNodes,
 }
 
@@ -43,7 +43,7 @@ pub struct BeginCommit {
 /// Begins a run.
 ///
 /// # Errors
-/// See [`Conversations::begin_run`](super::Conversations::begin_run).
+/// See [`Conversations::begin_run`](crate::conversation::Conversations::begin_run).
 pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
     begin.key.check()?;
     check_conversation_id("runId", &begin.run_id)?;
