@@ -98,7 +98,7 @@ pub trait HttpToolClient: Send + Sync + 'static {
     /// Sends a request and reads its response.
     ///
     /// # Errors
-    /// There is no response, it is a redirect, it is compressed, or its body exceeds the limit.
+    /// Fails without a response, and for one that is a redirect, is compressed, or exceeds the limit on its body.
     async fn send(&self, request: &HttpToolRequest) -> Result<HttpToolResponse, HttpToolError>;
 }
 

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::time;
-use super::{Approval, NodeId, RunPrompt, RunSelection, RunTiming};
+use super::{Approval, NodeId, RunPrompt, RunSelection, RunTiming, ThreadKey};
 
 /// Time after a process's last renewal at which its runs count as interrupted.
 pub const RUN_LEASE_MS: i64 = 10_000;
@@ -365,6 +365,41 @@ pub enum RunEndKind {
 pub struct RunStepError(pub RunState);
 
 impl Run {
+    /// Creates a queued run that begins a turn, whose id is the run's.
+    pub(super) fn queued(key: &ThreadKey, agent_id: &AgentId, id: &RunId, now: Timestamp) -> Self {
+        Self {
+            id: id.clone(),
+            thread_id: key.id.clone(),
+            turn_id: id.clone(),
+            agent_id: agent_id.clone(),
+            state: RunState::Queued,
+            reason: None,
+            trigger: RunTrigger::default(),
+            parent_id: None,
+            node_ids: Vec::new(),
+            continues: None,
+            continued_by: None,
+            on_disconnect: OnDisconnect::default(),
+            grace_ms: None,
+            context: RunContext::default(),
+            attached: 0,
+            events: RunEvents::default(),
+            backend: None,
+            request_sha256: None,
+            selection: None,
+            timing: None,
+            prompt: None,
+            finish_reason: None,
+            outcome: None,
+            approvals: Vec::new(),
+            usage: Vec::new(),
+            error: None,
+            created_at: now,
+            started_at: None,
+            ended_at: None,
+        }
+    }
+
     /// Applies a step.
     ///
     /// # Errors

@@ -176,14 +176,14 @@ impl ToolRegistry for OwnToolRegistry {
         arguments: Value,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
-        let others = self.tools.list(context).await?;
-        if others.iter().any(|spec| spec.name == name) {
-            return self.tools.call(context, name, arguments, progress).await;
-        }
         let own = self.own_tools(context).await?;
-        match own.iter().find(|tool| tool.spec.name == name) {
-            Some(tool) => self.call_http(tool, context, arguments).await,
-            None => self.tools.call(context, name, arguments, progress).await,
+        let own = own.iter().find(|tool| tool.spec.name == name);
+        // The other registry's tools are listed only where one of them may hide the role's.
+        match own {
+            Some(tool) if self.tools.list(context).await?.iter().all(|spec| spec.name != name) => {
+                self.call_http(tool, context, arguments).await
+            }
+            _ => self.tools.call(context, name, arguments, progress).await,
         }
     }
 }

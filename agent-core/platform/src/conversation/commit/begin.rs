@@ -9,7 +9,7 @@ use super::super::{
     check_conversation_id,
 };
 use super::decisions::continue_run;
-use super::queue::{leave_queue, new_run};
+use super::queue::leave_queue;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes, check_thread_count, new_thread};
 
 /// Rows that the beginning of a run reads.
@@ -75,7 +75,7 @@ pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, Conve
         Some(run) => {
             run.step(RunStep::Start, now).map_err(|error| ConversationError::Invalid(error.to_string()))?
         }
-        None => Run { started_at: Some(now), ..new_run(&begin.key, &begin.agent_id, &begin.run_id, now) },
+        None => Run { started_at: Some(now), ..Run::queued(&begin.key, &begin.agent_id, &begin.run_id, now) },
     };
     let run = Run {
         turn_id,

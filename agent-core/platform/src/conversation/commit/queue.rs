@@ -1,12 +1,10 @@
 //! Queue of a thread in commits: its runs are named by the thread, in order.
 
-use agent_core::ids::{AgentId, RunId};
-use jiff::Timestamp;
+use agent_core::ids::RunId;
 
 use super::super::time::whole_millis;
 use super::super::{
-    ConversationError, MAX_QUEUED_RUNS, OnDisconnect, QueueRun, Run, RunContext, RunEvents, RunState,
-    RunTrigger, Thread, ThreadKey, ThreadStatus, check_conversation_id,
+    ConversationError, MAX_QUEUED_RUNS, QueueRun, Run, Thread, ThreadStatus, check_conversation_id,
 };
 
 /// Rows that the queueing of a run reads.
@@ -51,44 +49,9 @@ pub fn queue_run(queue: &QueueRun, rows: QueueRows) -> Result<Option<QueueCommit
         trigger: queue.trigger.clone(),
         on_disconnect: queue.on_disconnect,
         grace_ms: queue.grace_ms,
-        ..new_run(&queue.key, &queue.agent_id, &queue.run_id, whole_millis(queue.now))
+        ..Run::queued(&queue.key, &queue.agent_id, &queue.run_id, whole_millis(queue.now))
     };
     Ok(Some(QueueCommit { thread, run }))
-}
-
-/// Returns a queued run with an id that is a turn's, too.
-pub(super) fn new_run(key: &ThreadKey, agent_id: &AgentId, id: &RunId, now: Timestamp) -> Run {
-    Run {
-        id: id.clone(),
-        thread_id: key.id.clone(),
-        turn_id: id.clone(),
-        agent_id: agent_id.clone(),
-        state: RunState::Queued,
-        reason: None,
-        trigger: RunTrigger::default(),
-        parent_id: None,
-        node_ids: Vec::new(),
-        continues: None,
-        continued_by: None,
-        on_disconnect: OnDisconnect::default(),
-        grace_ms: None,
-        context: RunContext::default(),
-        attached: 0,
-        events: RunEvents::default(),
-        backend: None,
-        request_sha256: None,
-        selection: None,
-        timing: None,
-        prompt: None,
-        finish_reason: None,
-        outcome: None,
-        approvals: Vec::new(),
-        usage: Vec::new(),
-        error: None,
-        created_at: now,
-        started_at: None,
-        ended_at: None,
-    }
 }
 
 /// Removes a run from the queue of its thread.

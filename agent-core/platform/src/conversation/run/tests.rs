@@ -7,37 +7,8 @@ fn at(ms: i64) -> Timestamp {
 }
 
 fn run(state: RunState) -> Run {
-    Run {
-        id: "r".into(),
-        thread_id: "t".into(),
-        turn_id: "r".into(),
-        agent_id: "a".into(),
-        state,
-        reason: None,
-        trigger: RunTrigger::default(),
-        parent_id: None,
-        node_ids: Vec::new(),
-        continues: None,
-        continued_by: None,
-        on_disconnect: OnDisconnect::Cancel,
-        grace_ms: None,
-        context: RunContext::default(),
-        attached: 0,
-        events: RunEvents::default(),
-        backend: None,
-        request_sha256: None,
-        selection: None,
-        timing: None,
-        prompt: None,
-        finish_reason: None,
-        outcome: None,
-        approvals: Vec::new(),
-        usage: Vec::new(),
-        error: None,
-        created_at: at(0),
-        started_at: None,
-        ended_at: None,
-    }
+    let thread = ThreadKey::new("c1", "ada", "t");
+    Run { state, ..Run::queued(&thread, &"a".into(), &"r".into(), at(0)) }
 }
 
 #[test]
