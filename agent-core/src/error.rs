@@ -89,6 +89,7 @@ pub struct ContextSize {
 }
 
 /// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
+#[derive(Debug)]
 pub struct AgentError {
     kind: AgentErrorKind,
     message: Cow<'static, str>,
@@ -177,17 +178,6 @@ impl AgentError {
 impl fmt::Display for AgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
-    }
-}
-
-impl fmt::Debug for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("kind", &self.kind)
-            .field("message", &self.message)
-            .field("retry_after", &self.retry_after)
-            .field("source", &self.source)
-            .finish()
     }
 }
 
