@@ -12,6 +12,7 @@ mod circuits;
 mod class;
 mod first_content;
 mod plan;
+mod preview;
 mod report;
 mod source;
 mod stream;
@@ -24,8 +25,9 @@ pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
 pub use first_content::FirstContentModels;
 pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
+pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
-pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS};
+pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};
 
 /// Returns true for an event with which an answer begins, and which a client may see.
 fn is_content(event: &ModelEvent) -> bool {

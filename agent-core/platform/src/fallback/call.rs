@@ -16,7 +16,7 @@ use super::source::{Entries, PreparedCall};
 use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
 
 /// Code of an entry whose circuit is open.
-const CIRCUIT_OPEN: &str = "CIRCUIT_OPEN";
+pub(super) const CIRCUIT_OPEN: &str = "CIRCUIT_OPEN";
 /// Code of an entry whose address has had too many repeated calls.
 const REPEATS_SPENT: &str = "REPEATS_SPENT";
 
@@ -57,11 +57,11 @@ struct EntryCall {
 
 impl RoundCalls {
     pub(super) fn new(
-        entries: Arc<Entries>,
         prepared: PreparedCall,
         (round, answered): (u32, Arc<AtomicUsize>),
         is_trusted: bool,
     ) -> Self {
+        let entries = prepared.entries.clone();
         let first = answered.load(Ordering::Relaxed);
         let later =
             if prepared.request.is_some() { entries.order(first).collect() } else { [prepared.entry].into() };

@@ -117,6 +117,11 @@ impl Circuits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the state of a circuit.
+    pub(super) fn state(&self, key: &CircuitKey, now: Instant) -> CircuitState {
+        self.lock().circuits.get(key).map_or(CircuitState::Closed, |circuit| circuit.state(now))
+    }
+
     /// Returns true if another call in the same round may be made.
     pub(super) fn allows_repeat(&self, key: &CircuitKey, address: &str, now: Instant) -> bool {
         let table = self.lock();

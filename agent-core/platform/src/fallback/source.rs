@@ -102,8 +102,9 @@ impl<S: ModelSource> ModelSource for FallbackModels<S> {
     }
 }
 
-/// Returns the settings of a container's fallbacks, as those of containers.
-fn fallback_settings<'a>(
+/// Returns the settings of a container's fallbacks, as those of containers; `defaults` are those of a container that names
+/// neither a model nor fallbacks.
+pub fn fallback_settings<'a>(
     settings: &'a EmbeddedAi,
     defaults: &'a [FallbackModel],
 ) -> impl Iterator<Item = EmbeddedAi> + 'a {
@@ -216,10 +217,16 @@ impl Entries {
 /// A prepared call: the request of one entry, and the means to build those of the others.
 #[derive(Clone)]
 pub(super) struct PreparedCall {
+    pub(super) entries: Arc<Entries>,
     pub(super) entry: usize,
     pub(super) payload: Payload,
     /// The request, if there are other entries.
     pub(super) request: Option<Arc<ModelRequest>>,
+}
+
+/// Returns the place of the entry for which a request was built; 0 for one of another source of models.
+pub fn prepared_entry(payload: &Payload) -> usize {
+    payload.attachment::<PreparedCall>().map_or(0, |call| call.entry)
 }
 
 /// A container's model with its fallbacks, in one run.
@@ -253,7 +260,12 @@ impl Model for FallbackedModel {
             match self.entries.prepare(entry, request) {
                 Ok(payload) => {
                     let request = (self.entries.entries.len() > 1).then(|| Arc::new(request.clone()));
-                    let call = PreparedCall { entry, payload: payload.clone(), request };
+                    let call = PreparedCall {
+                        entries: self.entries.clone(),
+                        entry,
+                        payload: payload.clone(),
+                        request,
+                    };
                     return Ok(payload.with_attachment(call));
                 }
                 Err(error) => {
@@ -266,14 +278,14 @@ impl Model for FallbackedModel {
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         let call = payload.attachment::<PreparedCall>().cloned();
-        let call = call.unwrap_or(PreparedCall { entry: 0, payload, request: None });
+        let call = call.unwrap_or_else(|| PreparedCall {
+            entries: self.entries.clone(),
+            entry: 0,
+            payload,
+            request: None,
+        });
         self.numbers.begin_round();
-        let calls = RoundCalls::new(
-            self.entries.clone(),
-            call,
-            (self.numbers.round(), self.answered.clone()),
-            self.is_trusted,
-        );
+        let calls = RoundCalls::new(call, (self.numbers.round(), self.answered.clone()), self.is_trusted);
         let (mut calls, started) = Box::new(calls).advance().await;
         match started {
             Ok(events) => Ok(FallbackStream::new(events, calls).boxed()),

@@ -109,15 +109,18 @@ impl Bench {
 }
 
 fn start(model: &Arc<dyn Model>) -> BoxFuture<'static, Result<ModelStream, AgentError>> {
-    let request = ModelRequest {
+    let (payload, model) = (model.prepare(&request()), model.clone());
+    async move { model.start(payload?).await }.boxed()
+}
+
+fn request() -> ModelRequest {
+    ModelRequest {
         prompt: Arc::new(Prompt::new(vec![], vec![PromptMessage::new(Message::user("Hello"))])),
         appended_messages: Vec::new(),
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
-    };
-    let (payload, model) = (model.prepare(&request), model.clone());
-    async move { model.start(payload?).await }.boxed()
+    }
 }
 
 fn settings(fallbacks: &[&str]) -> EmbeddedAi {
@@ -426,4 +429,38 @@ fn containers_without_a_model_have_the_default_fallbacks() {
     bench.model("default", 9_000, vec![ScriptedAnswer::from_text("default")]);
     let events = bench.call(&bench.run(&EmbeddedAi::default())).expect("an answer");
     assert_eq!(text(&events), "default");
+}
+
+#[test]
+fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
+    let bench = Bench::new();
+    let first = bench.model("first", 9_000, vec![failing(upstream(401, "x"))]);
+    bench.model("small", 17, vec![]);
+    let large = bench.model("large", 8_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let model = bench.run(&settings(&["small", "missing", "large"]));
+    let payload = model.prepare(&request()).expect("a payload");
+    let shown = preview_attempts(&payload, true);
+    let summary: Vec<_> = shown.iter().map(|attempt| (attempt.eligible, attempt.reason)).collect();
+    assert_eq!(
+        summary,
+        [(true, None), (true, None), (false, Some("NOT_CONFIGURED")), (true, None)],
+        "the scripted model counts no tokens"
+    );
+    assert_eq!(
+        shown.iter().map(|attempt| attempt.max_prompt_tokens).collect::<Vec<_>>(),
+        [8_984, 1, 0, 7_984]
+    );
+    assert_eq!(shown[0].request_sha256.as_deref(), Some(payload.sha256().as_str()));
+    assert!(preview_attempts(&payload, false).iter().all(|attempt| attempt.payload.is_none()));
+    let model = bench.run(&settings(&["large"]));
+    bench.call(&model).expect("an answer");
+    let sent = |model: &ScriptedModel| model.payloads().last().expect("a call").sha256();
+    assert_eq!(shown[0].request_sha256, Some(sent(&first)));
+    assert_eq!(shown[3].request_sha256, Some(sent(&large)));
+    // The account's refusal has opened the circuit.
+    let payload = model.prepare(&request()).expect("a payload");
+    let shown = preview_attempts(&payload, false);
+    assert_eq!((shown[0].circuit, shown[0].reason), (CircuitState::Open, Some("CIRCUIT_OPEN")));
+    let text = serde_json::to_string(&shown[0]).expect("JSON");
+    assert!(text.contains(r#""circuit":"open""#) && !text.contains("payload"), "{text}");
 }
