@@ -11,6 +11,7 @@ mod lists;
 mod logs;
 mod merging;
 mod prefix;
+mod queue;
 mod records;
 mod refusals;
 mod retention;

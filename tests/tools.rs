@@ -1,5 +1,6 @@
 //! Built-in tools through the application: definitions offered to the model, calls and results.
 
+mod http;
 mod messenger;
 
 use serde_json::{Value, json};

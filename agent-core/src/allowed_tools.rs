@@ -14,7 +14,7 @@ pub const EXPLICIT_ONLY_TOOLS: [&str; 2] = ["readEpics", "getEpicDetails"];
 
 /// Returns the names of the tools that the agent of `role` may use on behalf of `caller`.
 ///
-/// These are the preset and `tools`; for a widget's visitors only `widgetTools`, which the operator has opened to the
+/// These are the preset, `tools` and the tools that the role defines; for a widget's visitors only `widgetTools`, which the operator has opened to the
 /// public. Both are restricted to `agent_server_tools`, if the selected level of the role has that list.
 pub fn allowed_tools(
     role: &RoleBlock,
@@ -29,7 +29,7 @@ pub fn allowed_tools(
                 Some(names) => names.clone(),
                 None => DEFAULT_PRESET.map(str::to_owned).into(),
             };
-            preset.into_iter().chain(content.tools.iter().cloned()).collect()
+            preset.into_iter().chain(content.tools.iter().cloned()).chain(content.own_tools.names()).collect()
         }
     };
     names.retain(|name| !EXPLICIT_ONLY_TOOLS.contains(&name.as_str()) || content.tools.contains(name));
@@ -46,6 +46,22 @@ mod tests {
 
     fn strings(names: &[&str]) -> Vec<String> {
         names.iter().copied().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn tools_that_the_role_defines_need_no_entry() {
+        let content =
+            serde_json::json!({"mcpPreset": "none", "httpTools": [{"name": "getOrder"}, {"name": 1}]});
+        let mut content: RoleContent = serde_json::from_value(content).expect("a content");
+        let names = |content: &RoleContent, caller, cut: Option<&[String]>| {
+            let role = RoleBlock { content: content.clone(), ..RoleBlock::default() };
+            allowed_tools(&role, caller, cut).into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(names(&content, Caller::Session, None), ["getOrder"]);
+        assert!(names(&content, Caller::Session, Some(&[])).is_empty(), "they are cut");
+        assert!(names(&content, Caller::Widget, None).is_empty(), "they are not open to visitors");
+        content.widget_tools = strings(&["getOrder"]);
+        assert_eq!(names(&content, Caller::Widget, None), ["getOrder"]);
     }
 
     #[test]

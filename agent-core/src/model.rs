@@ -5,7 +5,6 @@
 //!
 //! Dropping a [`ModelStream`] cancels the call below it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -153,14 +152,4 @@ pub enum ModelNotice {
     },
     /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
     ModelAttempt(serde_json::Map<String, serde_json::Value>),
-}
-
-impl fmt::Debug for ModelRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelRequest")
-            .field("appended", &self.appended_messages.len())
-            .field("tools", &self.tools.len())
-            .field("tool_choice", &self.tool_choice)
-            .finish_non_exhaustive()
-    }
 }

@@ -24,7 +24,6 @@ mod dialect;
 mod fragment;
 mod message;
 mod part;
-mod part_hash;
 mod segment;
 mod sent;
 mod tools;
@@ -38,8 +37,7 @@ pub(crate) use dialect::push_message_json;
 pub use dialect::{Dialect, push_messages_json};
 pub use fragment::{Fragment, LayerReport, Stability, StoredOrigin};
 pub use message::PromptMessage;
-pub use part::Part;
-pub use part_hash::{PartHash, first_changed_part};
+pub use part::{Part, PartHash};
 pub use tools::push_tool_json;
 
 pub(crate) use sent::{ContextKey, SentContexts};

@@ -21,12 +21,14 @@ use crate::store_error::StoreError;
 mod approval;
 mod conversations;
 mod fallback;
+mod own_tools;
 #[cfg(feature = "schemars")]
 mod schema;
 
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 pub use fallback::{FallbackModel, RetrySettings};
+pub use own_tools::{OwnTool, OwnTools, ToolAuth};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -94,6 +96,9 @@ pub struct RoleContent {
     /// Names of the tools that a widget's visitors may use; none by default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub widget_tools: Vec<String>,
+    /// Tools of the agent's own.
+    #[serde(flatten, deserialize_with = "deserialize_flattened")]
+    pub own_tools: OwnTools,
     /// Rules by which tool calls wait for a person's approval.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRule>,

@@ -1,4 +1,5 @@
-//! Embeds the files of `web/` and of the JavaScript client: writes one table of path, media type, bytes, brotli and hash.
+//! Embeds the files of `web/` and of the JavaScript client: writes one table of path, media type, hash and length, with the
+//! content compressed with brotli and with gzip.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,6 +7,8 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 /// Folder of the JavaScript client, relative to the crate: the page imports the very files of the package.
@@ -35,15 +38,16 @@ fn main() {
             _ => bytes.clone(),
         };
         let sha256 = hex::encode(Sha256::digest(&bytes));
-        let compressed = compress(&bytes);
-        fs::write(out.join(format!("{number}.raw")), &bytes).expect("the output folder can be written");
-        fs::write(out.join(format!("{number}.br")), &compressed).expect("the output folder can be written");
+        fs::write(out.join(format!("{number}.br")), brotli(&bytes))
+            .expect("the output folder can be written");
+        fs::write(out.join(format!("{number}.gz")), gzip(&bytes)).expect("the output folder can be written");
         let mime = media_type(path).expect("only files of known types are collected");
         writeln!(
             table,
-            "    File {{ path: {path:?}, mime: {mime:?}, sha256: {sha256:?}, \
-             bytes: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{number}.raw\")), \
-             brotli: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{number}.br\")) }},"
+            "    File {{ path: {path:?}, mime: {mime:?}, sha256: {sha256:?}, len: {len}, \
+             brotli: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{number}.br\")), \
+             gzip: include_bytes!(concat!(env!(\"OUT_DIR\"), \"/{number}.gz\")) }},",
+            len = bytes.len(),
         )
         .expect("a string can be written");
     }
@@ -115,10 +119,16 @@ fn with_hash(page: &[u8], hash: &str) -> Vec<u8> {
     page.replace(HASH_PLACEHOLDER, hash).into_bytes()
 }
 
-fn compress(bytes: &[u8]) -> Vec<u8> {
+fn brotli(bytes: &[u8]) -> Vec<u8> {
     let mut compressed = Vec::new();
     let mut writer = brotli::CompressorWriter::new(&mut compressed, 64 * 1024, 11, 22);
     writer.write_all(bytes).expect("memory can be written");
     drop(writer);
     compressed
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut writer = GzEncoder::new(Vec::new(), Compression::best());
+    writer.write_all(bytes).expect("memory can be written");
+    writer.finish().expect("memory can be written")
 }

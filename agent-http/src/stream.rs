@@ -24,6 +24,7 @@ use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 
 use crate::body::{EntersSpan, ResponseBody};
+use crate::error::HttpError;
 use crate::service::HandlerResult;
 use crate::shutdown::Shutdown;
 
@@ -36,6 +37,7 @@ mod n8n;
 mod negotiate;
 mod record;
 mod replay;
+mod source;
 mod timer;
 mod ui_message;
 mod watch;
@@ -46,6 +48,7 @@ pub(crate) use completion::ChatCompletion;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 pub(crate) use record::{Departure, RunRecorder};
 pub(crate) use replay::replay_response;
+pub(crate) use source::RunSource;
 pub(crate) use timer::{StreamTimeout, StreamTimer};
 
 use collect::collect;
@@ -119,16 +122,18 @@ async fn respond(
 /// the run.
 ///
 /// # Errors
-/// Same as [`into_response`].
+/// Same as [`into_response`], and the refusal of a queued run.
 pub(crate) async fn run_response(
     framing: Framing,
-    events: EventStream,
+    source: impl Into<RunSource>,
     recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
 ) -> HandlerResult {
     let turn_id = recorder.as_ref().and_then(|recorder| recorder.turn_id());
-    let events = TimeoutStream::new(events, limits).with_recorder(recorder);
-    let response = respond(framing, events, turn_id, limits).await?;
+    let source = source.into();
+    let refusal = source.refusal();
+    let events = TimeoutStream::new(source, limits).with_recorder(recorder);
+    let response = respond(framing, events, turn_id, limits).await.map_err(|error| refusal.or(error))?;
     Ok(into_handled(response, limits))
 }
 
@@ -146,7 +151,7 @@ fn into_handled(response: Response<StreamBody>, limits: &StreamLimits) -> Respon
 /// Must be called inside a tokio runtime with time enabled.
 pub(crate) fn completion_response(
     completion: ChatCompletion,
-    events: EventStream,
+    events: RunSource,
     recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
 ) -> Response<ResponseBody> {
@@ -158,7 +163,7 @@ pub(crate) fn completion_response(
 /// Runs a run without a client.
 ///
 /// Must be called inside a tokio runtime with time enabled.
-pub(crate) fn run_detached(events: EventStream, recorder: Box<dyn RunRecorder>, limits: &StreamLimits) {
+pub(crate) fn run_detached(events: RunSource, recorder: Box<dyn RunRecorder>, limits: &StreamLimits) {
     TimeoutStream::new(events, limits).with_recorder(Some(recorder)).leave();
 }
 
@@ -166,15 +171,16 @@ pub(crate) fn run_detached(events: EventStream, recorder: Box<dyn RunRecorder>, 
 /// the future is dropped, the run's client has left.
 ///
 /// # Errors
-/// The error of the run; a run that is too long.
+/// The error of the run, and the refusal of a queued one; a run that is too long.
 pub(crate) async fn collect_run(
-    events: EventStream,
+    events: RunSource,
     recorder: Option<Box<dyn RunRecorder>>,
     limits: &StreamLimits,
     max_bytes: usize,
-) -> Result<CollectedRun, AgentError> {
+) -> Result<CollectedRun, HttpError> {
+    let refusal = events.refusal();
     let events = TimeoutStream::new(events, limits).with_recorder(recorder);
-    collect(AttachedStream(Some(events)), max_bytes).await
+    collect(AttachedStream(Some(events)), max_bytes).await.map_err(|error| refusal.or(error))
 }
 
 fn build_response(framing: Framing, body: StreamBody) -> Response<StreamBody> {

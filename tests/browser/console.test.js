@@ -158,6 +158,41 @@ inPage('the Prompt tab shows the parts, and that they are what was sent', async 
   assert.ok(!(await page.content()).includes('role-key-canary'), 'no key in the page');
 });
 
+inPage('a preview in a thread is what the next run is sent', async (page) => {
+  await visit(page, 'chat/echo');
+  await tab(page, 'Context');
+  const context = page.getByLabel('pageContext');
+  const message = page.getByRole('textbox', { name: 'Message' });
+  await context.fill('{"visit": 0}');
+  await ask(page, 'Turn 0');
+  const threadId = page.url().split('/').at(-1);
+  let isSame = false;
+  // The prompt has the minute: a turn in which it changes is followed by another one.
+  for (let turn = 1; !isSame; turn += 1) {
+    await context.fill(`{"visit": ${turn}}`);
+    const isOfDraft = (request) => {
+      const { message, pageContext } = request.url().endsWith('previewPrompt') ? request.postDataJSON() : {};
+      return message === `Turn ${turn}` && pageContext.visit === turn;
+    };
+    const started = Math.floor(Date.now() / 60_000);
+    const [response] = await Promise.all([page.waitForResponse((response) => isOfDraft(response.request())), message.fill(`Turn ${turn}`)]);
+    const { payload, requestSha256, cache } = await response.json();
+    const { messages = [], threadId: previewed } = response.request().postDataJSON();
+    assert.deepEqual([previewed, messages], [threadId, []], 'the server has the history');
+    assert.ok(cache.reusableShare > 0 && cache.firstChangedPart === undefined, JSON.stringify(cache));
+    for (const visit of [turn - 1, turn]) assert.match(JSON.stringify(payload), new RegExp(`visit\\W+${visit}\\b`));
+    await ask(page, `Turn ${turn}`);
+    const [run] = await page.evaluate(async (id) => (await (await fetch(`api/runs?threadId=${id}&limit=1`)).json()).runs, threadId);
+    isSame = Math.floor(Date.now() / 60_000) === started;
+    if (isSame) assert.equal(run.requestSha256, requestSha256);
+    assert.ok(turn < 5, 'no turn within a minute');
+  }
+  // Without a draft, the latest turn stands for it.
+  await tab(page, 'Prompt');
+  await page.locator('.note', { hasText: /This is what was sent|another request/ }).waitFor();
+  assert.equal(await page.locator('.note-broke').count(), 0);
+});
+
 inPage('the context that is edited goes with the message', async (page) => {
   await visit(page, 'chat/text');
   await tab(page, 'Context');

@@ -1,12 +1,10 @@
 // The figures of docs/benchmarks.md: sizes, start, first token, long streams. It is no part of the suite, since times are of a
 // machine and its load: `BROWSER_TESTS=figures.js cargo nextest run --no-capture …`, see docs/console.md.
 
-import { readdirSync } from 'node:fs';
-import { get } from 'node:http';
 import { after, before, test } from 'node:test';
-import { gzipSync } from 'node:zlib';
 
 import { base, launch, link, openPage, signedIn, visit } from './support.js';
+import { addressOf, assetsFolder, fetchRaw, isWidget, loadedFiles, names } from './wire.js';
 
 const STARTS = 15;
 const MESSAGES = 40;
@@ -24,49 +22,29 @@ const at = (values, part) => sorted(values)[Math.min(values.length - 1, Math.flo
 const ms = (value) => `${value.toFixed(1)} ms`;
 const kib = (bytes) => `${(bytes / 1024).toFixed(1)} KiB`;
 
-/** Returns the bytes of a file as they are on the wire. */
-const fetchRaw = (url, encoding) => new Promise((resolve, reject) => {
-  get(url, { headers: encoding ? { 'accept-encoding': encoding } : {} }, async (response) => {
-    const pieces = [];
-    for await (const piece of response) pieces.push(piece);
-    if (response.statusCode === 200) resolve(Buffer.concat(pieces));
-    else reject(new Error(`${url} is ${response.statusCode}`));
-  }).on('error', reject);
-});
-
-function files(folder, prefix) {
-  return readdirSync(new URL(folder, import.meta.url), { withFileTypes: true }).flatMap((entry) => (entry.isDirectory()
-    ? files(`${folder}/${entry.name}`, `${prefix}${entry.name}/`) : /\.(js|css|svg)$/.test(entry.name) ? [prefix + entry.name] : []));
-}
-
 test('sizes', async (t) => {
   const { context, page } = await signedIn(browser);
   await visit(page, 'chat/text');
   await page.locator('.part').first().waitFor();
-  const loaded = await page.evaluate(() => performance.getEntriesByType('resource').map(({ name }) => name).filter((name) => name.includes('/assets/')));
-  const folder = loaded.find((name) => name.endsWith('/app.js')).replace(/app\.js$/, '');
+  const loaded = await loadedFiles(page);
   await context.close();
-  const brotli = async (urls) => (await Promise.all(urls.map((url) => fetchRaw(url, 'br')))).reduce((sum, { length }) => sum + length, 0);
-  t.diagnostic(`chat, first load, brotli: ${kib(await brotli([base, ...new Set(loaded)]))} in ${loaded.length + 1} requests`);
-  const names = [...files('../../agent-http/console/web', ''), ...files('../../clients/js/src', 'client/')];
-  const pageFiles = names.filter((name) => !name.startsWith('widget'));
-  const gzip = await Promise.all(pageFiles.map(async (name) => gzipSync(await fetchRaw(folder + name)).length));
-  t.diagnostic(`console, all ${pageFiles.length} files, gzip: ${kib(gzip.reduce((sum, length) => sum + length, gzipSync(await fetchRaw(base)).length))}`);
-  const widgetFolder = folder.replace('/assets/', '/widget/');
-  const url = (name) => (name === 'widget.js' ? new URL(name, base).href : (name.startsWith('widget/') ? widgetFolder : folder) + name);
-  let embedded = 0;
-  for (const name of names) embedded += (await fetchRaw(url(name))).length + (await fetchRaw(url(name), 'br')).length;
-  t.diagnostic(`embedded in the program, plain and brotli: ${kib(embedded)} of ${names.length} files`);
-  const widget = new Map();
+  const assets = assetsFolder(loaded);
+  const sum = async (urls, encoding) => (await Promise.all([...new Set(urls)].map((url) => fetchRaw(url, encoding)))).reduce((sum, { bytes }) => sum + bytes.length, 0);
+  t.diagnostic(`chat, first load, brotli: ${kib(await sum([base, ...loaded], 'br'))} in ${loaded.length + 1} requests`);
+  const urls = [base, ...names.map((name) => addressOf(name, assets, base))];
+  const ofConsole = [base, ...names.filter((name) => !isWidget(name)).map((name) => addressOf(name, assets, base))];
+  t.diagnostic(`console, all ${ofConsole.length} files, gzip: ${kib(await sum(ofConsole, 'gzip'))}`);
+  t.diagnostic(`embedded in the program, brotli and gzip: ${kib(await sum(urls, 'br') + await sum(urls, 'gzip'))} of ${urls.length} files`);
+  const widget = new Set();
   const follow = async (address) => {
     if (widget.has(address)) return;
-    const source = await fetchRaw(address);
-    widget.set(address, gzipSync(source, { level: 9 }).length);
-    for (const [, name] of String(source).matchAll(/^import .* from '(.*)';$/gm)) await follow(new URL(name, address).href);
+    widget.add(address);
+    const { bytes } = await fetchRaw(address);
+    for (const [, name] of String(bytes).matchAll(/^import .* from '(.*)';$/gm)) await follow(new URL(name, address).href);
   };
-  await follow(url('widget/main.js'));
-  const loader = gzipSync(await fetchRaw(url('widget.js')), { level: 9 }).length;
-  t.diagnostic(`widget, gzip: ${kib([...widget.values()].reduce((sum, length) => sum + length, loader))} in ${widget.size + 1} files; its loader ${loader} bytes`);
+  await follow(addressOf('widget/main.js', assets, base));
+  const loader = addressOf('widget.js', assets, base);
+  t.diagnostic(`widget, gzip: ${kib(await sum([loader, ...widget], 'gzip'))} in ${widget.size + 1} files; its loader ${await sum([loader], 'gzip')} bytes`);
 });
 
 test('start', async (t) => {

@@ -60,7 +60,7 @@ export async function openPage(browser, options = {}) {
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
   page.on('dialog', (dialog) => {
     faults.push(`dialog: ${dialog.message()}`);
-    dialog.dismiss();
+    return dialog.dismiss().catch(() => {});
   });
   return { context, page, faults };
 }
@@ -72,6 +72,19 @@ export async function signedIn(browser, options) {
   await opened.page.locator('.layout').waitFor();
   return opened;
 }
+
+/**
+ * Answers the requests of a page with what `change` makes of the server's JSON. A request that the page has taken back,
+ * or that its closing has ended, is dropped: its rejection would belong to no test.
+ */
+export const alterResponses = (target, pattern, change) => target.route(pattern, async (route) => {
+  try {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: change(await response.json()) });
+  } catch {
+    await route.abort().catch(() => {});
+  }
+});
 
 /** Opens a view by its route, and waits until the chat shows the agent of the route. */
 export async function visit(page, route) {

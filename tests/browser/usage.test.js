@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { ask, launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, ask, launch, link, openPage, pageTests, picture, visit } from './support.js';
 import { usageRows } from './usage-rows.js';
 
 let browser;
@@ -168,11 +168,7 @@ test('users see their own usage, and nothing of it where the server has none', a
   await page.getByText('No model was called in this time.').waitFor();
   assert.equal(await page.getByLabel('Mine alone').count(), 0);
   assert.ok(await page.getByRole('button', { name: 'Export CSV' }).isDisabled());
-  await page.route('**/api/console/session', async (route) => {
-    const response = await route.fetch();
-    const session = await response.json();
-    return route.fulfill({ response, json: { ...session, features: session.features.filter((feature) => feature !== 'usage') } });
-  });
+  await alterResponses(page, '**/api/console/session', (session) => ({ ...session, features: session.features.filter((feature) => feature !== 'usage') }));
   await page.reload();
   await page.getByRole('link', { name: 'Audit' }).waitFor();
   assert.equal(await page.getByRole('link', { name: 'Usage' }).count(), 0);

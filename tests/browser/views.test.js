@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, test } from 'node:test';
 
-import { launch, link, openPage, pageTests, picture, visit } from './support.js';
+import { alterResponses, launch, link, openPage, pageTests, picture, visit } from './support.js';
 
 let browser;
 before(async () => (browser = await launch()));
@@ -33,10 +33,9 @@ async function openTool(page, name, todoList = 'l1') {
 
 inPage('a tool is tried, and its token never reaches the page', async (page, { context }) => {
   const tokens = [];
-  await context.route('**/api/agents/text/tokens', async (route) => {
-    const response = await route.fetch();
-    tokens.push(JSON.parse(await response.text()));
-    await route.fulfill({ response });
+  await alterResponses(context, '**/api/agents/text/tokens', (token) => {
+    tokens.push(token);
+    return token;
   });
   const revoked = page.waitForResponse((response) => response.request().method() === 'DELETE' && response.url().includes('/tokens/'));
   const form = await openTool(page, 'createTodo');

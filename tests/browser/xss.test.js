@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 
 import { corpus } from './corpus.js';
-import { ask, base, forbidden, launch, signedIn, visit } from './support.js';
+import { alterResponses, ask, base, forbidden, launch, signedIn, visit } from './support.js';
 
 /** Further texts that are drawn as Markdown: an array in a file of JSON, which the variable names. */
 const further = process.env.XSS_CORPUS ? JSON.parse(readFileSync(process.env.XSS_CORPUS, 'utf8')) : [];
@@ -229,10 +229,7 @@ test('the form of a tool, and what the tool answers', async () => {
   const kinds = [(text) => ({ type: 'string', description: text, examples: [text] }), (text) => ({ enum: [text, 'x'], description: text }), (text) => ({ type: 'object', description: text, default: { [text]: text } }), (text) => ({ type: 'number', minimum: text, maximum: text })];
   const properties = Object.fromEntries(texts.map((text, place) => [text, kinds[place % kinds.length](text)]));
   const tool = { name: '<img src=x onerror=alert(1)>', description: texts[1], inputSchema: JSON.parse(JSON.stringify({ type: 'object', properties }).replace('{"type":"object","properties":{', '{"type":"object","properties":{"__proto__":{"type":"string"},')), annotations: { readOnlyHint: true } };
-  await page.route('**/api/svcchat/previewPrompt', async (route) => {
-    const response = await route.fetch();
-    return route.fulfill({ response, json: { ...(await response.json()), tools: [tool] } });
-  });
+  await alterResponses(page, '**/api/svcchat/previewPrompt', (preview) => ({ ...preview, tools: [tool] }));
   await page.route('**/api/agents/text/tokens', (route) => route.fulfill({ status: 201, json: { id: 't', token: 'agm_x' } }));
   await page.route('**/api/agents/text/tokens/t', (route) => route.fulfill({ status: 204 }));
   const content = texts.map((text, place) => [{ type: 'text', text }, { type: text, mimeType: text, data: text }, { type: 'resource_link', uri: text }][place % 3]);

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::{ConversationApp, everyone};
 use crate::pulse::{deliver_callback, delivery, expect_json};
-use crate::support::expect_problem;
 use crate::support::server::{self, PULSE_SECRET};
 use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
+use crate::support::{expect_problem, poll_until};
 
 /// Starts an application that takes callbacks. `role` changes the content of the agent `a1`.
 async fn start(role: impl FnOnce(&mut Value)) -> ConversationApp {
@@ -134,9 +134,19 @@ async fn a_busy_thread_delays_an_occurrence() {
     assert!(refused.headers().contains_key("retry-after"));
     expect_problem(refused, 409, "THREAD_BUSY").await;
     let path = format!("/api/runs/{}/cancel", run["runId"].as_str().expect("an id"));
-    assert_eq!(test.call("POST", &path, None).await.0, 200);
-    test.ended_run(run["runId"].as_str().expect("an id")).await;
-    test.done(payload, "j1", 1).await;
+    let cancel = async {
+        let look = async || test.get("/api/threads/t?messages=none").await;
+        let is_queued = |thread: &Value| thread["queuedRunIds"].as_array().is_some_and(|ids| ids.len() == 1);
+        poll_until(look, is_queued).await;
+        test.call("POST", &path, None).await
+    };
+    // The occurrence begins when the user's run is over.
+    let ((), (status, _)) = tokio::join!(test.done(payload, "j1", 1), cancel);
+    assert_eq!(status, 200);
+    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "It rains.")]);
+    let runs = test.get("/api/runs?threadId=t&kind=job").await["runs"].clone();
+    let states: Vec<_> = runs.as_array().expect("runs").iter().map(|run| run["state"].clone()).collect();
+    assert_eq!(states, ["completed", "failed"], "the first attempt has waited for too long");
 }
 
 #[tokio::test]

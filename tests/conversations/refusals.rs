@@ -10,7 +10,6 @@ async fn what_the_server_does_not_support_is_refused_by_name() {
     let test = ConversationApp::start().await;
     for (field, value) in [
         ("resume", json!([{"interruptId": "i", "status": "resolved"}])),
-        ("onBusy", json!("queue")),
         ("onBusy", json!("wait")),
         ("onDisconnect", json!("stop")),
         ("background", json!("yes")),

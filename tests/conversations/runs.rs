@@ -51,6 +51,7 @@ impl ConversationApp {
             nodes: vec![question],
             new_thread: NewThread::default(),
             retention: None,
+            order: Default::default(),
             expected_version: None,
             on_disconnect: OnDisconnect::Cancel,
             grace_ms: None,

@@ -13,12 +13,12 @@ use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until};
 
-fn config(place: &Place) -> AppConfig {
+pub(super) fn config(place: &Place) -> AppConfig {
     let url = place.url();
     server::app_config(&[("DATABASE_URL", url.as_str()), ("DATA_SECRET", "data-secret-canary")])
 }
 
-async fn start(place: &Place) -> Server {
+pub(super) async fn start(place: &Place) -> Server {
     let config = config(place);
     let stores = Stores::open(&config).await.expect("it opens");
     server::app_with_config(config, stores).await

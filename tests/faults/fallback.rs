@@ -21,8 +21,7 @@ fn agents(models: &[(&str, String)], fallback: &Value) -> Value {
 fn check_answer(answer: &ClientResponse, fault: &Fault, format: &str) -> Result<(), String> {
     let is_before_content =
         matches!(fault.outcome, Outcome::Problem(_) | Outcome::StreamError { said: "", .. });
-    let is_final =
-        [&INVALID_REQUESTS, &AFTER_TOOL_CALLS].into_iter().flatten().any(|name| *name == fault.name);
+    let is_final = INVALID_REQUESTS.iter().chain(&AFTER_TOOL_CALLS).any(|name| *name == fault.name);
     if !is_before_content || is_final {
         return answer.run_case(fault, format, Topology::App);
     }

@@ -6,7 +6,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run`, `run_record`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
@@ -34,6 +34,7 @@ mod run;
 mod run_list;
 mod run_log;
 mod run_record;
+mod run_write;
 mod store;
 mod thread;
 mod time;
@@ -59,7 +60,9 @@ pub use key::{
     MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
 };
 pub use memory::MemoryConversations;
-pub use merge::{Envelope, MergeInput, Merged, ParentChoice, UiTrigger, continue_head, import_nodes, merge};
+pub use merge::{
+    Envelope, MergeInput, Merged, ParentChoice, UiTrigger, append_queued, continue_head, import_nodes, merge,
+};
 pub use node::{
     ContentHash, NewNode, Node, NodeLink, NodeMessage, NodeOrigin, NodeRole, NodeStatus, ReasoningMessage,
     ReasoningMessageRole, Siblings, StoredNode,
@@ -77,10 +80,10 @@ pub use run_record::{
     CallTiming, MAX_TIMED_CALLS, MAX_TIMED_ROUNDS, PromptCacheLine, RoundTiming, RunPrompt, RunPromptPart,
     RunPromptTool, RunRecord, RunSelection, RunTiming,
 };
+pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
 pub use store::{
-    AppendedNodes, BeginRun, BegunRun, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter,
-    DeletedThreads, EndRun, EndedRun, ForkThread, MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS,
-    NodePage, NodeQuery, NodeSelection, RunLease, ThreadLinks,
+    AppendedNodes, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads, ForkThread,
+    MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS, NodePage, NodeQuery, NodeSelection, ThreadLinks,
 };
 pub use thread::{
     MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,

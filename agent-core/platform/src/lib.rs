@@ -28,6 +28,7 @@ pub mod messenger;
 mod minute_rate;
 pub mod model_cache;
 pub mod occurrence;
+pub mod own_tools;
 pub mod preview;
 pub mod pulse;
 pub mod records;

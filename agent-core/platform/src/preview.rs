@@ -14,6 +14,7 @@ use agent_core::select::SelectionReport;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::{Platform, PrefixReuse, PreparedTurn, TurnError, prepare_turn};
 
+mod first_change;
 mod manifest;
 mod sent_prompts;
 

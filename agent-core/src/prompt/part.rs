@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::budget::{TokenCountCache, TokenCounter};
@@ -47,4 +48,13 @@ impl Part {
     pub fn tokens(&self, counter: &dyn TokenCounter) -> usize {
         self.tokens.get(counter.id(), || counter.count(&self.text))
     }
+}
+
+/// Identifier and hash of a part of the prefix, for comparing two prompts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartHash {
+    /// The fragment's identifier, or `tool:` and the tool's name.
+    pub id: Arc<str>,
+    /// SHA-256 of its text or definition, in lower-case hexadecimal.
+    pub sha256: Arc<str>,
 }

@@ -298,72 +298,36 @@ fn instructions_tools_and_the_turn_count_but_are_not_cut() {
 }
 
 #[test]
-fn the_first_part_that_changed_is_named() {
-    let cache = cache();
-    let prefix = |fragments| {
-        let input = input(fragments, history("u"), 1_000, &cache);
-        assemble(input).expect("fits").prefix_hashes(&[])
-    };
-    let before = prefix(fragments());
-    let changed = |change: fn(&mut Vec<Fragment>)| {
-        let mut fragments = fragments();
-        change(&mut fragments);
-        first_changed_part(&before, &prefix(fragments)).map(str::to_owned)
-    };
-    assert_eq!(changed(|_| {}), None);
-    assert_eq!(changed(|f| f[0].part = Part::new("one")), None, "the turn is not part of the prefix");
-    assert_eq!(changed(|f| f[5].part = Part::new("2. yes")).as_deref(), Some("rules"));
-    assert_eq!(changed(|f| f[3].id = "doc:2".into()).as_deref(), Some("doc:2"));
-    assert_eq!(changed(|f| drop(f.remove(4))).as_deref(), Some("system-prompt"), "it is gone");
-    assert_eq!(changed(|f| drop(f.remove(1))).as_deref(), Some("hit"));
-    assert_eq!(changed(|f| f.push(fragment("b", "role", Stability::Agent, "b"))).as_deref(), Some("b"));
-}
-
-#[test]
-fn tools_that_changed_are_named_where_the_request_has_them() {
-    type Tools<'a> = &'a [&'a Arc<ToolSpec>];
+fn the_parts_of_the_prefix_are_in_the_order_of_the_request() {
     const FIRST: &[PromptSection] = &[PromptSection::Tools, PromptSection::System];
     const LAST: &[PromptSection] = &[PromptSection::System, PromptSection::Tools];
     let cache = cache();
-    let tool = |name: &str, schema: &str| -> Arc<ToolSpec> {
-        let spec = format!(r#"{{"name":"{name}","description":"d","inputSchema":{schema}}}"#);
+    let tool = |schema: &str| -> Arc<ToolSpec> {
+        let spec = format!(r#"{{"name":"a","description":"d","inputSchema":{schema}}}"#);
         Arc::new(serde_json::from_str(&spec).expect("a tool"))
     };
-    let (a, b, c) = (tool("a", "{}"), tool("b", "{}"), tool("c", "{}"));
-    let prefix = |rules: &str, tools: Tools<'_>, sections: &[PromptSection]| {
-        let tools: Vec<Arc<ToolSpec>> = tools.iter().map(|tool| Arc::clone(tool)).collect();
+    let prefix = |rules: &str, tools: &[Arc<ToolSpec>], sections: &[PromptSection]| {
         let mut fragments = fragments();
         fragments[5].part = Part::new(rules);
-        let input = AssemblyInput { tools: &tools, ..input(fragments, history("u"), 1_000, &cache) };
+        let input = AssemblyInput { tools, ..input(fragments, history("u"), 1_000, &cache) };
         assemble(input).expect("fits").prefix_hashes(sections)
     };
-    let other = tool("b", r#"{"type":"object"}"#);
-    let same = tool("b", "{}");
-    let cases: [(&str, Tools<'_>, &[PromptSection], Option<&str>); 12] = [
-        ("1. no", &[&a, &b], FIRST, None),
-        ("1. no", &[&a, &same], FIRST, None),
-        ("1. no", &[&a, &other], FIRST, Some("tool:b")),
-        ("2. yes", &[&a, &other], FIRST, Some("tool:b")),
-        ("2. yes", &[&a, &other], LAST, Some("rules")),
-        ("1. no", &[&a, &other], LAST, Some("tool:b")),
-        ("1. no", &[&a, &b, &c], FIRST, Some("tool:c")),
-        ("1. no", &[&a, &b, &c], LAST, Some("tool:c")),
-        ("1. no", &[&b], FIRST, Some("tool:a")),
-        ("1. no", &[&a], LAST, Some("tool:b")),
-        ("1. no", &[], FIRST, Some("tool:a")),
-        ("2. yes", &[&a, &other], &[], Some("rules")),
-    ];
-    for (rules, tools, sections, expected) in cases {
-        let before = prefix("1. no", &[&a, &b], sections);
-        let now = prefix(rules, tools, sections);
-        let names: Vec<_> = tools.iter().map(|tool| &tool.name).collect();
-        assert_eq!(first_changed_part(&before, &now), expected, "{rules} {names:?} {sections:?}");
-    }
+    let ids = |parts: &[PartHash]| parts.iter().map(|part| part.id.to_string()).collect::<Vec<_>>();
+    let system = ids(&prefix("1. no", &[], &[]));
+    assert!(system.contains(&"rules".to_owned()) && !system.contains(&"time".to_owned()), "{system:?}");
+    let tools = [tool("{}")];
+    let (first, last) = (prefix("1. no", &tools, FIRST), prefix("1. no", &tools, LAST));
+    assert_eq!(ids(&first), [&["tool:a".to_owned()][..], &system].concat());
+    assert_eq!(ids(&last), [&system[..], &["tool:a".to_owned()]].concat());
     // A request without tools has no section for them.
-    let before = prefix("1. no", &[&a], FIRST);
-    assert_eq!(first_changed_part(&before, &prefix("1. no", &[], &[PromptSection::System])), Some("tool:a"));
-    let none = prefix("1. no", &[&a], &[]);
-    assert_eq!(first_changed_part(&none, &prefix("1. no", &[&b], &[])), None, "no request has them");
+    assert_eq!(ids(&prefix("1. no", &tools, &[])), system);
+    let changed = |other: &[PartHash]| {
+        let differing = first.iter().zip(other).filter(|(one, other)| one.sha256 != other.sha256);
+        ids(&differing.map(|(part, _)| part.clone()).collect::<Vec<_>>())
+    };
+    assert!(changed(&prefix("1. no", &[tool("{}")], FIRST)).is_empty());
+    assert_eq!(changed(&prefix("2. yes", &tools, FIRST)), ["rules"]);
+    assert_eq!(changed(&prefix("1. no", &[tool(r#"{"type":"object"}"#)], FIRST)), ["tool:a"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::dialect::Dialect;
 use super::part::Part;
-use super::part_hash::PartHash;
+use super::part::PartHash;
 use crate::budget::TokenCounter;
 use crate::tool::ToolSpec;
 

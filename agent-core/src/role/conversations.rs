@@ -55,6 +55,8 @@ pub enum OnBusy {
     Reject,
     /// The run is cancelled, and what it has said is kept.
     Interrupt,
+    /// The request waits for the run.
+    Queue,
 }
 
 /// Callers whose clients may bring tools of their own.

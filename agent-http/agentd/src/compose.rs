@@ -100,7 +100,7 @@ pub fn application(
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
     let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
-    let tools = builtin_tools(&stores, services, &journals, &usage);
+    let tools = builtin_tools(&stores, services, (&outbound, &journals), &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
         agent_tools(config, bound, &stores, tokens.clone(), tools);
     let coding = coding(config, &outbound, &stores);

@@ -11,6 +11,7 @@
 //! - [`embeddings`]: embedding models of OpenAI-compatible servers and of Ollama.
 //! - [`coding`]: the issuer of users' subscriptions, through the operator's own runtime.
 //! - [`device_auth`]: sign-in at an OAuth issuer by a device code.
+//! - [`http_tools`]: calls of HTTP tools that roles define.
 //! - [`messenger`]: messenger bots, through the operator's own runtime.
 //! - [`pulse`]: the scheduler's client.
 //! - [`events`]: decoder of another runtime's event lines.
@@ -25,6 +26,7 @@ pub mod coding;
 pub mod device_auth;
 pub mod embeddings;
 pub mod events;
+pub mod http_tools;
 pub mod keep_alive;
 mod lines;
 #[cfg(test)]

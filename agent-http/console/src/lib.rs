@@ -13,7 +13,10 @@ mod negotiate;
 mod tests;
 pub mod widget;
 
+use std::io::Read as _;
+
 use bytes::Bytes;
+use flate2::read::GzDecoder;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
     REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
@@ -21,7 +24,7 @@ use http::header::{
 use http::{HeaderMap, Response, StatusCode};
 
 use files::{FILES, HASH};
-use negotiate::{accepts_brotli, matches_etag};
+use negotiate::{ContentCoding, matches_etag, preferred_coding};
 
 /// Path of the page.
 pub const PAGE_PATH: &str = "/";
@@ -62,12 +65,31 @@ struct File {
     path: &'static str,
     /// Media type.
     mime: &'static str,
-    /// SHA-256 of the bytes, in hexadecimal.
+    /// SHA-256 of the content, in hexadecimal.
     sha256: &'static str,
-    /// Content.
-    bytes: &'static [u8],
+    /// Length of the content in bytes.
+    len: usize,
     /// Content compressed with brotli (RFC 7932).
     brotli: &'static [u8],
+    /// Content compressed with gzip (RFC 1952), from which other clients are served too.
+    gzip: &'static [u8],
+}
+
+impl File {
+    /// Returns the content in a coding. For the identity it is decompressed.
+    fn content(&self, coding: ContentCoding) -> Bytes {
+        match coding {
+            ContentCoding::Brotli => Bytes::from_static(self.brotli),
+            ContentCoding::Gzip => Bytes::from_static(self.gzip),
+            ContentCoding::Identity => {
+                let mut content = Vec::with_capacity(self.len);
+                GzDecoder::new(self.gzip)
+                    .read_to_end(&mut content)
+                    .expect("the build script has compressed it");
+                content.into()
+            }
+        }
+    }
 }
 
 /// The table that the build script writes.
@@ -114,20 +136,21 @@ fn serve_from_disk(file: &File, fixed: &FixedHeaders) -> Option<Response<Bytes>>
 }
 
 fn serve(file: &File, request: &HeaderMap, fixed: &FixedHeaders, cache: &str) -> Response<Bytes> {
-    let is_compressed = file.brotli.len() < file.bytes.len() && accepts_brotli(request);
+    let coding = preferred_coding(request);
+    let (name, suffix) = match coding {
+        ContentCoding::Brotli => (Some("br"), "-br"),
+        ContentCoding::Gzip => (Some("gzip"), "-gz"),
+        ContentCoding::Identity => (None, ""),
+    };
     // Each encoding is a representation of its own (RFC 9110, section 8.8.3.3).
-    let suffix = if is_compressed { "-br" } else { "" };
     let etag = format!("\"{}{suffix}\"", &file.sha256[..32]);
     let mut headers = vec![(CACHE_CONTROL, cache), (ETAG, &*etag), (VARY, "accept-encoding")];
     if matches_etag(request, &etag) {
         return response(StatusCode::NOT_MODIFIED, fixed, &headers, Bytes::new());
     }
     headers.push((CONTENT_TYPE, file.mime));
-    if is_compressed {
-        headers.push((CONTENT_ENCODING, "br"));
-    }
-    let bytes = if is_compressed { file.brotli } else { file.bytes };
-    response(StatusCode::OK, fixed, &headers, Bytes::from_static(bytes))
+    headers.extend(name.map(|name| (CONTENT_ENCODING, name)));
+    response(StatusCode::OK, fixed, &headers, file.content(coding))
 }
 
 fn response(

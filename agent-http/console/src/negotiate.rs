@@ -3,13 +3,43 @@
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
 
-/// Returns true if the client accepts brotli by name, with a weight above zero. A wildcard does not select it.
-pub(crate) fn accepts_brotli(request: &HeaderMap) -> bool {
-    list(request, ACCEPT_ENCODING).any(|item| {
-        let mut parts = item.split(';').map(str::trim);
-        let is_brotli = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("br"));
-        is_brotli && parts.all(|parameter| !is_zero_weight(parameter))
-    })
+/// A content coding in which the files can be sent (RFC 9110, section 8.4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentCoding {
+    Brotli,
+    Gzip,
+    Identity,
+}
+
+impl ContentCoding {
+    /// All codings, of which the first counts where the client prefers none.
+    const ALL: [Self; 3] = [Self::Brotli, Self::Gzip, Self::Identity];
+
+    /// Returns true if a client means this coding by the name.
+    fn has_name(self, name: &str) -> bool {
+        let names: &[&str] = match self {
+            Self::Brotli => &["br"],
+            Self::Gzip => &["gzip", "x-gzip"],
+            Self::Identity => &["identity"],
+        };
+        names.iter().any(|own| name.eq_ignore_ascii_case(own))
+    }
+}
+
+/// Returns the coding that the client names with the highest weight; identity if it names none. A wildcard names none.
+pub(crate) fn preferred_coding(request: &HeaderMap) -> ContentCoding {
+    let mut preferred = (ContentCoding::Identity, 0.0);
+    for coding in ContentCoding::ALL {
+        let named = list(request, ACCEPT_ENCODING).filter_map(|item| {
+            let (name, parameters) = item.split_once(';').unwrap_or((item, ""));
+            coding.has_name(name.trim()).then(|| weight(parameters))
+        });
+        let weight = named.fold(0.0, f32::max);
+        if weight > preferred.1 {
+            preferred = (coding, weight);
+        }
+    }
+    preferred.0
 }
 
 /// Returns true if `If-None-Match` lists the tag or `*`. Tags are compared weakly, as the header requires.
@@ -23,7 +53,10 @@ fn list(request: &HeaderMap, name: http::HeaderName) -> impl Iterator<Item = &st
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
-fn is_zero_weight(parameter: &str) -> bool {
-    let weight = parameter.split_once('=').filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
-    weight.is_some_and(|(_, weight)| weight.trim().parse::<f32>().is_ok_and(|weight| weight <= 0.0))
+/// Returns the weight among an item's parameters, from 0 to 1; 1 if it has none, or one that is no number.
+fn weight(parameters: &str) -> f32 {
+    let named = parameters.split(';').filter_map(|parameter| parameter.split_once('='));
+    let mut weights = named.filter(|(name, _)| name.trim().eq_ignore_ascii_case("q"));
+    let weight = weights.next().and_then(|(_, weight)| weight.trim().parse().ok());
+    weight.map_or(1.0, |weight: f32| weight.clamp(0.0, 1.0))
 }

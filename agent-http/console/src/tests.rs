@@ -64,28 +64,54 @@ fn every_response_has_the_security_headers() {
     }
 }
 
+/// Returns the headers of a request that accepts codings, one line each.
+fn accepting(lines: &[&str]) -> HeaderMap {
+    lines.iter().map(|line| (ACCEPT_ENCODING, line.parse().expect("a value"))).collect()
+}
+
 #[test]
-fn assets_are_compressed_for_clients_that_accept_it() {
+fn assets_are_sent_in_the_coding_that_the_client_prefers() {
     let script = format!("/assets/{HASH}/app.js");
-    for (accepted, is_compressed) in [
-        (&[][..], false),
-        (&[(ACCEPT_ENCODING, "gzip, deflate")], false),
-        (&[(ACCEPT_ENCODING, "*")], false),
-        (&[(ACCEPT_ENCODING, "brotli")], false),
-        (&[(ACCEPT_ENCODING, "gzip, br")], true),
-        (&[(ACCEPT_ENCODING, "gzip;q=1.0, BR;q=0.5")], true),
-        (&[(ACCEPT_ENCODING, "br;q=0")], false),
-        (&[(ACCEPT_ENCODING, "br; q=0.000")], false),
-        (&[(ACCEPT_ENCODING, "identity"), (ACCEPT_ENCODING, "br")], true),
+    for (accepted, coding) in [
+        (&[][..], None),
+        (&[""], None),
+        (&["*"], None),
+        (&["*;q=0.5, identity;q=0.1"], None),
+        (&["deflate"], None),
+        (&["brotli"], None),
+        (&["br;q=0"], None),
+        (&["br; q=0.000, gzip;q=0"], None),
+        (&["identity, gzip;q=0.5"], None),
+        (&["gzip, deflate"], Some("gzip")),
+        (&["x-gzip"], Some("gzip")),
+        (&["GZIP;q=0.1"], Some("gzip")),
+        (&["br;q=0, gzip"], Some("gzip")),
+        (&["gzip;q=1.0, BR;q=0.5"], Some("gzip")),
+        (&["identity;q=0, gzip;q=0.2"], Some("gzip")),
+        (&["gzip, deflate, br, zstd"], Some("br")),
+        (&["gzip;q=0.5, br; Q=0.8"], Some("br")),
+        (&["br;q=many"], Some("br")),
+        (&["identity", "br"], Some("br")),
     ] {
-        let headers: HeaderMap = accepted.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
-            headers.append(name, value.parse().expect("a value"));
-            headers
-        });
-        let response = respond(&script, &headers).expect("the script");
-        assert_eq!(header(&response, CONTENT_ENCODING).is_some(), is_compressed, "{accepted:?}");
+        let response = respond(&script, &accepting(accepted)).expect("the script");
+        assert_eq!(header(&response, CONTENT_ENCODING), coding, "{accepted:?}");
         assert_eq!(header(&response, VARY), Some("accept-encoding"));
         assert_eq!(header(&response, CACHE_CONTROL), Some(IMMUTABLE));
+    }
+}
+
+#[test]
+fn every_file_is_whole_without_a_coding() {
+    for file in FILES {
+        let content = file.content(ContentCoding::Identity);
+        assert_eq!(content.len(), file.len, "{}", file.path);
+        assert!(file.brotli.len() < file.gzip.len() && file.gzip.len() < file.len, "{}", file.path);
+        let etag = |accepted: &[&str]| {
+            let response = serve(file, &accepting(accepted), &SECURITY_HEADERS, REVALIDATE);
+            header(&response, ETAG).expect("a tag").to_owned()
+        };
+        let tags = std::collections::BTreeSet::from([etag(&[]), etag(&["gzip"]), etag(&["br"])]);
+        assert_eq!(tags.len(), 3, "{}: {tags:?}", file.path);
     }
 }
 
@@ -94,14 +120,15 @@ fn a_known_representation_is_not_sent_again() {
     let etag = |headers: &[(HeaderName, &str)]| {
         header(&get("/", headers).expect("the page"), ETAG).expect("a tag").to_owned()
     };
-    let (plain, compressed) = (etag(&[]), etag(&[(ACCEPT_ENCODING, "br")]));
-    assert_ne!(plain, compressed);
+    let (plain, brotli) = (etag(&[]), etag(&[(ACCEPT_ENCODING, "br")]));
+    let gzip = etag(&[(ACCEPT_ENCODING, "gzip")]);
     for (tags, status) in [
         (plain.clone(), 304),
         (format!("W/{plain}"), 304),
         (format!("\"other\", {plain}"), 304),
         ("*".to_owned(), 304),
-        (compressed, 200),
+        (brotli, 200),
+        (gzip.clone(), 200),
         ("\"other\"".to_owned(), 200),
         (plain.trim_matches('"').to_owned(), 200),
     ] {
@@ -110,4 +137,8 @@ fn a_known_representation_is_not_sent_again() {
         assert_eq!(response.body().is_empty(), status == 304);
         assert_eq!(header(&response, ETAG), Some(&*plain));
     }
+    let known = [(ACCEPT_ENCODING, "gzip"), (IF_NONE_MATCH, &*gzip)];
+    let response = get("/", &known).expect("the page");
+    assert_eq!((response.status().as_u16(), header(&response, ETAG)), (304, Some(&*gzip)));
+    assert_eq!(header(&response, VARY), Some("accept-encoding"));
 }

@@ -9,6 +9,7 @@ use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::{TurnError, run_turn};
+use agent_platform::conversation::RunState;
 use agent_platform::history::{self, ChatInput, FieldError, MAX_GRACE_MS};
 use http::request;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_sc
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
-use crate::stream::{self, RunRecorder};
+use crate::stream::{self, RunRecorder, RunSource};
 
 /// Tag of the chat operations.
 const TAG: &str = "chat";
@@ -68,7 +69,8 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     let (events, recorder) = start(&app, &principal, turn, thread).await?;
     match recorder {
         Some(recorder) if is_background => {
-            let response = runs::accepted(events.run());
+            let state = if events.is_queued() { RunState::Queued } else { RunState::Running };
+            let response = runs::accepted(events.run(), state);
             stream::run_detached(events, recorder, &app.stream);
             response
         }
@@ -169,7 +171,7 @@ pub(super) async fn start(
     principal: &Principal,
     mut turn: TurnRequest,
     thread: Option<KeptTurn>,
-) -> Result<(EventStream, Option<Box<dyn RunRecorder>>), HttpError> {
+) -> Result<(RunSource, Option<Box<dyn RunRecorder>>), HttpError> {
     let is_new_id = turn.run_id.is_empty();
     assign_ids(&mut turn);
     match thread {
@@ -177,7 +179,7 @@ pub(super) async fn start(
             let (events, recorder) = thread.start(app, principal, turn, is_new_id).await?;
             Ok((events, Some(recorder)))
         }
-        None => Ok((start_unkept(app, principal, turn, is_new_id).await?, None)),
+        None => Ok((start_unkept(app, principal, turn, is_new_id).await?.into(), None)),
     }
 }
 
@@ -249,7 +251,7 @@ pub(super) fn body_schema() -> Value {
             "history": {"type": "string", "enum": ["server", "client"]},
             "onDisconnect": {"type": "string", "enum": ["cancel", "continue"], "description": "Effect of a disconnect on a kept run."},
             "graceMs": {"type": "integer", "minimum": 0, "maximum": MAX_GRACE_MS, "description": "Time without a client after which the run is cancelled."},
-            "onBusy": {"type": "string", "enum": ["reject", "interrupt"], "description": "Treatment of a thread that has a run."},
+            "onBusy": {"type": "string", "enum": ["reject", "interrupt", "queue"], "description": "Treatment of a thread that has a run."},
             "background": {"type": "boolean", "description": "Answers 202 at once; the run goes on without a client."},
             "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
             "metadata": {"type": "object"},

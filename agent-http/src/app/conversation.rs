@@ -12,6 +12,7 @@ mod live;
 mod log_reader;
 mod plan;
 mod preview;
+mod queue;
 mod resume;
 mod retention;
 mod stop;

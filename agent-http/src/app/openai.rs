@@ -147,7 +147,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
             let limit = app.stream.max_collected_bytes;
             let collected = stream::collect_run(events, recorder, &app.stream, limit).await;
             // The tools of the run may have had effects, which a second request would repeat.
-            let collected = collected.map_err(|error| HttpError::from(error).prevent_retry())?;
+            let collected = collected.map_err(HttpError::prevent_retry)?;
             let json = completion.to_json(&collected).map_err(HttpError::prevent_retry)?;
             let is_waiting = !collected.interrupts.is_empty();
             with_state(answer::json_bytes(StatusCode::OK, json), is_waiting)

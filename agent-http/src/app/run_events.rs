@@ -2,7 +2,7 @@
 //! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
 
 use agent_core::request::Principal;
-use agent_platform::conversation::{Run, RunKey};
+use agent_platform::conversation::{Run, RunKey, Thread};
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, request};
 use jiff::Timestamp;
@@ -49,7 +49,8 @@ pub(super) async fn resume(context: RequestContext<App>, principal: Principal) -
     let key = own.key(params.get("threadId")?)?;
     let framing = resume_framing(&head)?;
     let thread = own.store.thread(&key).await?;
-    let run = match thread.and_then(|thread| thread.active_run_id) {
+    let live = |thread: Thread| thread.active_run_id.or_else(|| thread.queued_run_ids.into_iter().next());
+    let run = match thread.and_then(live) {
         Some(id) => own.store.run(&own.owner, &id).await?,
         // Clients ask before the thread has its first message, too.
         None => None,

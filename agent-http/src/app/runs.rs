@@ -66,9 +66,9 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
 }
 
 /// Returns the answer to a request whose run goes on in the background.
-pub(super) fn accepted(run: &RunIds) -> HandlerResult {
+pub(super) fn accepted(run: &RunIds, state: RunState) -> HandlerResult {
     let RunIds { thread_id, run_id } = run;
-    let body = json!({"threadId": thread_id, "runId": run_id, "state": RunState::Running});
+    let body = json!({"threadId": thread_id, "runId": run_id, "state": state});
     let mut response = answer::json(StatusCode::ACCEPTED, &body)?;
     let location = HeaderValue::try_from(events_path(run_id));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));

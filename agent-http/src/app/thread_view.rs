@@ -255,6 +255,7 @@ mod tests {
             parent_id: Some("q".into()),
             new_thread: NewThread::default(),
             retention: None,
+            order: Default::default(),
             expected_version: None,
             on_disconnect: OnDisconnect::Cancel,
             grace_ms: None,

@@ -271,10 +271,8 @@ pub(super) async fn cancel(context: RequestContext<App>, principal: Principal) -
     let own = OwnConversations::open(context.state, &principal)?;
     let key = own.key(context.params.get("id")?)?;
     let thread = own.store.thread(&key).await?.ok_or_else(HttpError::not_found)?;
-    if let Some(id) = thread.active_run_id.clone() {
-        let run = RunKey { owner: own.owner.clone(), id };
-        own.app.conversations.cancel(&*own.store, &run, CancelReason::Requested).await?;
-    }
+    let conversations = &own.app.conversations;
+    conversations.cancel_thread(&*own.store, &own.owner, &thread, CancelReason::Requested).await?;
     private(answer::json(StatusCode::OK, &thread))
 }
 

@@ -99,6 +99,8 @@ codes! {
     UnsupportedContent = "UNSUPPORTED_CONTENT", UNPROCESSABLE_ENTITY;
     /// A rate limit was reached, here or upstream.
     RateLimited = "RATE_LIMITED", TOO_MANY_REQUESTS;
+    /// As many runs wait for the thread as may.
+    QueueFull = "QUEUE_FULL", TOO_MANY_REQUESTS;
     /// Internal server error.
     Internal = "INTERNAL", INTERNAL_SERVER_ERROR;
     /// The provider is known, but not implemented.

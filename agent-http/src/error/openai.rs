@@ -59,6 +59,7 @@ pub(super) fn is_retryable(code: Code) -> bool {
         Code::RateLimited
             | Code::RequestTimeout
             | Code::ThreadBusy
+            | Code::QueueFull
             | Code::BackendUnreachable
             | Code::BackendFailed
             | Code::BackendTimeout

@@ -97,6 +97,9 @@ impl Body for StreamBody {
                     if events.poll_limits(&mut own).is_ready() {
                         continue;
                     }
+                    if events.poll_keep_alive(&mut own).is_ready() {
+                        encoder.keep_alive(buffer);
+                    }
                     let asleep = waker.register(cx.waker());
                     if !buffer.is_empty() {
                         break;

@@ -67,6 +67,14 @@ impl Encoder {
         }
     }
 
+    /// Appends what tells a client that the connection is alive: a comment, or an empty line.
+    pub(super) fn keep_alive(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(match self {
+            Self::Ndjson(_) | Self::N8n => b"\n",
+            Self::Sse { .. } | Self::UiMessage(_) | Self::Completion(_) => b": queued\n\n",
+        });
+    }
+
     /// Appends the format's end marker.
     pub(super) fn finish(&self, out: &mut Vec<u8>) {
         if let Self::UiMessage(_) | Self::Completion(_) = self {

@@ -9,6 +9,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use super::StreamLimits;
 use super::record::{Departure, Recording, RunRecorder};
+use super::source::{QueueWait, RunSource};
 use super::timer::{StreamTimeout, StreamTimer};
 use crate::shutdown::{EndingObserver, shutting_down};
 
@@ -18,12 +19,15 @@ pub(super) struct TimeoutStream {
     timer: StreamTimer,
     ending: EndingObserver,
     recording: Option<Box<Recording>>,
+    /// Present while the run is queued. Then the limits have no effect, and `events` has nothing but the start.
+    waiting: Option<Box<QueueWait>>,
 }
 
 impl TimeoutStream {
-    pub(super) fn new(events: EventStream, limits: &StreamLimits) -> Self {
+    pub(super) fn new(source: impl Into<RunSource>, limits: &StreamLimits) -> Self {
         let (timer, ending) = (StreamTimer::new(limits), limits.shutdown.observe_ending());
-        Self { events, timer, ending, recording: None }
+        let (events, waiting) = source.into().into_parts(limits);
+        Self { events, timer, ending, recording: None, waiting }
     }
 
     /// Records the run.
@@ -45,6 +49,7 @@ impl TimeoutStream {
         match recording.leave() {
             (_, None) => {}
             (Departure::End(end), _) => {
+                self.waiting = None;
                 self.events.finish(end);
                 // The rest of the events is ready, and the end is stored in the background.
                 while let Some(Some(_)) = self.next().now_or_never() {}
@@ -62,6 +67,7 @@ impl TimeoutStream {
         match self.events.is_over() {
             true => Poll::Pending,
             false => {
+                self.waiting = None;
                 self.events.finish(end);
                 Poll::Ready(())
             }
@@ -71,6 +77,7 @@ impl TimeoutStream {
     /// Polls the shutdown. `Ready` means that it has ended the run.
     fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.ending.poll(cx));
+        self.waiting = None;
         self.events.fail(shutting_down());
         Poll::Ready(())
     }
@@ -92,6 +99,7 @@ impl TimeoutStream {
         if let Some(recording) = self.recording.as_mut().filter(|recording| recording.is_ending()) {
             return recording.poll_end(cx);
         }
+        ready!(self.poll_begin(cx));
         if self.timer.is_check_due() && self.poll_stop(cx).is_pending() && self.poll_shutdown(cx).is_pending()
         {
             let timeout = self.timer.poll_busy(cx);
@@ -116,8 +124,27 @@ impl TimeoutStream {
         if self.poll_stop(cx).is_ready() || self.poll_shutdown(cx).is_ready() {
             return Poll::Ready(());
         }
+        if self.waiting.is_some() {
+            return Poll::Pending;
+        }
         let timeout = self.timer.poll_pending(cx);
         self.expire(timeout)
+    }
+
+    /// Polls for the beginning of a queued run.
+    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(waiting) = &mut self.waiting else { return Poll::Ready(()) };
+        match ready!(waiting.poll_begin(cx)) {
+            Ok((events, timer)) => (self.events, self.timer) = (events, timer),
+            Err(end) => self.events.finish(end),
+        }
+        self.waiting = None;
+        Poll::Ready(())
+    }
+
+    /// Polls for the next sign of life to the client of a queued run; to be called when the source is pending.
+    pub(super) fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.waiting.as_mut().map_or(Poll::Pending, |waiting| waiting.poll_keep_alive(cx))
     }
 }
 

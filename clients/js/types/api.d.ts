@@ -2679,7 +2679,7 @@ export interface components {
         /** @description RFC 3339 in UTC with milliseconds. */
         OccurrenceTime: string;
         /** @description Treatment of a request in a thread that has a run. */
-        OnBusy: "reject" | "interrupt";
+        OnBusy: "reject" | "interrupt" | "queue";
         /** @description Effect of a client's disconnect on a run. */
         OnDisconnect: "cancel" | "continue";
         /**
@@ -2704,6 +2704,13 @@ export interface components {
             misfire?: components["schemas"]["MisfirePolicy"] | null;
             /** @description Policy for occurrences that come due while another one is being delivered. */
             overlap?: components["schemas"]["OverlapPolicy"] | null;
+        };
+        /** @description A tool that a role defines, with its credential. */
+        OwnTool: {
+            /** @description Credential that is sent to the tool's address. */
+            auth?: components["schemas"]["ToolAuth"] | null;
+        } & {
+            [key: string]: unknown;
         };
         /** @description Problem details, RFC 9457. */
         Problem: {
@@ -2747,6 +2754,7 @@ export interface components {
              * @example OUTCOME_UNKNOWN
              * @example UNSUPPORTED_CONTENT
              * @example RATE_LIMITED
+             * @example QUEUE_FULL
              * @example INTERNAL
              * @example PROVIDER_NOT_IMPLEMENTED
              * @example BACKEND_UNREACHABLE
@@ -2857,6 +2865,8 @@ export interface components {
             tools?: string[];
             /** @description Names of the tools that a widget's visitors may use; none by default. */
             widgetTools?: string[];
+            /** @description Tools that call an HTTP API. */
+            httpTools?: components["schemas"]["OwnTool"][];
             /** @description Rules by which tool calls wait for a person's approval. */
             approvals?: components["schemas"]["ApprovalRule"][];
             /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
@@ -3131,6 +3141,13 @@ export interface components {
             /** @description API: further agents, which the caller owns, too. */
             agents?: string[] | null;
         };
+        /** @description Credential of a tool. */
+        ToolAuth: {
+            /** @description The secret. */
+            secret?: components["schemas"]["Secret"] | null;
+        } & {
+            [key: string]: unknown;
+        };
         /** @description Hint of a tool's definition about the side effects of a call. */
         ToolHint: "destructive" | "openWorld";
         /** @description Treatment of a call that needs approval while nobody can be asked. */
@@ -3305,7 +3322,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -4582,7 +4599,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -7116,7 +7133,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;
@@ -7193,7 +7210,7 @@ export interface operations {
                      * @description Treatment of a thread that has a run.
                      * @enum {string}
                      */
-                    onBusy?: "reject" | "interrupt";
+                    onBusy?: "reject" | "interrupt" | "queue";
                     /** @description Answers 202 at once; the run goes on without a client. */
                     background?: boolean;
                     parentId?: string | null;

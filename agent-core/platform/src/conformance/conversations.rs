@@ -19,6 +19,7 @@ mod feedback;
 mod limits;
 mod lists;
 mod logs;
+mod queue;
 mod runs;
 mod threads;
 
@@ -46,6 +47,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     runs::a_continued_run_belongs_to_the_turn(&*make().await).await;
     runs::repeated_ids_of_a_vendor_are_made_unique(&*make().await).await;
     runs::one_of_a_hundred_begins(make().await).await;
+    queue::runs_are_queued(&make).await;
     logs::the_inputs_of_a_run_are_kept_with_its_log(&*make().await).await;
     logs::a_log_is_read_from_any_event_on(&*make().await).await;
     logs::a_log_is_appended_by_the_run_s_process_alone(&*make().await).await;
@@ -150,6 +152,7 @@ fn begin(key: ThreadKey, run: &str, parent: Option<&NodeId>, text: &str, ms: i64
         nodes: vec![node],
         new_thread: NewThread::default(),
         retention: None,
+        order: Default::default(),
         expected_version: None,
         on_disconnect: OnDisconnect::default(),
         grace_ms: None,

@@ -8,22 +8,26 @@ use std::collections::{HashMap, HashSet};
 use agent_core::ids::{AgentId, RunId};
 use jiff::Timestamp;
 
+mod begin;
 mod decisions;
 mod erasure;
+mod queue;
 mod rating;
 
+pub use begin::{BeginCommit, BeginRows, begin_run};
 pub use decisions::{ChangeCommit, ChangeRows, change_run, last_node};
-use decisions::{approvals, complete_calls, continue_run};
+use decisions::{approvals, complete_calls};
 pub use erasure::{erase_node, erase_run};
+pub use queue::{QueueCommit, QueueRows, queue_run};
+use queue::{leave_queue, set_idle};
 pub use rating::rate_node;
 
 use super::thread::{check_metadata, check_title, expiry, max_threads};
 use super::time::whole_millis;
 use super::{
-    BeginRun, ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES,
-    NewNode, NewThread, Node, NodeId, NodeLink, Run, RunEvents, RunRecord, RunState, RunStep, Siblings,
-    StoredNode, Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id,
-    title,
+    ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode,
+    NewThread, Node, NodeId, NodeLink, Run, RunEvents, RunRecord, RunState, RunStep, Siblings, StoredNode,
+    Thread, ThreadKey, ThreadLimit, ThreadPatch, ThreadStatus, TitleFrom, check_conversation_id, title,
 };
 
 /// Place of a stored node, as far as a new node needs it.
@@ -57,118 +61,6 @@ pub struct StoredRun {
     pub run: Run,
     /// Id of the process.
     pub process: String,
-}
-
-/// Rows that the beginning of a run reads.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct BeginRows {
-    /// The thread.
-    pub thread: Option<Thread>,
-    /// Number of the owner's threads, if the thread does not exist.
-    pub thread_count: u64,
-    /// The owner's run of the same id.
-    pub used_run: Option<Run>,
-    /// The run that this one continues.
-    pub continued: Option<Run>,
-    /// Nodes of [`referenced_ids`].
-    pub known: KnownNodes,
-}
-
-/// Rows that the beginning of a run writes.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BeginCommit {
-    /// The thread.
-    pub thread: Thread,
-    /// New nodes.
-    pub nodes: Vec<StoredNode>,
-    /// The new run.
-    pub run: Run,
-    /// The run that is continued.
-    pub continued: Option<Run>,
-}
-
-/// Begins a run.
-///
-/// # Errors
-/// See [`Conversations::begin_run`](super::Conversations::begin_run).
-pub fn begin_run(begin: &BeginRun, rows: BeginRows) -> Result<BeginCommit, ConversationError> {
-    begin.key.check()?;
-    check_conversation_id("runId", &begin.run_id)?;
-    check_conversation_id("agentId", &begin.agent_id)?;
-    if let Some(run) = rows.used_run {
-        return Err(ConversationError::RunIdUsed { run: Box::new(run) });
-    }
-    let now = whole_millis(begin.now);
-    if let Some(active_run) = rows.thread.as_ref().and_then(|thread| thread.active_run_id.clone()) {
-        return Err(ConversationError::ThreadBusy { active_run });
-    }
-    let found = rows.thread.as_ref().map_or(0, |thread| thread.version);
-    if begin.expected_version.is_some_and(|expected| expected != found) {
-        return Err(ConversationError::VersionConflict { found });
-    }
-    let mut thread = thread_to_continue(begin, rows.thread, rows.thread_count, now)?;
-    let continued = rows.continued.map(|run| continue_run(run, begin, now)).transpose()?;
-    let turn_id = continued.as_ref().map_or_else(|| begin.run_id.clone(), |run| run.turn_id.clone());
-    let mut placement = Placement::new(&thread, rows.known, now);
-    placement.run = Some((turn_id.clone(), begin.run_id.clone()));
-    let nodes = placement.add_all(begin.nodes.clone(), true)?;
-    let parent_id = begin.parent_id.as_ref().map(|id| placement.resolve(id)).transpose()?;
-    apply_nodes(&mut thread, &nodes, now);
-    thread.expires_at = expiry(thread.last_activity_at, begin.retention);
-    thread.active_run_id = Some(begin.run_id.clone());
-    thread.open_run_id = None;
-    thread.status = ThreadStatus::Running;
-    let run = Run {
-        id: begin.run_id.clone(),
-        thread_id: begin.key.id.clone(),
-        turn_id,
-        agent_id: begin.agent_id.clone(),
-        state: RunState::Running,
-        reason: None,
-        trigger: begin.trigger.clone(),
-        parent_id,
-        node_ids: nodes.iter().map(|node| node.link.id.clone()).collect(),
-        continues: begin.continues.clone(),
-        continued_by: None,
-        on_disconnect: begin.on_disconnect,
-        grace_ms: begin.grace_ms,
-        context: begin.context.clone(),
-        attached: 0,
-        events: RunEvents::default(),
-        backend: begin.backend.clone(),
-        request_sha256: begin.request_sha256.clone(),
-        selection: None,
-        timing: None,
-        prompt: None,
-        finish_reason: None,
-        outcome: None,
-        approvals: Vec::new(),
-        usage: Vec::new(),
-        error: None,
-        created_at: now,
-        started_at: Some(now),
-        ended_at: None,
-    };
-    Ok(BeginCommit { thread, nodes, run, continued })
-}
-
-/// Returns the thread of a run that begins: the stored one, or a new one.
-fn thread_to_continue(
-    begin: &BeginRun,
-    found: Option<Thread>,
-    thread_count: u64,
-    now: Timestamp,
-) -> Result<Thread, ConversationError> {
-    match found {
-        Some(thread) if thread.agent_id != begin.agent_id => {
-            Err(ConversationError::AgentMismatch { agent: thread.agent_id })
-        }
-        Some(thread) => Ok(Thread { version: thread.version + 1, ..thread }),
-        None => {
-            check_thread_count(&begin.key, thread_count)?;
-            new_thread(&begin.key, begin.agent_id.clone(), &begin.new_thread, now)
-        }
-    }
 }
 
 /// Rows that the end of a run reads.
@@ -236,16 +128,18 @@ pub fn end_run(end: &EndRun, rows: EndRows) -> Result<EndCommit, ConversationErr
 
 /// Frees the thread of a run that has ended.
 fn free(thread: &mut Thread, run: &Run) {
+    leave_queue(thread, &run.id);
     if thread.active_run_id.as_ref() != Some(&run.id) {
         return;
     }
     thread.active_run_id = None;
-    thread.status = match (run.state, run.pending_calls().is_empty()) {
-        (RunState::Waiting, _) => ThreadStatus::Waiting,
-        (RunState::Completed, false) => ThreadStatus::AwaitingTools,
-        _ => ThreadStatus::Idle,
-    };
-    thread.open_run_id = (thread.status != ThreadStatus::Idle).then(|| run.id.clone());
+    thread.open_run_id = None;
+    match (run.state, run.pending_calls().is_empty()) {
+        (RunState::Waiting, _) => thread.status = ThreadStatus::Waiting,
+        (RunState::Completed, false) => thread.status = ThreadStatus::AwaitingTools,
+        _ => return set_idle(thread),
+    }
+    thread.open_run_id = Some(run.id.clone());
 }
 
 /// Adds nodes without a run. `rows` has the nodes of [`referenced_ids`].
@@ -374,6 +268,7 @@ fn new_thread(
         title_from,
         status: ThreadStatus::Idle,
         active_run_id: None,
+        queued_run_ids: Vec::new(),
         open_run_id: None,
         head: None,
         archived: false,

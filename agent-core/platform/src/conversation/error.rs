@@ -30,9 +30,12 @@ pub enum ConversationError {
     /// Another run of the thread has not ended.
     #[error("another run of the thread has not ended")]
     ThreadBusy {
-        /// The run that has not ended.
+        /// The run that has not ended, or the first queued one.
         active_run: RunId,
     },
+    /// The thread has [`MAX_QUEUED_RUNS`](super::MAX_QUEUED_RUNS) queued runs.
+    #[error("as many runs wait for the thread as may")]
+    QueueFull,
     /// The owner has used the run's id.
     #[error("the run id has been used")]
     RunIdUsed {

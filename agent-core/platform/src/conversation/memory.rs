@@ -7,16 +7,16 @@ use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use super::commit::{self, BeginRows, StoredRun};
+use super::commit::{self, BeginRows, QueueRows};
 use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
     AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations,
     CreateThread, DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
     ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, Run, RunChunk, RunClock, RunFilter,
-    RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor, ThreadFilter,
-    ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
+    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, QueueRun, Run, RunChunk, RunClock,
+    RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor,
+    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
     VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 
@@ -190,37 +190,49 @@ impl Conversations for MemoryConversations {
         state.find(key).map(|found| found.thread.clone()).ok_or(ConversationError::ThreadNotFound)
     }
 
+    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+        let mut state = self.lock();
+        let owner = queue.key.thread_owner();
+        let rows = QueueRows {
+            thread: state.find(&queue.key).map(|found| found.thread.clone()),
+            used_run: state.find_run(&owner, &queue.run_id).map(|found| found.stored.run.clone()),
+        };
+        let Some(commit) = commit::queue_run(&queue, rows)? else { return Ok(None) };
+        state.extend_lease(&queue.lease);
+        state.write(&queue.key, commit.thread, Vec::new());
+        state.insert_run(&owner, commit.run.clone(), &queue.lease.process);
+        Ok(Some(commit.run))
+    }
+
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {
         let mut state = self.lock();
         state.check_room(begin.nodes.len())?;
         let owner_key = begin.key.thread_owner();
         let owner = state.owners.get(&owner_key);
-        let run = |id: &RunId| state.find_run(&owner_key, id).map(|found| found.stored.run.clone());
+        let stored = |id: &RunId| state.find_run(&owner_key, id).map(|found| found.stored.clone());
+        let run = |id: &RunId| stored(id).map(|stored| stored.run);
         let found = state.find(&begin.key);
         let known =
             found.map(|found| found.known(&begin.nodes, begin.parent_id.as_ref())).unwrap_or_default();
         let rows = BeginRows {
             thread: found.map(|found| found.thread.clone()),
             thread_count: owner.map_or(0, |owner| owner.threads.len() as u64),
-            used_run: run(&begin.run_id),
+            used_run: stored(&begin.run_id),
             continued: begin.continues.as_ref().and_then(run),
             known: known.clone(),
         };
         let commit = commit::begin_run(&begin, rows)?;
-        let RunLease { process, until } = &begin.lease;
-        let lease = state.leases.entry(process.clone()).or_insert(*until);
-        *lease = (*lease).max(*until);
+        state.extend_lease(&begin.lease);
         state.write(&begin.key, commit.thread.clone(), commit.nodes.clone());
-        let owner = state.owners.entry(owner_key).or_default();
-        owner.last_run += 1;
         if let Some(changed) = commit.continued
-            && let Some(found) = owner.runs.get_mut(&changed.id)
+            && let Some(found) = state.find_run_mut(&owner_key, &changed.id)
         {
             found.stored.run = changed;
         }
-        let stored = StoredRun { run: commit.run.clone(), process: process.clone() };
-        let begun = MemoryRun { number: owner.last_run, stored, log: Vec::new(), inputs: None };
-        owner.runs.insert(commit.run.id.clone(), begun);
+        match state.find_run_mut(&owner_key, &begin.run_id) {
+            Some(queued) => queued.stored.run = commit.run.clone(),
+            None => state.insert_run(&owner_key, commit.run.clone(), &begin.lease.process),
+        }
         let nodes = commit::nodes_on_wire(commit.nodes, &known);
         Ok(BegunRun { thread: commit.thread, run: commit.run, nodes })
     }

@@ -16,7 +16,9 @@
 use agent_core::message::{Message, Role};
 
 use super::tree::Tree;
-use super::{ConversationError, NewNode, Node, NodeId, NodeLink, NodeOrigin, NodeStatus, RunTriggerKind};
+use super::{
+    ConversationError, NewNode, Node, NodeId, NodeLink, NodeOrigin, NodeRole, NodeStatus, RunTriggerKind,
+};
 
 mod choice;
 mod walk;
@@ -156,6 +158,41 @@ pub fn continue_head(
     let nodes = chain(path.last().cloned(), messages.into_iter().zip(origins));
     let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| path.last().cloned());
     Ok(Merged { instructions: Vec::new(), path, nodes, parent_id, trigger: RunTriggerKind::Resume })
+}
+
+/// Appends the new messages of a request that was queued to the head. `queued` is the merge of the request when it was queued,
+/// whose messages were new below the head of then. Messages that were stored meanwhile by the runs before are left out, except
+/// for the last one. `None` if the head of then is not on the path to the head any more: another branch is shown.
+pub fn append_queued(links: &[NodeLink], head: Option<&NodeId>, queued: &Merged) -> Option<Merged> {
+    let tree = Tree::new(links);
+    let at = match head {
+        Some(head) => Some(tree.find(head)?),
+        None => None,
+    };
+    let path = tree.path(at);
+    let before = match queued.path.last() {
+        Some(last) => path.iter().position(|at| links[*at].id == *last)? + 1,
+        None => 0,
+    };
+    let said = path[before..].iter().map(|at| &links[*at]).filter(|link| link.role == NodeRole::User);
+    let is_stored = |node: &NewNode, link: &NodeLink| {
+        link.id == node.id
+            || (link.client_id.is_some() && link.client_id == node.client_id)
+            || link.hash == node.message.hash()
+    };
+    let mut nodes = queued.nodes.clone();
+    for link in said {
+        if nodes.len() > 1 && is_stored(&nodes[0], link) {
+            nodes.remove(0);
+        }
+    }
+    if let Some(first) = nodes.first_mut() {
+        first.parent_id = head.cloned();
+    }
+    let path = path.into_iter().map(|at| links[at].id.clone()).collect();
+    let parent_id = nodes.last().map(|node| node.id.clone()).or_else(|| head.cloned());
+    let (instructions, trigger) = (queued.instructions.clone(), queued.trigger);
+    Some(Merged { instructions, path, nodes, parent_id, trigger })
 }
 
 /// Returns nodes for messages that the client imports, each below the one before. Instructions are left out.

@@ -117,7 +117,7 @@ impl RunContext {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RunState {
-    /// Waits for the thread. Left to `running`, `cancelled`, `interrupted`.
+    /// Waits for the thread. Left to `running`, `cancelled`, `failed`, `interrupted`.
     Queued,
     /// A process has it under a lease. Left to every other state but `queued`.
     Running,
@@ -322,7 +322,7 @@ pub const RUN_INTERRUPTED: &str = "RUN_INTERRUPTED";
 pub enum RunStep {
     /// Begins a queued run.
     Start,
-    /// Ends a running run.
+    /// Ends a running run, or a queued one that does not begin.
     End(RunEnding),
     /// Completes a run that waits, since another one continues it.
     Continue,
@@ -372,7 +372,12 @@ impl Run {
     pub fn step(mut self, step: RunStep, now: Timestamp) -> Result<Self, RunStepError> {
         let allowed = match step {
             RunStep::Start => self.state == RunState::Queued,
-            RunStep::End(_) => self.state == RunState::Running,
+            RunStep::End(ref ending) => match self.state {
+                RunState::Running => true,
+                // Only a run that has begun has an answer.
+                RunState::Queued => !matches!(ending.kind, RunEndKind::Completed | RunEndKind::Suspended(_)),
+                _ => false,
+            },
             RunStep::Continue => self.state == RunState::Waiting,
             RunStep::Interrupt => self.state.is_live(),
             RunStep::Cancel(_) => !self.state.is_final(),

@@ -51,6 +51,8 @@ pub struct LogPage {
 pub enum RunSignal {
     /// Another process reads the log: it is to be stored soon after each event.
     Watch,
+    /// The run is the next of its thread's queue. Asks for an act.
+    Start,
     /// The run is to be cancelled. Asks for an act.
     Cancel(CancelReason),
 }
@@ -60,6 +62,7 @@ impl RunSignal {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Watch => "watch",
+            Self::Start => "start",
             Self::Cancel(reason) => reason.as_str(),
         }
     }
@@ -68,13 +71,14 @@ impl RunSignal {
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "watch" => Some(Self::Watch),
+            "start" => Some(Self::Start),
             name => CancelReason::from_name(name).map(Self::Cancel),
         }
     }
 
     /// Returns true if the signal is returned once.
     pub fn is_act(self) -> bool {
-        matches!(self, Self::Cancel(_))
+        matches!(self, Self::Start | Self::Cancel(_))
     }
 }
 

@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    ChangeRun, ConversationError, Decision, Feedback, FeedbackPage, LogEnd, LogPage, NewNode, NewThread,
-    Node, NodeId, NodeLink, OnDisconnect, Run, RunChunk, RunClock, RunContext, RunEnding, RunFilter, RunKey,
-    RunPage, RunRecord, RunSignal, RunTrigger, SentContext, Thread, ThreadFilter, ThreadKey, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext, WaitingRuns,
+    BeginRun, BegunRun, ChangeRun, ConversationError, EndRun, EndedRun, Feedback, FeedbackPage, LogPage,
+    NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey,
+    RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
+    ThreadScan, TurnContext, WaitingRuns,
 };
 
 /// Default number of nodes on a page.
@@ -120,9 +120,18 @@ pub trait Conversations: Send + Sync {
     /// [`ConversationError::ThreadNotFound`], [`ConversationError::NodeNotFound`].
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError>;
 
+    /// Queues a run for a thread that has one that has not ended, or has queued ones: stores it as `queued`, behind the others.
+    /// Returns it; `None` if the run need not wait, and nothing is stored.
+    ///
+    /// # Errors
+    /// [`ConversationError::RunIdUsed`], [`ConversationError::AgentMismatch`], [`ConversationError::QueueFull`], in this order.
+    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError>;
+
     /// Begins a run: makes the thread or checks that it is free, adds the nodes, and stores the run as `running`.
     ///
     /// # Errors
+    /// For a queued run [`ConversationError::RunNotFound`] if its thread was deleted, and [`ConversationError::RunEnded`] if it is
+    /// not queued any more or is another process's.
     /// [`ConversationError::RunIdUsed`], [`ConversationError::ThreadBusy`], [`ConversationError::AgentMismatch`],
     /// [`ConversationError::VersionConflict`], [`ConversationError::NodeNotFound`] for a parent,
     /// [`ConversationError::ThreadFull`], in this order. Those of the decisions, [`ConversationError::InterruptsOpen`] if
@@ -130,7 +139,7 @@ pub trait Conversations: Send + Sync {
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError>;
 
     /// Ends a run: adds the nodes of its answer, moves the head to the last of them, frees the thread, and completes the
-    /// log.
+    /// log. A queued run leaves the queue, and can only fail, be cancelled or be interrupted.
     ///
     /// # Errors
     /// [`ConversationError::RunNotFound`], also after the thread was deleted; [`ConversationError::RunEnded`] if the run
@@ -268,15 +277,6 @@ pub trait Conversations: Send + Sync {
     ) -> Result<ThreadPage, ConversationError>;
 }
 
-/// Lease of a process on all its runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunLease {
-    /// Id of the process, another at every start.
-    pub process: String,
-    /// Time until which the process is alive unless it renews the lease.
-    pub until: Timestamp,
-}
-
 /// A thread and the identity of its nodes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ThreadLinks {
@@ -404,95 +404,4 @@ pub struct DeletedThreads {
     pub more: bool,
     /// Runs of the threads that had not ended.
     pub active_runs: Vec<RunId>,
-}
-
-/// A run to be begun.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BeginRun {
-    /// Key of the thread.
-    pub key: ThreadKey,
-    /// The agent, which must be the thread's.
-    pub agent_id: AgentId,
-    /// Id of the run.
-    pub run_id: RunId,
-    /// Run that this one continues, and whose turn it belongs to.
-    pub continues: Option<RunId>,
-    /// Decisions about tool calls of the continued run, which has no others open.
-    pub decisions: Vec<Decision>,
-    /// Cause.
-    pub trigger: RunTrigger,
-    /// Nodes to add, parents first.
-    pub nodes: Vec<NewNode>,
-    /// Node below which the answer goes: in the thread or in `nodes`.
-    pub parent_id: Option<NodeId>,
-    /// Attributes of the thread, if this call makes it.
-    pub new_thread: NewThread,
-    /// Time after its last activity at which retention deletes the thread.
-    pub retention: Option<SignedDuration>,
-    /// Version that the thread must have; 0 for a thread that must not exist. `None` for any.
-    pub expected_version: Option<u64>,
-    /// Effect of a client's disconnect.
-    pub on_disconnect: OnDisconnect,
-    /// Time without a client after which the run is cancelled.
-    pub grace_ms: Option<u32>,
-    /// Context of the run's tools.
-    pub context: RunContext,
-    /// Backend that runs it.
-    pub backend: Option<String>,
-    /// Hash of the request to the backend.
-    pub request_sha256: Option<String>,
-    /// Process of the run and its lease, which is stored if it has none or an earlier one.
-    pub lease: RunLease,
-    /// Current time.
-    pub now: Timestamp,
-}
-
-/// A run that has begun.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BegunRun {
-    /// The thread.
-    pub thread: Thread,
-    /// The run.
-    pub run: Run,
-    /// Nodes that were added.
-    pub nodes: Vec<Node>,
-}
-
-/// The end of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EndRun {
-    /// The owner.
-    pub owner: ThreadOwner,
-    /// Id of the run.
-    pub run_id: RunId,
-    /// Process that has begun it.
-    pub process: String,
-    /// Nodes of the answer, parents first.
-    pub nodes: Vec<NewNode>,
-    /// State and outcome.
-    pub ending: RunEnding,
-    /// End of the log.
-    pub log: LogEnd,
-    /// Context that was sent with the user message, stored with the run's turn. An earlier one of the turn stays; one of
-    /// more than [`MAX_CONTEXT_BYTES`](super::MAX_CONTEXT_BYTES), or of a node that is erased or no user message, is left out.
-    pub context: Option<SentContext>,
-    /// Hash of the request to the backend, if it was not known before.
-    pub request_sha256: Option<String>,
-    /// Backend, if it was not known before.
-    pub backend: Option<String>,
-    /// Record of the run.
-    pub record: RunRecord,
-    /// Current time.
-    pub now: Timestamp,
-}
-
-/// A run that has ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EndedRun {
-    /// The thread.
-    pub thread: Thread,
-    /// The run.
-    pub run: Run,
-    /// Nodes that were added.
-    pub nodes: Vec<Node>,
 }

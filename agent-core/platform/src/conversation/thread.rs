@@ -64,6 +64,9 @@ pub struct Thread {
     /// The run that has not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub active_run_id: Option<RunId>,
+    /// The queued runs, in the order in which they will begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queued_run_ids: Vec<RunId>,
     /// The run whose tool calls wait for results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_run_id: Option<RunId>,
@@ -114,7 +117,7 @@ pub enum ThreadStatus {
     /// No run is in progress.
     #[default]
     Idle,
-    /// A run is queued or running.
+    /// A run is running, or queued ones are about to begin.
     Running,
     /// A run asks people for decisions.
     Waiting,

@@ -20,6 +20,7 @@ fn a_thread_has_the_members_of_the_wire_and_leaves_out_what_is_absent() {
         status: ThreadStatus::AwaitingTools,
         open_run_id: None,
         active_run_id: None,
+        queued_run_ids: Vec::new(),
         head: None,
         archived: false,
         origin: ThreadOrigin::Chat,

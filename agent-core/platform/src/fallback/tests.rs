@@ -19,7 +19,10 @@ use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
 /// Scripted models by their names.
 #[derive(Clone, Default)]
-struct ScriptedSource(Arc<Mutex<Vec<(String, Arc<ScriptedModel>)>>>);
+struct ScriptedSource(Arc<Mutex<ScriptedModels>>);
+
+/// Models with their names.
+type ScriptedModels = Vec<(String, Arc<ScriptedModel>)>;
 
 impl ModelSource for ScriptedSource {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {

@@ -90,10 +90,8 @@ pub(super) fn read(sources: &FieldSources<'_>) -> Result<ThreadFields, FieldErro
             None => None,
             Some("reject") => Some(OnBusy::Reject),
             Some("interrupt") => Some(OnBusy::Interrupt),
-            Some("queue") => {
-                return Err(FieldError::new("onBusy", "has a value that this server does not support"));
-            }
-            Some(_) => return Err(FieldError::new("onBusy", "must be reject or interrupt")),
+            Some("queue") => Some(OnBusy::Queue),
+            Some(_) => return Err(FieldError::new("onBusy", "must be reject, interrupt or queue")),
         },
         results: Vec::new(),
         resume: resume::read(sources)?,
@@ -298,7 +296,6 @@ mod tests {
             ("metadata", json!([])),
             ("metadata", json!({"x": "y".repeat(17_000)})),
             ("title", json!("a\0b")),
-            ("onBusy", json!("queue")),
             ("onBusy", json!(true)),
             ("graceMs", json!(-1)),
             ("graceMs", json!(1.5)),

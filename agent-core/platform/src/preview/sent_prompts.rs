@@ -7,11 +7,13 @@ use agent_core::backend::PreparedRequest;
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::message::{Content, Message};
 use agent_core::payload::PromptSection;
-use agent_core::prompt::{PartHash, Prompt, PromptMessage, first_changed_part};
+use agent_core::prompt::{PartHash, Prompt, PromptMessage};
 use agent_core::tool::ExecutionContext;
 use agent_core::turn::{PrefixReuse, PromptComparison, SentPrompts};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+
+use super::first_change::first_changed_part;
 
 /// Capacity in bytes: prompts of a few thousand threads, a few dozen parts each. Least used ones are evicted.
 const MAX_LATEST_PROMPTS_BYTES: u64 = 8 << 20;

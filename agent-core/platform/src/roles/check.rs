@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::fallback::MAX_FALLBACKS;
+use crate::own_tools::{self, SettingsFault};
 
 /// Names of the built-in tools, sorted.
 pub(crate) const TOOL_NAMES: [&str; 23] = [
@@ -96,7 +97,11 @@ impl SchemaWalk<'_> {
             found.extend(best.unwrap_or_default());
         }
         match (value, schema["properties"].as_object()) {
-            (Value::Object(fields), Some(properties)) => self.fields(fields, properties, path, found),
+            (Value::Object(fields), Some(properties)) => {
+                // The settings of a role's own tools are checked with them.
+                let is_open = schema["additionalProperties"] == true;
+                self.fields(fields, (properties, is_open), path, found);
+            }
             (Value::Array(items), _) if schema["items"].is_object() => {
                 for (i, item) in items.iter().enumerate() {
                     self.unknown(item, &schema["items"], &format!("{path}[{i}]"), found);
@@ -109,7 +114,7 @@ impl SchemaWalk<'_> {
     fn fields(
         &self,
         fields: &Map<String, Value>,
-        properties: &Map<String, Value>,
+        (properties, is_open): (&Map<String, Value>, bool),
         path: &str,
         found: &mut Vec<String>,
     ) {
@@ -119,7 +124,7 @@ impl SchemaWalk<'_> {
                 path.starts_with("content.promptBlocks[") && PROMPT_BLOCK_ALIASES.contains(&name.as_str());
             match properties.get(name) {
                 Some(schema) => self.unknown(value, schema, &path, found),
-                None if is_alias => {}
+                None if is_alias || is_open => {}
                 None => found.push(path),
             }
         }
@@ -150,8 +155,11 @@ impl SchemaWalk<'_> {
 /// Returns the names in a role that nothing has: tools, among them the embedder's `own_tools`, and providers.
 pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleFinding> {
     let mut found = Vec::new();
+    let defined: Vec<String> = role.content.own_tools.names().collect();
     let unknown_tools = |found: &mut Vec<RoleFinding>, at: &str, names: &[String]| {
-        let is_known = |name: &String| TOOL_NAMES.contains(&name.as_str()) || own_tools.contains(name);
+        let is_known = |name: &String| {
+            TOOL_NAMES.contains(&name.as_str()) || own_tools.contains(name) || defined.contains(name)
+        };
         let unknown = names.iter().enumerate().filter(|(_, name)| !is_known(name));
         found.extend(
             unknown.map(|(i, _)| RoleFinding::new(format!("{at}[{i}]"), "is not the name of a tool")),
@@ -182,6 +190,12 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             _ => {}
         }
     }
+    let is_taken = |name: &str| TOOL_NAMES.contains(&name) || own_tools.iter().any(|own| own == name);
+    found.extend(
+        own_tools::faults(&role.content.own_tools, is_taken)
+            .into_iter()
+            .map(|SettingsFault { path, message }| RoleFinding::new(format!("content.{path}"), message)),
+    );
     found
 }
 

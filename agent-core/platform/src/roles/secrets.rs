@@ -1,10 +1,13 @@
 //! The secrets of a role: their fields, their destinations, and their merge when a role is saved. Pure.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use serde_json::Value;
 use url::Url;
 
-use agent_core::role::{AgentServer, Container, EmbeddedAi, RoleBlock, WebhookAuth, WorkflowConnector};
+use agent_core::role::{
+    AgentServer, Container, EmbeddedAi, OwnTool, OwnTools, RoleBlock, WebhookAuth, WorkflowConnector,
+};
 use agent_core::secret::Secret;
 
 /// A field of a role that may hold a secret.
@@ -29,6 +32,7 @@ pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
         },
         agent_server_field("content", &mut content.agent_server),
     ];
+    places.extend(own_tool_fields(&mut content.own_tools));
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     for child in &mut role.children {
         let mut content = |name: &'static str| {
@@ -88,6 +92,28 @@ fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Opt
     };
     let destination = vec![normalize_url(&workflow.webhook_url)];
     Some(SecretField { path: format!("{content}.auth.{field}"), destination, secret })
+}
+
+/// Returns the secrets of the role's own tools. A tool's is identified by its name, so that its place in the list does not
+/// matter; of two tools of one name, which cannot be saved, the second has none. It is sent to the origin of the address.
+fn own_tool_fields(tools: &mut OwnTools) -> impl Iterator<Item = SecretField<'_>> {
+    let mut names = HashSet::new();
+    tools.http_tools.iter_mut().filter_map(move |OwnTool { auth, settings }| {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        let name = text(settings.get("name"));
+        let auth = auth.as_mut().filter(|_| names.insert(name.clone()))?;
+        // A header that the operator names may be logged where another is not, so it is a part of the destination.
+        let kind = [text(auth.settings.get("type")), text(auth.settings.get("name"))].join(" ");
+        let url = settings.get("request").and_then(|request| request.get("url"));
+        let destination = vec![http_tool_destination(&text(url)), kind];
+        let path = format!("content.httpTools[{name}].auth.secret");
+        Some(SecretField { path, destination, secret: &mut auth.secret })
+    })
+}
+
+/// Returns the address that receives a tool's secret: scheme, host, port, and the path up to its first placeholder.
+fn http_tool_destination(url: &str) -> String {
+    normalize_url(&url.split('{').next().map(str::to_owned))
 }
 
 /// Returns the address that receives the secret: the URL if given, else one that stands for the provider's name.

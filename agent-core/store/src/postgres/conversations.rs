@@ -9,8 +9,8 @@ use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
-    NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
-    RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
+    NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease,
+    RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
     ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
@@ -272,6 +272,11 @@ impl Conversations for PostgresRecords {
 
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
         write!(self, &key.thread_owner(), |tables| runs::erase_node(&tables, key, node))
+    }
+
+    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+        queue.key.check()?;
+        write!(self, &queue.key.thread_owner(), |tables| runs::queue_run(&tables, &queue))
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {

@@ -8,8 +8,8 @@ use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
     DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
     LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
-    NewNode, NodeId, NodePage, NodeQuery, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage,
-    RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
+    NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease,
+    RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
     ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
 };
 use async_trait::async_trait;
@@ -251,6 +251,10 @@ impl Conversations for SqliteStore {
     async fn erase_node(&self, key: &ThreadKey, node: &NodeId) -> Result<Thread, ConversationError> {
         let (key, node) = (key.clone(), node.clone());
         self.write_conversations(0, move |tables| runs::erase_node(tables, &key, &node)).await
+    }
+
+    async fn queue_run(&self, queue: QueueRun) -> Result<Option<Run>, ConversationError> {
+        self.write_conversations(0, move |tables| runs::queue_run(tables, &queue)).await
     }
 
     async fn begin_run(&self, begin: BeginRun) -> Result<BegunRun, ConversationError> {

@@ -35,6 +35,7 @@ pub(crate) fn begin(key: ThreadKey, run: &str, nodes: Vec<NewNode>) -> BeginRun 
         nodes,
         new_thread: NewThread::default(),
         retention: None,
+        order: Default::default(),
         expected_version: None,
         on_disconnect: OnDisconnect::Continue,
         grace_ms: Some(5_000),

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_client::http_tools::OutboundHttpTools;
+use agent_client::outbound::OutboundClient;
 use agent_core::clock::SystemClock;
 use agent_core::tool::ToolRegistry;
 use agent_http::app::{ApprovedCalls, McpEndpoint};
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::approval_tools::ApprovalTools;
 use agent_platform::journal::{JournaledTools, Journals};
+use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::token::Tokens;
 use agent_platform::tools::{self, ToolServices};
 use agent_platform::usage::{MeteredTools, UsageRecorder};
@@ -71,14 +74,17 @@ pub(super) fn agent_tools(
     }
 }
 
-/// Creates the built-in tools, whose effects happen once in an occurrence of a job.
+/// Creates the built-in tools and those of roles, whose effects happen once in an occurrence of a job.
 pub(super) fn builtin_tools(
     stores: &Stores,
     services: ToolServices,
-    journals: &Arc<Journals>,
+    (outbound, journals): (&OutboundClient, &Arc<Journals>),
     usage: &UsageRecorder,
 ) -> Arc<dyn ToolRegistry> {
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
+    let http = Arc::new(OutboundHttpTools { outbound: outbound.clone() });
+    let tools = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(SystemClock));
+    let tools = Arc::new(tools);
     let tools = Arc::new(MeteredTools::new(tools, usage.clone()));
     Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
 }

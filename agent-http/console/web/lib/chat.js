@@ -279,16 +279,26 @@ function contextFields() {
   };
 }
 
-/** The request of a preview: what would be sent with the draft. Previews do not read threads. */
+/** The request of a preview: what would be sent with the draft. */
 export function previewRequest() {
-  const history = path.value.filter(({ status }) => status !== 'deleted').map(({ message }) => message);
-  const messages = history.filter(({ role }) => role !== 'reasoning');
-  if (live.value?.text) messages.push({ role: 'user', content: live.value.text });
   const message = draft.value.trim() || undefined;
+  const request = { agentId: agentId.value, message, ...contextFields() };
+  const spoken = path.value.filter(({ status, message }) => status !== 'deleted' && message.role !== 'reasoning');
+  let messages = spoken.map(({ id, message }) => ({ ...message, id }));
+  if (live.value?.text) messages.push({ role: 'user', content: live.value.text });
   // A conversation ends with a user's message; that of the latest turn stands for a draft that is not written yet.
   if (!message) while (messages.length > 0 && messages.at(-1).role !== 'user') messages.pop();
-  const given = messages.length > 0 ? { messages } : {};
-  return { agentId: agentId.value, message, ...given, ...contextFields() };
+  if (thread.value) {
+    const { id, openRunId, activeRunId } = thread.value;
+    request.threadId = id;
+    if (live.value) request.parentId = live.value.parentId ?? null;
+    // The server has the history of a thread whose next run can begin.
+    else if (!openRunId && !activeRunId) {
+      messages = message ? [] : messages.slice(-1);
+      request.parentId = messages[0]?.id;
+    }
+  }
+  return messages.length > 0 ? { ...request, messages } : request;
 }
 
 /** Sends a message below the head, or below `parentId`. */

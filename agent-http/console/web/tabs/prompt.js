@@ -19,6 +19,9 @@ const Diff = lazy(async () => (await import('../lib/diff.js')).Diff);
 /** Returns true if the part is a message, whose text a preview does not have apart. */
 const isMessage = (id) => id.startsWith('messages[');
 
+/** Returns true if the part is the latest message, which has the time and is new in every prompt. */
+const isLatest = (id, { messages }) => id === `messages[${messages - 1}]`;
+
 /** The texts of an agent's latest prompt that equals what its last run was sent, by agent: parts, and tools as JSON. */
 const sent = new Map();
 
@@ -39,7 +42,7 @@ function useBroken(preview) {
     last.current = preview;
     if (!id || isMessage(id)) sent.set(agentId.value, textsOf(preview));
   }
-  if (!id) return undefined;
+  if (!id || isLatest(id, preview.budget)) return undefined;
   return { id, before: sent.get(agentId.value)?.get(id), isKnown: sent.has(agentId.value), after: textsOf(preview).get(id) };
 }
 

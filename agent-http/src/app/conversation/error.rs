@@ -11,6 +11,9 @@ use crate::error::{Code, HttpError};
 /// `Retry-After` of a request to a thread with a run in progress.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(2);
 
+/// `Retry-After` of a request to a thread for which as many runs wait as may.
+const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(10);
+
 impl From<ConversationError> for HttpError {
     fn from(error: ConversationError) -> Self {
         match error {
@@ -21,6 +24,9 @@ impl From<ConversationError> for HttpError {
                 Self::new(Code::ThreadBusy, "another run of the thread has not ended")
                     .with_member("activeRunId", json!(active_run))
                     .with_retry_after(BUSY_RETRY_AFTER)
+            }
+            ConversationError::QueueFull => {
+                Self::new(Code::QueueFull, error.to_string()).with_retry_after(QUEUE_RETRY_AFTER)
             }
             ConversationError::InterruptsOpen { run } => interrupts_open(&run),
             ConversationError::ApprovalNotFound => Self::not_found(),

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::EventStream;
 use agent_core::ids::{RunId, ThreadId};
 use agent_core::request::{Principal, TurnRequest};
 use agent_jobs::job::Delivery;
@@ -13,7 +12,7 @@ use agent_platform::conversation::{ConversationError, RunKey, RunTrigger, RunTri
 use super::super::App;
 use super::turn::{BeginError, KeptTurn, ThreadRequest};
 use crate::error::{Code, HttpError};
-use crate::stream::RunRecorder;
+use crate::stream::{RunRecorder, RunSource};
 
 /// Number of occurrences in a thread of a job's own.
 const OCCURRENCES_PER_THREAD: u64 = 50;
@@ -22,7 +21,7 @@ const WAITING_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// A job's turn that has begun in a thread.
 pub(in super::super) struct StartedTurn {
-    pub(in super::super) events: EventStream,
+    pub(in super::super) events: RunSource,
     pub(in super::super) recorder: Box<dyn RunRecorder>,
 }
 
@@ -30,7 +29,8 @@ pub(in super::super) struct StartedTurn {
 /// run before the run begins: the first attempt has that of `turn`, and each later one its own.
 ///
 /// # Errors
-/// 409 with `Retry-After` while the thread has a run or waits for decisions, 400 for a thread that cannot take the turn,
+/// 429 with `Retry-After` while too many runs wait for the thread, 409 with it while the thread waits for decisions, and as
+/// the end of a run that has waited for too long; 400 for a thread that cannot take the turn,
 /// 410 if the agent was deleted; errors of the turn and of the store.
 pub(in super::super) async fn start_job_turn(
     app: &Arc<App>,
@@ -47,7 +47,9 @@ pub(in super::super) async fn start_job_turn(
         occurrence: Some(delivery.occurrence),
         reason: None,
     };
-    let kept = KeptTurn { trigger: Some(trigger), ..kept };
+    // Half of the time is left for the turn.
+    let max_wait = Some(app.pulse.deadline / 2);
+    let kept = KeptTurn { trigger: Some(trigger), max_wait, ..kept };
     let run_id = unused_run_id(&kept, principal, &turn.run_id).await?;
     begin(&run_id);
     let (thread, spare) = threads(delivery);
@@ -62,26 +64,24 @@ pub(in super::super) async fn start_job_turn(
     begun.map(Some).map_err(scheduler_error)
 }
 
-/// Begins the turn, after an earlier attempt at the same occurrence has ended: its claim is lost.
+/// Begins the turn, after earlier attempts at the same occurrence have ended: their claims are lost.
 async fn begin_turn(
     app: &Arc<App>,
     kept: &KeptTurn,
     principal: &Principal,
     turn: TurnRequest,
 ) -> Result<StartedTurn, BeginError> {
-    let begun = match kept.begin(app, principal, turn.clone()).await {
-        Err(BeginError::Store(ConversationError::ThreadBusy { active_run })) => {
-            let key = RunKey { owner: owner(principal), id: active_run.clone() };
-            let busy = kept.store.run(&key.owner, &active_run).await?;
-            if !busy.is_some_and(|run| Some(&run.trigger) == kept.trigger.as_ref()) {
-                return Err(ConversationError::ThreadBusy { active_run }.into());
-            }
-            app.conversations.displace(&*kept.store, &key).await?;
-            kept.begin(app, principal, turn).await
+    let owner = owner(principal);
+    let thread = kept.store.thread(&owner.thread(turn.thread_id.clone())).await?;
+    let live =
+        thread.into_iter().flat_map(|thread| thread.queued_run_ids.into_iter().chain(thread.active_run_id));
+    for id in live {
+        let run = kept.store.run(&owner, &id).await?;
+        if run.is_some_and(|run| Some(&run.trigger) == kept.trigger.as_ref()) {
+            app.conversations.displace(&*kept.store, &RunKey { owner: owner.clone(), id }).await?;
         }
-        begun => begun,
-    };
-    let (events, recorder) = begun?;
+    }
+    let (events, recorder) = kept.begin(app, principal, turn).await?;
     Ok(StartedTurn { events, recorder: Box::new(recorder) })
 }
 

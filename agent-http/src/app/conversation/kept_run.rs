@@ -4,7 +4,7 @@
 //! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
 //! disconnects is stored as cancelled with what it has said by then.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,9 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunEnd, RunOutcome, RunResult};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
-    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, FoldedRun, LogEnd, NodeId,
-    OnDisconnect, RUN_INTERRUPTED, RunEndKind, RunFailure, RunFold, RunKey, RunSelection, ThreadOwner,
+    BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd, NodeId,
+    OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunSelection,
+    RunState, ThreadOwner,
 };
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 use super::ConversationService;
 use super::contexts::ContextSlot;
 use super::live::{DetachedPlace, LiveRun, RunStop};
+use super::queue::QueuedBegin;
 use crate::shutdown::shutting_down;
 use crate::stream::{Departure, RunRecorder};
 
@@ -34,18 +36,25 @@ const END_RETRY_TIME: Duration = Duration::from_secs(10 * 60);
 /// Pauses between attempts to store the end of a run: the first, and the longest.
 const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-type Begun = Result<BegunRun, ConversationError>;
+/// The run as it was stored; `None` for one that need not be queued.
+type Stored = Result<Option<Run>, ConversationError>;
+
+/// Place of a run's answer, known once the run begins.
+#[derive(Debug)]
+pub(super) struct RunPlace {
+    /// Node below which the answer goes.
+    pub(super) parent: Option<NodeId>,
+    /// Context that the run sends with the user's message.
+    pub(super) sent_context: ContextSlot,
+}
 
 /// Recorder of a run that is kept.
 pub(super) struct KeptRun {
     store: Arc<dyn Conversations>,
     thread_id: ThreadId,
-    /// Known once the run has begun.
+    /// Known once the run has begun; not kept for one that was queued.
     turn_id: Option<RunId>,
-    /// Node below which the answer goes.
-    parent: Option<NodeId>,
-    /// Context that the run sends with the user's message.
-    sent_context: ContextSlot,
+    place: Arc<OnceLock<RunPlace>>,
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
@@ -53,9 +62,9 @@ pub(super) struct KeptRun {
     abandoned: Option<BoxFuture<'static, ()>>,
     /// Present once the run goes on without its own client.
     detached: Option<DetachedPlace>,
-    /// Result of the commit of the beginning, while it is awaited.
-    begun: Option<oneshot::Receiver<Begun>>,
-    /// The run so far; `None` once its end is being stored, or if it has not begun.
+    /// Result of the commit that stores the run, while it is awaited.
+    stored: Option<oneshot::Receiver<Stored>>,
+    /// The run so far; `None` once its end is being stored, or if it is not stored.
     open: Option<(RunFold, LiveGuard)>,
     /// Observer that makes the run's record, stored with its end.
     observer: OpenObserver,
@@ -70,51 +79,100 @@ impl KeptRun {
         sent_context: ContextSlot,
         accepted: Instant,
     ) -> Self {
-        let (sender, receiver) = oneshot::channel();
+        let place = RunPlace { parent: begin.parent_id.clone(), sent_context };
         let key = RunKey { owner: begin.key.thread_owner(), id: begin.run_id.clone() };
+        let course = (begin.on_disconnect, begin.grace_ms);
+        let thread_id = begin.key.id.clone();
+        let commit_store = store.clone();
+        let commit = async move { commit_store.begin_run(begin).await.map(|begun| Some(begun.run)) };
+        let kept = Self::store(service, store, key, thread_id, course, accepted, commit.boxed());
+        // The cell is new.
+        let _ = kept.place.set(place);
+        kept
+    }
+
+    /// Queues a run in the background; [`begun`](Self::begun) has the result.
+    pub(super) fn queue(
+        service: &Arc<ConversationService>,
+        store: Arc<dyn Conversations>,
+        queue: QueueRun,
+        accepted: Instant,
+    ) -> Self {
+        let key = RunKey { owner: queue.key.thread_owner(), id: queue.run_id.clone() };
+        let course = (queue.on_disconnect, queue.grace_ms);
+        let thread_id = queue.key.id.clone();
+        let commit_store = store.clone();
+        let commit = async move { commit_store.queue_run(queue).await };
+        Self::store(service, store, key, thread_id, course, accepted, commit.boxed())
+    }
+
+    /// Stores a run in the background.
+    fn store(
+        service: &Arc<ConversationService>,
+        store: Arc<dyn Conversations>,
+        key: RunKey,
+        thread_id: ThreadId,
+        course: (OnDisconnect, Option<u32>),
+        accepted: Instant,
+        commit: BoxFuture<'static, Stored>,
+    ) -> Self {
+        let (sender, receiver) = oneshot::channel();
         let ThreadOwner { company, owner } = &key.owner;
         let observer = service.observers.open(company, owner, &key.id, accepted);
+        let (on_disconnect, grace_ms) = course;
         let kept = Self {
-            store: store.clone(),
-            thread_id: begin.key.id.clone(),
+            store,
+            thread_id,
             turn_id: None,
-            parent: begin.parent_id.clone(),
-            sent_context,
-            on_disconnect: begin.on_disconnect,
-            grace: Duration::from_millis(begin.grace_ms.unwrap_or_default().into()),
+            place: Arc::default(),
+            on_disconnect,
+            grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
             abandoned: None,
             detached: None,
-            begun: Some(receiver),
+            stored: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
             observer,
         };
         let task = async move {
             // The receiver's drop ends the run.
-            let _ = sender.send(store.begin_run(begin).await);
+            let _ = sender.send(commit.await);
         };
         service.spawner.spawn(task.boxed());
         kept
     }
 
-    /// Waits for the beginning.
+    /// Waits until the run is stored.
     ///
     /// # Errors
-    /// Those of [`Conversations::begin_run`]. The run does not exist then, unless the store is unavailable.
-    pub(super) async fn begun(&mut self) -> Begun {
-        let Some(receiver) = &mut self.begun else { return Err(ConversationError::RunNotFound) };
-        let begun = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
-        self.begun = None;
-        match &begun {
-            Ok(begun) => {
-                self.turn_id = Some(begun.run.turn_id.clone());
+    /// Those of [`Conversations::begin_run`] or [`Conversations::queue_run`]. The run does not exist then, unless the store is
+    /// unavailable.
+    pub(super) async fn begun(&mut self) -> Stored {
+        let Some(receiver) = &mut self.stored else { return Err(ConversationError::RunNotFound) };
+        let stored = receiver.await.unwrap_or(Err(ConversationError::RunNotFound));
+        self.stored = None;
+        match &stored {
+            Ok(Some(run)) => {
+                self.turn_id = (run.state == RunState::Running).then(|| run.turn_id.clone());
                 if let Some((_, live)) = &self.open {
                     live.service.runs.insert(&live.run);
                 }
             }
             Err(ConversationError::Store(_)) => {}
-            Err(_) => self.open = None,
+            Ok(None) | Err(_) => self.open = None,
         }
-        begun
+        stored
+    }
+
+    /// Returns what begins the run, which is queued; `None` if it is over.
+    pub(super) fn queued_begin(&self) -> Option<QueuedBegin> {
+        let (_, live) = self.open.as_ref()?;
+        Some(QueuedBegin {
+            service: live.service.clone(),
+            store: self.store.clone(),
+            run: live.run.clone(),
+            place: self.place.clone(),
+            observer: self.observer.clone(),
+        })
     }
 
     /// Returns the observer of the run.
@@ -159,7 +217,8 @@ impl KeptRun {
             Some(RunStop::Cancelled(reason)) => RunEndKind::Cancelled(reason),
             _ => RunEndKind::Completed,
         };
-        let mut folded = fold.finish(self.parent.take(), cut);
+        let place = self.place.get();
+        let mut folded = fold.finish(place.and_then(|place| place.parent.clone()), cut);
         if is_shutdown(&folded.ending.kind) {
             folded.ending.kind = RunEndKind::Interrupted;
         }
@@ -174,27 +233,36 @@ impl KeptRun {
             nodes,
             ending,
             log: LogEnd { chunks, is_incomplete, until: Some(clock.log_until), inputs: None },
-            context: self.sent_context.sent(),
+            context: place.and_then(|place| place.sent_context.sent()),
             request_sha256: record.prompt.as_ref().map(|prompt| prompt.request_sha256.clone()),
             backend: record.selection.as_ref().map(RunSelection::backend_name),
             record,
             now: clock.now,
         };
-        let (store, begun) = (self.store.clone(), self.begun.take());
+        let (store, stored) = (self.store.clone(), self.stored.take());
+        let ending = service.clone();
         let task = async move {
-            let has_begun = match begun {
-                Some(begun) => matches!(begun.await, Ok(Ok(_) | Err(ConversationError::Store(_)))),
+            let is_stored = match stored {
+                Some(stored) => {
+                    matches!(stored.await, Ok(Ok(Some(_)) | Err(ConversationError::Store(_))))
+                }
                 None => true,
             };
-            if has_begun {
+            if is_stored {
+                // A queued run may be about to begin.
+                let _storing = run.lock_storing().await;
                 // Off the path of the events: they can be large.
                 let log = LogEnd { inputs: observer.inputs(), ..end.log };
                 let end = EndRun { log, ..end };
                 let ended = store_end(&*store, end).await;
                 run.tail().close(ended.is_ok());
                 run.wake_readers();
+                let thread = ended.as_ref().ok().map(|ended| ended.thread.clone());
                 // The client may have left.
-                let _ = sender.send(ended);
+                let _ = sender.send(ended.map(drop));
+                if let Some(thread) = thread {
+                    ending.wake_next(&*store, &run.key().owner, &thread).await;
+                }
             }
             drop(live);
         };
@@ -310,13 +378,13 @@ fn is_shutdown(kind: &RunEndKind) -> bool {
 }
 
 /// Stores the end of a run; repeats it while the store is unavailable.
-async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<(), ConversationError> {
+async fn store_end(store: &dyn Conversations, end: EndRun) -> Result<EndedRun, ConversationError> {
     let (mut pause, longest) = END_RETRY_PAUSES;
     let started = tokio::time::Instant::now();
     let mut end = end;
     loop {
         let error = match store.end_run(end.clone()).await {
-            Ok(_) => return Ok(()),
+            Ok(ended) => return Ok(ended),
             Err(
                 error @ (ConversationError::RunNotFound
                 | ConversationError::RunEnded { .. }
@@ -384,7 +452,7 @@ mod tests {
     use agent_core::store_error::StoreError;
     use agent_core::testing::ManualClock;
     use agent_platform::conversation::{
-        MemoryConversations, NewNode, NewThread, Run, RunState, RunTrigger, ThreadKey, ThreadOwner,
+        MemoryConversations, NewNode, NewThread, RunTrigger, ThreadKey, ThreadOwner,
     };
 
     use super::*;
@@ -412,6 +480,7 @@ mod tests {
             nodes: vec![question],
             new_thread: NewThread::default(),
             retention: None,
+            order: Default::default(),
             expected_version: None,
             on_disconnect: agent_platform::conversation::OnDisconnect::Cancel,
             grace_ms: None,

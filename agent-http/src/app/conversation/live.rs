@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
 use futures_util::task::AtomicWaker;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use super::tail::Tail;
 
@@ -61,6 +61,10 @@ pub(super) struct LiveRun {
     attached: watch::Sender<u32>,
     /// Time until which another process's readers count as attached.
     watched_until: Mutex<Option<Instant>>,
+    /// Wakes the run while it is queued.
+    next: Notify,
+    /// Held while the beginning of a queued run, or the end of a run, is being stored.
+    storing: Arc<tokio::sync::Mutex<()>>,
     stop: Mutex<Option<RunStop>>,
     stop_waker: AtomicWaker,
 }
@@ -74,6 +78,8 @@ impl LiveRun {
             readers: AtomicUsize::new(0),
             attached: watch::Sender::new(1),
             watched_until: Mutex::default(),
+            next: Notify::new(),
+            storing: Arc::default(),
             stop: Mutex::default(),
             stop_waker: AtomicWaker::new(),
         }
@@ -105,6 +111,21 @@ impl LiveRun {
     /// Returns a future that is ready when the tail has grown after this call.
     pub(super) fn grown(&self) -> Notified<'_> {
         self.grown.notified()
+    }
+
+    /// Wakes the run if it is queued, since it may be its turn.
+    pub(super) fn wake_queued(&self) {
+        self.next.notify_one();
+    }
+
+    /// Waits for a call of [`wake_queued`](Self::wake_queued), or for one since the last wait.
+    pub(super) fn woken(&self) -> Notified<'_> {
+        self.next.notified()
+    }
+
+    /// Waits until no beginning or end of the run is being stored, and keeps others away until the guard is dropped.
+    pub(super) async fn lock_storing(&self) -> OwnedMutexGuard<()> {
+        self.storing.clone().lock_owned().await
     }
 
     /// Number of attached clients.

@@ -9,26 +9,27 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_core::turn::run_observed_turn;
 use agent_platform::conversation::{
-    ApprovalState, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread, NodeRole,
-    OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey,
+    ApprovalState, BeginOrder, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread,
+    NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
 };
 use agent_platform::history::ThreadFields;
+use agent_platform::run_observer::RunObserver;
 use futures_util::{TryFutureExt, try_join};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use super::super::App;
-use super::ConversationService;
 use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
 use super::kept_run::KeptRun;
+use super::queue::QueuedBegin;
 use super::turn::BeginError;
 use crate::error::HttpError;
 
 /// Course of a run whose client leaves.
 pub(super) struct RunCourse {
-    on_disconnect: OnDisconnect,
-    grace_ms: Option<u32>,
+    pub(super) on_disconnect: OnDisconnect,
+    pub(super) grace_ms: Option<u32>,
 }
 
 impl RunCourse {
@@ -41,6 +42,15 @@ impl RunCourse {
     }
 }
 
+/// Returns the context of a run's tools: the request's, or else that of the run that it continues.
+pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunContext {
+    let before = continues.map(|run| run.context.clone()).unwrap_or_default();
+    RunContext {
+        todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
+        timezone: turn.timezone.clone().or(before.timezone),
+    }
+}
+
 /// A run that is ready to begin.
 pub(super) struct RunPlan {
     pub(super) key: ThreadKey,
@@ -49,6 +59,10 @@ pub(super) struct RunPlan {
     pub(super) messages: Vec<Message>,
     pub(super) new_thread: NewThread,
     pub(super) retention: Option<SignedDuration>,
+    /// Relation to the thread's queue.
+    pub(super) order: BeginOrder,
+    /// Time for which the run was queued, in milliseconds.
+    pub(super) queued_ms: Option<u64>,
     /// Version of the thread; 0 if it does not exist.
     pub(super) version: u64,
     /// Run that this one continues.
@@ -74,42 +88,13 @@ impl RunPlan {
         store: Arc<dyn Conversations>,
         accepted: Instant,
     ) -> Result<(EventStream, KeptRun), BeginError> {
-        let event = self.thread_event(turn);
-        let (continues, slot) = (self.continues.clone(), self.sent_context.clone());
-        let (begin, messages) = self.into_begin(&app.conversations, turn);
-        let decisions = begin.decisions.clone();
-        let RunContext { todo_list_id, timezone } = begin.context.clone();
-        // The results of a visitor's calls are not stored, so that no later run could bring them.
-        let can_suspend = principal.caller != Caller::Widget;
-        let sent_context = slot.text.clone();
-        let turn =
-            TurnRequest { messages, todo_list_id, timezone, can_suspend, sent_context, ..turn.clone() };
-        let owner = begin.key.thread_owner();
-        let mut kept = KeptRun::begin(&app.conversations, store.clone(), begin, slot, accepted);
+        let slot = self.sent_context.clone();
+        let (begin, start) = self.into_begin(app, principal, turn, store.clone());
+        let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
         let observer = kept.observer().clone();
-        if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
-            kept.begun().await?;
-            for decision in &decisions {
-                let decided = waiting.approvals.iter().find(|approval| approval.id == decision.approval);
-                if let Some(approval) = decided.filter(|approval| approval.state == ApprovalState::Open) {
-                    app.record_decision(&owner, approval, decision);
-                }
-            }
-            let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
-            let (app, principal) = (app.clone(), principal.clone());
-            let events =
-                ContinuedTurn { app, principal, turn, store, owner, run, observer: observer.clone() };
-            let events = events.into_events().with_observer(observer.event_observer());
-            return Ok((events.with_observer(Box::new(ThreadObserver(event))), kept));
-        }
-        let begun = async { kept.begun().await.map(drop).map_err(BeginError::from) };
-        observer.begin_preparation();
-        let started = run_observed_turn(&app.platform, principal, turn, &*observer);
-        let started = started.map_ok(|events| events.with_observer(observer.event_observer()));
-        match try_join!(begun, started.map_err(BeginError::Turn)) {
-            // Visitors receive no extension events.
-            Ok(((), events)) if principal.caller == Caller::Widget => Ok((events, kept)),
-            Ok(((), events)) => Ok((events.with_observer(Box::new(ThreadObserver(event))), kept)),
+        let begun = async { kept.begun().await.map(drop) };
+        match start.start(begun, &observer).await {
+            Ok(events) => Ok((events, kept)),
             Err(BeginError::Turn(error)) => {
                 let error = HttpError::from_turn(error, principal.caller);
                 kept.fail(error.code().as_str(), error.detail());
@@ -119,8 +104,53 @@ impl RunPlan {
         }
     }
 
-    /// Returns the commit of the beginning, and the messages of the prompt.
-    fn into_begin(self, service: &ConversationService, turn: &TurnRequest) -> (BeginRun, Vec<Message>) {
+    /// Commits the beginning of a queued run while the backend starts.
+    pub(super) async fn begin_queued(
+        self,
+        app: &Arc<App>,
+        principal: &Principal,
+        turn: &TurnRequest,
+        queued: &QueuedBegin,
+    ) -> Result<EventStream, BeginError> {
+        let slot = self.sent_context.clone();
+        let (begin, start) = self.into_begin(app, principal, turn, queued.store.clone());
+        match start.start(queued.begin(begin, slot), &queued.observer).await {
+            Err(BeginError::Turn(error)) => {
+                Err(BeginError::Request(HttpError::from_turn(error, principal.caller)))
+            }
+            begun => begun,
+        }
+    }
+
+    /// Returns the commit of the beginning, and the start of the backend.
+    fn into_begin(
+        self,
+        app: &Arc<App>,
+        principal: &Principal,
+        turn: &TurnRequest,
+        store: Arc<dyn Conversations>,
+    ) -> (BeginRun, RunStart) {
+        let service = &app.conversations;
+        let event = self.thread_event(turn);
+        let RunContext { todo_list_id, timezone } = self.context.clone();
+        let start = RunStart {
+            app: app.clone(),
+            principal: principal.clone(),
+            turn: TurnRequest {
+                messages: self.messages,
+                todo_list_id,
+                timezone,
+                // The results of a visitor's calls are not stored, so that no later run could bring them.
+                can_suspend: principal.caller != Caller::Widget,
+                sent_context: self.sent_context.text.clone(),
+                ..turn.clone()
+            },
+            store,
+            owner: self.key.thread_owner(),
+            continues: self.continues.clone(),
+            decisions: self.decisions.clone(),
+            event,
+        };
         let begin = BeginRun {
             key: self.key,
             agent_id: turn.agent_id.clone(),
@@ -133,6 +163,7 @@ impl RunPlan {
             parent_id: self.merged.parent_id,
             new_thread: self.new_thread,
             retention: self.retention,
+            order: self.order,
             expected_version: Some(self.version),
             on_disconnect: self.course.on_disconnect,
             grace_ms: self.course.grace_ms,
@@ -141,7 +172,7 @@ impl RunPlan {
             lease: service.lease(),
             now: service.now(),
         };
-        (begin, self.messages)
+        (begin, start)
     }
 
     /// Returns the event that names the nodes of the request.
@@ -157,7 +188,57 @@ impl RunPlan {
         value.extend(parent.map(|id| ("parentId".to_owned(), json!(id))));
         let turn_id = self.continues.as_ref().map_or(&turn.run_id, |run| &run.turn_id);
         value.insert("turnId".to_owned(), json!(turn_id));
+        value.extend(self.queued_ms.map(|time| ("queuedMs".to_owned(), json!(time))));
         Event::Custom { name: "agent.thread".to_owned(), value: Value::Object(value) }
+    }
+}
+
+/// Start of the backend of a run.
+struct RunStart {
+    app: Arc<App>,
+    principal: Principal,
+    turn: TurnRequest,
+    store: Arc<dyn Conversations>,
+    owner: ThreadOwner,
+    /// Run that this one continues.
+    continues: Option<Run>,
+    decisions: Vec<Decision>,
+    event: Event,
+}
+
+impl RunStart {
+    /// Starts the backend while `begun` commits the beginning. A run that waits for the results of its decided calls starts it
+    /// after them.
+    async fn start(
+        self,
+        begun: impl Future<Output = Result<(), ConversationError>>,
+        observer: &Arc<RunObserver>,
+    ) -> Result<EventStream, BeginError> {
+        let Self { app, principal, turn, store, owner, continues, decisions, event } = self;
+        let caller = principal.caller;
+        let events = if let Some(waiting) = continues.filter(|run| run.state == RunState::Waiting) {
+            begun.await?;
+            for decision in &decisions {
+                let decided = waiting.approvals.iter().find(|approval| approval.id == decision.approval);
+                if let Some(approval) = decided.filter(|approval| approval.state == ApprovalState::Open) {
+                    app.record_decision(&owner, approval, decision);
+                }
+            }
+            let run = store.run(&owner, &waiting.id).await?.ok_or(ConversationError::RunNotFound)?;
+            let observer = observer.clone();
+            ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
+        } else {
+            observer.begin_preparation();
+            let started = run_observed_turn(&app.platform, &principal, turn, &**observer);
+            let ((), events) = try_join!(begun.map_err(BeginError::from), started.map_err(BeginError::Turn))?;
+            events
+        };
+        let events = events.with_observer(observer.event_observer());
+        Ok(match caller {
+            // Visitors receive no extension events.
+            Caller::Widget => events,
+            _ => events.with_observer(Box::new(ThreadObserver(event))),
+        })
     }
 }
 

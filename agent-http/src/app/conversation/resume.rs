@@ -107,7 +107,8 @@ pub(in super::super) async fn continue_run(
     // The turn refuses an agent that does not exist.
     let role = app.roles.role(&owner.company, &run.agent_id).await?;
     let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let turn_kept = KeptTurn { store, fields, trigger: Some(RunTriggerKind::Approval.into()), settings };
+    let turn_kept =
+        KeptTurn { store, fields, trigger: Some(RunTriggerKind::Approval.into()), settings, max_wait: None };
     let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use agent_core::ids::RunId;
 use agent_platform::conversation::{
     CancelReason, ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, RunSignal, RunState,
-    ThreadKey,
+    Thread, ThreadKey, ThreadOwner,
 };
 
 use super::live::RunStop;
@@ -12,10 +13,15 @@ use super::{ConversationService, later};
 
 /// Time for which a request to cancel a run waits for the run's process.
 const CANCEL_TIME: Duration = Duration::from_secs(60);
+/// Time for which the next run of a queue is told that it is its turn.
+const START_TIME: Duration = Duration::from_secs(10);
 /// Maximum time for which a request waits until a cancelled run is over.
 const END_WAIT: Duration = Duration::from_secs(10);
 /// Time between two looks at a run that ends.
 const END_POLL: Duration = Duration::from_millis(50);
+
+/// Maximum time for which the run of a thread goes on while the thread's cancelled queue ends.
+const QUEUE_WAIT: Duration = Duration::from_secs(1);
 
 /// Maximum time for which a deletion waits until the thread's run is over.
 const DELETION_WAIT: Duration = Duration::from_secs(2);
@@ -48,6 +54,64 @@ impl ConversationService {
         Ok(Some(run))
     }
 
+    /// Cancels the queued runs of a thread, and then its run, so that none of them begins in between.
+    pub(in super::super) async fn cancel_thread(
+        &self,
+        store: &dyn Conversations,
+        owner: &ThreadOwner,
+        thread: &Thread,
+        reason: CancelReason,
+    ) -> Result<(), ConversationError> {
+        let key = |id: &RunId| RunKey { owner: owner.clone(), id: id.clone() };
+        for id in &thread.queued_run_ids {
+            self.cancel(store, &key(id), reason).await?;
+        }
+        let queue_over = async {
+            for id in &thread.queued_run_ids {
+                until_over(store, &key(id)).await?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(QUEUE_WAIT, queue_over).await.unwrap_or(Ok::<_, ConversationError>(()))?;
+        if let Some(id) = &thread.active_run_id {
+            self.cancel(store, &key(id), reason).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells the first of a thread's queued runs, in whichever process it is, that it may be its turn.
+    pub(super) async fn wake_next(&self, store: &dyn Conversations, owner: &ThreadOwner, thread: &Thread) {
+        let Some(id) = thread.queued_run_ids.first().filter(|_| thread.active_run_id.is_none()) else {
+            return;
+        };
+        let key = RunKey { owner: owner.clone(), id: id.clone() };
+        if let Some(run) = self.runs.get(&key) {
+            return run.wake_queued();
+        }
+        // Without the signal, the run finds it by itself, later.
+        if let Err(error) = store.signal(&key, RunSignal::Start, later(self.now(), START_TIME)).await {
+            tracing::warn!(run_id = %key.id, %error, "the process of the next run was not told");
+        }
+    }
+
+    /// Cancels the queued runs of a thread and its run for another one, and waits until they are over.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadBusy`] if a run does not end in time.
+    pub(super) async fn displace_thread(
+        &self,
+        store: &dyn Conversations,
+        key: &ThreadKey,
+    ) -> Result<(), ConversationError> {
+        let Some(thread) = store.thread(key).await? else { return Ok(()) };
+        let owner = key.thread_owner();
+        self.cancel_thread(store, &owner, &thread, CancelReason::Displaced).await?;
+        for id in thread.queued_run_ids.into_iter().chain(thread.active_run_id) {
+            self.displace(store, &RunKey { owner: owner.clone(), id }).await?;
+        }
+        Ok(())
+    }
+
     /// Cancels a run for another one in its thread, and waits until it is over.
     ///
     /// # Errors
@@ -62,20 +126,24 @@ impl ConversationService {
         tokio::time::timeout(END_WAIT, until_over(store, key)).await.unwrap_or_else(|_| Err(busy()))
     }
 
-    /// Cancels the run of a thread that is to be deleted, and waits for a short time until it is over: its clients in all
-    /// processes then receive its end.
+    /// Cancels the runs of a thread that is to be deleted, and waits for a short time until they are over: their clients in
+    /// all processes then receive their ends.
     pub(in super::super) async fn end_before_deletion(
         &self,
         store: &dyn Conversations,
         key: &ThreadKey,
     ) -> Result<(), ConversationError> {
-        let Some(id) = store.thread(key).await?.and_then(|thread| thread.active_run_id) else {
-            return Ok(());
+        let Some(thread) = store.thread(key).await? else { return Ok(()) };
+        let owner = key.thread_owner();
+        self.cancel_thread(store, &owner, &thread, CancelReason::Deleted).await?;
+        let all_over = async {
+            for id in thread.active_run_id.into_iter().chain(thread.queued_run_ids) {
+                until_over(store, &RunKey { owner: owner.clone(), id }).await?;
+            }
+            Ok(())
         };
-        let run = RunKey { owner: key.thread_owner(), id };
-        self.cancel(store, &run, CancelReason::Deleted).await?;
         // The thread is deleted all the same.
-        tokio::time::timeout(DELETION_WAIT, until_over(store, &run)).await.unwrap_or(Ok(()))
+        tokio::time::timeout(DELETION_WAIT, all_over).await.unwrap_or(Ok(()))
     }
 
     /// Stops runs of this process whose threads were deleted. Other processes learn of it when they store events.

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::{EventStream, Id};
+use agent_core::event::Id;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    CancelReason, ConversationError, Conversations, Envelope, MergeInput, Merged, NewThread, Node, NodeId,
-    NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, ParentChoice, Run, RunContext, RunKey,
-    RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadOrigin, continue_head, merge,
+    BeginOrder, CancelReason, ConversationError, Conversations, Envelope, MergeInput, Merged, NewThread,
+    Node, NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, ParentChoice, Run, RunKey,
+    RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, continue_head, merge,
 };
 use agent_platform::history::{
     ChatInput, FieldError, HistorySource, MAX_GRACE_MS, ThreadFields, expects_answer, is_missing_result,
@@ -27,10 +27,11 @@ use super::ConversationService;
 use super::contexts::{ContextSlot, attach_to_client_messages, load_contexts};
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
-use super::plan::{RunCourse, RunPlan};
+use super::plan::{RunCourse, RunPlan, run_context};
+use super::queue::append;
 use super::resume::new_messages;
 use crate::error::{Code, HttpError};
-use crate::stream::RunRecorder;
+use crate::stream::{RunRecorder, RunSource};
 
 /// `Retry-After` of a request for a run in the background, of which there are too many.
 const BACKGROUND_RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -91,17 +92,19 @@ impl ThreadRequest {
 
 /// Sets the fields that the request leaves to the role.
 fn apply_defaults(fields: &mut ThreadFields, role: &ConversationSettings, caller: Caller) {
-    // A run in the background has no client, and a proactive call or a job displaces nobody's run.
+    // A run in the background has no client, and a proactive call or a job waits for the user's run.
     if !fields.is_background {
         fields.on_disconnect = fields.on_disconnect.or(role.on_disconnect);
         fields.grace_ms = fields.grace_ms.or(role.grace_ms.map(|grace| grace.min(MAX_GRACE_MS)));
     }
-    if caller != Caller::Proactive {
-        fields.on_busy = fields.on_busy.or(role.on_busy);
-    }
+    fields.on_busy = fields.on_busy.or(match caller {
+        Caller::Proactive => Some(OnBusy::Queue),
+        _ => role.on_busy,
+    });
 }
 
 /// A turn whose run is kept.
+#[derive(Clone)]
 pub(in super::super) struct KeptTurn {
     pub(super) store: Arc<dyn Conversations>,
     pub(super) fields: ThreadFields,
@@ -109,6 +112,8 @@ pub(in super::super) struct KeptTurn {
     pub(super) trigger: Option<RunTrigger>,
     /// Settings of the agent's role.
     pub(super) settings: ConversationSettings,
+    /// Maximum time in the thread's queue; none for a client's request, whose client may leave.
+    pub(super) max_wait: Option<Duration>,
 }
 
 impl KeptTurn {
@@ -138,7 +143,7 @@ impl KeptTurn {
             return Ok(None);
         };
         apply_defaults(&mut fields, &settings, principal.caller);
-        Ok(Some(Self { store, fields, trigger: None, settings }))
+        Ok(Some(Self { store, fields, trigger: None, settings, max_wait: None }))
     }
 
     /// Returns true if the run goes on without the client, which is answered at once.
@@ -149,14 +154,14 @@ impl KeptTurn {
     /// Starts the run. The client receives its events only after its beginning is stored.
     ///
     /// # Errors
-    /// 409 if the run's id was used, the thread has another run or is full; errors of the turn and of the store.
+    /// 409 if the run's id was used, the thread has another run or is full, 429 if too many wait for it; errors of the turn and of the store.
     pub(in super::super) async fn start(
         self,
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
         is_new_id: bool,
-    ) -> Result<(EventStream, Box<dyn RunRecorder>), HttpError> {
+    ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
         let claim = match is_new_id {
             true => None,
             false => Some(self.claim_run_id(app, principal, &turn).await?),
@@ -193,26 +198,34 @@ impl KeptTurn {
         app: &Arc<App>,
         principal: &Principal,
         turn: TurnRequest,
-    ) -> Result<(EventStream, KeptRun), BeginError> {
+    ) -> Result<(RunSource, KeptRun), BeginError> {
         let accepted = app.conversations.observers.now();
         let mut attempts = 1;
         loop {
-            let begun = match self.plan(app, principal, &turn).await {
+            let begun = match self.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await {
                 Ok(plan) => plan.begin(app, principal, &turn, self.store.clone(), accepted).await,
                 Err(error) => Err(error),
             };
             match begun {
+                Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
+                    if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Queue) =>
+                {
+                    attempts += 1;
+                    if let Some(queued) = self.queue(app, principal, &turn, accepted).await? {
+                        return Ok(queued);
+                    }
+                }
                 Err(BeginError::Store(ConversationError::VersionConflict { .. }))
                     if attempts < MAX_BEGIN_ATTEMPTS =>
                 {
                     attempts += 1;
                 }
-                Err(BeginError::Store(ConversationError::ThreadBusy { active_run }))
+                Err(BeginError::Store(ConversationError::ThreadBusy { .. }))
                     if attempts < MAX_BEGIN_ATTEMPTS && self.fields.on_busy == Some(OnBusy::Interrupt) =>
                 {
                     attempts += 1;
-                    let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: active_run };
-                    app.conversations.displace(&*self.store, &key).await?;
+                    let key = thread_key(principal, &turn);
+                    app.conversations.displace_thread(&*self.store, &key).await?;
                 }
                 Err(BeginError::Store(ConversationError::InterruptsOpen { run }))
                     if attempts < MAX_BEGIN_ATTEMPTS
@@ -223,7 +236,7 @@ impl KeptTurn {
                     let key = RunKey { owner: thread_key(principal, &turn).thread_owner(), id: run.id };
                     app.conversations.cancel(&*self.store, &key, CancelReason::Displaced).await?;
                 }
-                begun => return begun,
+                begun => return begun.map(|(events, kept)| (events.into(), kept)),
             }
         }
     }
@@ -238,32 +251,33 @@ impl KeptTurn {
         principal: &Principal,
         turn: &TurnRequest,
     ) -> Result<Option<Vec<Message>>, HttpError> {
-        match self.plan(app, principal, turn).await {
+        match self.plan(app, principal, turn, BeginOrder::BeforeQueue, None).await {
             Ok(plan) => Ok(Some(plan.messages)),
             Err(BeginError::Store(error @ ConversationError::Store(_))) => Err(error.into()),
             Err(_) => Ok(None),
         }
     }
 
-    /// Loads the thread and merges the request's messages into it.
-    async fn plan(
+    /// Loads the thread and merges the request's messages into it. `queued` is the merge of a request that was queued as the
+    /// next message of its thread.
+    pub(super) async fn plan(
         &self,
         app: &App,
         principal: &Principal,
         turn: &TurnRequest,
+        order: BeginOrder,
+        queued: Option<&Merged>,
     ) -> Result<RunPlan, BeginError> {
         let key = thread_key(principal, turn);
-        let found = self.load(app, &key).await?;
+        let found = self.load(app, &key, order, &turn.run_id).await?;
         if let Some(found) = &found
             && found.thread.agent_id != turn.agent_id
         {
             let agent = found.thread.agent_id.clone();
             return Err(ConversationError::AgentMismatch { agent }.into());
         }
-        let (thread, links) = match found {
-            Some(found) => (Some(found.thread), found.links),
-            None => (None, Vec::new()),
-        };
+        let (thread, links) = found.map(|found| (found.thread, found.links)).unzip();
+        let links = links.unwrap_or_default();
         let open_run = self.open_run(&key, thread.as_ref()).await?;
         let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
         let decisions = match waiting {
@@ -271,8 +285,11 @@ impl KeptTurn {
             None => Vec::new(),
         };
         let is_waiting = waiting.is_some();
-        let is_visitor = key.thread_owner().is_visitor();
-        let merged = self.place(turn, &links, thread.as_ref(), open_run.as_ref(), is_visitor)?;
+        let merged =
+            match queued.filter(|_| !is_waiting).and_then(|next| append(&links, thread.as_ref(), next)) {
+                Some(merged) => merged,
+                None => self.place(turn, &links, thread.as_ref(), open_run.as_ref(), &key)?,
+            };
         let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
         let messages = self.prompt(turn, &key, &merged, &links).await?;
         let sent_context = ContextSlot::new(&merged, &links);
@@ -283,15 +300,10 @@ impl KeptTurn {
             let fault = HttpError::invalid("messages", "must end with a user message or a tool result");
             return Err(BeginError::Request(fault));
         }
-        let version = thread.map_or(0, |thread| thread.version);
         let trigger = self.trigger(principal, turn, merged.trigger);
         let new_thread = self.new_thread(&trigger);
         let course = RunCourse::of(&self.fields);
-        let before = continues.as_ref().map(|run| run.context.clone()).unwrap_or_default();
-        let context = RunContext {
-            todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
-            timezone: turn.timezone.clone().or(before.timezone),
-        };
+        let context = run_context(turn, continues.as_ref());
         let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
         Ok(RunPlan {
             key,
@@ -299,7 +311,9 @@ impl KeptTurn {
             messages,
             new_thread,
             retention,
-            version,
+            order: if is_waiting { order.continuing() } else { order },
+            queued_ms: None,
+            version: thread.map_or(0, |thread| thread.version),
             continues,
             decisions,
             context,
@@ -310,13 +324,13 @@ impl KeptTurn {
     }
 
     /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
-    fn place(
+    pub(super) fn place(
         &self,
         turn: &TurnRequest,
         links: &[NodeLink],
         thread: Option<&Thread>,
         open_run: Option<&Run>,
-        is_visitor: bool,
+        key: &ThreadKey,
     ) -> Result<Merged, BeginError> {
         let head = thread.and_then(|thread| thread.head.clone());
         let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
@@ -331,7 +345,7 @@ impl KeptTurn {
                 envelope: self.fields.envelope.clone(),
                 parent: self.fields.parent.clone(),
                 pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
-                is_visitor,
+                is_visitor: key.thread_owner().is_visitor(),
             })?,
         };
         Ok(merged)
@@ -362,7 +376,12 @@ impl KeptTurn {
     }
 
     /// Returns the cause of the run. `merged` is the kind that its messages tell.
-    fn trigger(&self, principal: &Principal, turn: &TurnRequest, merged: RunTriggerKind) -> RunTrigger {
+    pub(super) fn trigger(
+        &self,
+        principal: &Principal,
+        turn: &TurnRequest,
+        merged: RunTriggerKind,
+    ) -> RunTrigger {
         match (&self.trigger, principal.caller) {
             (Some(trigger), _) => trigger.clone(),
             (None, Caller::Proactive) => {
@@ -405,22 +424,6 @@ impl KeptTurn {
         let run = self.store.run(&key.thread_owner(), id).await?;
         Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
     }
-
-    /// Loads the thread, after its run was interrupted if its process has ended.
-    ///
-    /// # Errors
-    /// [`ConversationError::ThreadBusy`] if the thread has a run, so that no backend is asked in vain.
-    async fn load(&self, app: &App, key: &ThreadKey) -> Result<Option<ThreadLinks>, BeginError> {
-        let found = self.store.links(key).await?;
-        let Some(active_run) = found.as_ref().and_then(|found| found.thread.active_run_id.clone()) else {
-            return Ok(found);
-        };
-        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
-        match self.store.interrupt_expired(&owner, &active_run, clock).await? {
-            Some(run) if !run.state.is_final() => Err(ConversationError::ThreadBusy { active_run }.into()),
-            _ => Ok(self.store.links(key).await?),
-        }
-    }
 }
 
 /// Error that prevents a run from beginning.
@@ -446,7 +449,7 @@ impl From<BeginError> for HttpError {
     }
 }
 
-fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {
+pub(super) fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {
     ThreadKey::new(principal.company_id.clone(), principal.user_id.clone(), turn.thread_id.clone())
 }
 

@@ -112,6 +112,7 @@ impl ConversationService {
             let Some(run) = self.runs.get(&key) else { continue };
             match signal {
                 RunSignal::Watch => run.watch(),
+                RunSignal::Start => run.wake_queued(),
                 RunSignal::Cancel(reason) => run.stop(RunStop::Cancelled(reason)),
             }
         }

@@ -63,7 +63,7 @@ pub(super) async fn run_agent_turn(
                 TurnError::AgentNotFound => gone("the agent no longer exists"),
                 error => error.into(),
             })?;
-            (events, None)
+            (events.into(), None)
         }
     };
     let RunIds { thread_id, run_id } = events.run();

@@ -13,7 +13,7 @@ use crate::conversation::{
 const CALLS: [&str; 2] = ["call-1", "call-2"];
 
 /// Begins a run `id` in the thread `t`, and ends it with two calls that wait for approval until `at(1000)`.
-async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
+pub(super) async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
     let begun = done("a beginning", store.begin_run(begin(key("t"), id, None, "Send both", 0)).await);
     let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
     let parent = begun.nodes.last().map(|node| node.id.clone());
@@ -46,7 +46,7 @@ fn change(run: &str, change: RunChange, ms: i64) -> ChangeRun {
     ChangeRun { run: RunKey { owner: ada(), id: run.into() }, change, now: at(ms) }
 }
 
-fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64) -> BeginRun {
+pub(super) fn continuing(id: &str, run: &Run, decisions: Vec<Decision>, ms: i64) -> BeginRun {
     BeginRun {
         continues: Some(run.id.clone()),
         decisions,

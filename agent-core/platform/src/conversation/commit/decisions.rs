@@ -9,6 +9,7 @@ use super::super::{
     Approval, ApprovalState, BeginRun, CallExecution, ChangeRun, ConversationError, NewNode, NodeId,
     NodeOrigin, Run, RunChange, RunState, RunStep, StoredNode, Thread, ThreadStatus,
 };
+use super::queue::set_idle;
 use super::{KnownNodes, Placement, StoredRun, apply_nodes};
 
 /// Applies the decisions of a run that begins to the run that it continues.
@@ -125,7 +126,8 @@ pub fn change_run(change: &ChangeRun, rows: ChangeRows) -> Result<ChangeCommit, 
             let step = run.step(RunStep::Cancel(*reason), now);
             run = step.map_err(|error| ConversationError::Invalid(error.to_string()))?;
             if thread.open_run_id.as_ref() == Some(&run.id) {
-                (thread.open_run_id, thread.status) = (None, ThreadStatus::Idle);
+                thread.open_run_id = None;
+                set_idle(&mut thread);
                 thread.version += 1;
             }
         }
@@ -165,8 +167,11 @@ fn expire(
     }
     if thread.open_run_id.as_ref() == Some(&run.id) {
         let awaits_client = !run.pending_calls().is_empty();
-        thread.status = if awaits_client { ThreadStatus::AwaitingTools } else { ThreadStatus::Idle };
         thread.open_run_id = awaits_client.then(|| run.id.clone());
+        match awaits_client {
+            true => thread.status = ThreadStatus::AwaitingTools,
+            false => set_idle(&mut thread),
+        }
     }
     thread.version += 1;
     Ok((thread, run, nodes))

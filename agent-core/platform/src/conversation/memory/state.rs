@@ -11,8 +11,9 @@ use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, Sto
 use super::super::{
     ActiveThread, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk,
     MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, NewNode, NodeId,
-    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunSignal, RunState, SentContext,
-    StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns, interrupt_run,
+    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState,
+    SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
+    interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -243,6 +244,22 @@ impl ConversationState {
         self.owners.get_mut(owner)?.runs.get_mut(id)
     }
 
+    /// Adds a run of a process, which gets the next number among the owner's.
+    pub(super) fn insert_run(&mut self, owner: &ThreadOwner, run: Run, process: &str) {
+        let owner = self.owners.entry(owner.clone()).or_default();
+        owner.last_run += 1;
+        let id = run.id.clone();
+        let stored = StoredRun { run, process: process.to_owned() };
+        let run = MemoryRun { number: owner.last_run, stored, log: Vec::new(), inputs: None };
+        owner.runs.insert(id, run);
+    }
+
+    /// Stores the lease of a process, unless it has a later one.
+    pub(super) fn extend_lease(&mut self, lease: &RunLease) {
+        let until = self.leases.entry(lease.process.clone()).or_insert(lease.until);
+        *until = (*until).max(lease.until);
+    }
+
     /// Adds a chunk to a run's log, unless the log has it.
     pub(super) fn add_chunk(&mut self, owner: &ThreadOwner, id: &RunId, chunk: LogChunk) {
         let Some(run) = self.find_run_mut(owner, id) else { return };
@@ -347,6 +364,7 @@ impl ConversationState {
             let Some(removed) = state.threads.remove(id) else { continue };
             deleted.deleted += 1;
             deleted.active_runs.extend(removed.thread.active_run_id);
+            deleted.active_runs.extend(removed.thread.queued_run_ids);
             self.node_count -= removed.nodes.len();
             self.context_bytes -= removed.contexts.values().map(|text| text.len()).sum::<usize>();
         }

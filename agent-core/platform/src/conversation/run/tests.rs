@@ -49,9 +49,9 @@ fn each_step_leads_from_the_states_that_allow_it_alone() {
     let cases = [
         (RunStep::Start, vec![Queued], Running),
         (end(RunEndKind::Completed), vec![Running], Completed),
-        (end(RunEndKind::Failed(failure)), vec![Running], Failed),
-        (end(RunEndKind::Interrupted), vec![Running], Interrupted),
-        (end(RunEndKind::Cancelled(CancelReason::Requested)), vec![Running], Cancelled),
+        (end(RunEndKind::Failed(failure)), vec![Queued, Running], Failed),
+        (end(RunEndKind::Interrupted), vec![Queued, Running], Interrupted),
+        (end(RunEndKind::Cancelled(CancelReason::Requested)), vec![Queued, Running], Cancelled),
         (end(RunEndKind::Suspended(asks)), vec![Running], Waiting),
         (RunStep::Continue, vec![Waiting], Completed),
         (RunStep::Interrupt, vec![Queued, Running], Interrupted),

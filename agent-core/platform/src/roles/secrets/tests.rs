@@ -268,3 +268,32 @@ fn masks_of_a_masked_role_are_what_is_kept() {
     assert_eq!(merged.content.messenger_token, Some(Secret::mask()));
     assert_eq!(merged.content.agent_server.agent_server_api_key, Some(Secret::new("sk")));
 }
+
+#[test]
+fn the_secret_of_a_tool_stays_with_its_name_and_its_address() {
+    let tool = |name: &str, url: &str, auth: Value| json!({"name": name, "auth": auth, "request": {"method": "GET", "url": url}});
+    let of = |tools: &[Value]| role(json!({"httpTools": tools}), json!([]));
+    let (url, bearer) = ("https://api.example/orders/{id}", json!({"type": "bearer"}));
+    let with = |secret: &str| json!({"type": "bearer", "secret": secret});
+    let other = tool("b", "https://b.example/", json!({"type": "none"}));
+    check(
+        "content.httpTools[a].auth.secret",
+        &of(&[tool("a", url, with("sk-old"))]),
+        &[
+            (of(&[tool("a", url, bearer.clone())]), Some("sk-old")),
+            (of(&[other.clone(), tool("a", url, with("***"))]), Some("sk-old")),
+            (
+                of(&[tool("a", "https://api.example/orders/{id}/lines/{line}", bearer.clone())]),
+                Some("sk-old"),
+            ),
+            (of(&[tool("a", url, with("sk-new"))]), Some("sk-new")),
+            (of(&[tool("a", url, with(""))]), None),
+            (of(&[tool("a", "https://evil.example/orders/{id}", bearer.clone())]), None),
+            (of(&[tool("a", "http://api.example/orders/{id}", with("***"))]), None),
+            (of(&[tool("a", "https://api.example/{id}", bearer.clone())]), None),
+            (of(&[tool("a", url, json!({"type": "header", "name": "X-Key"}))]), None),
+            (of(&[tool("c", url, bearer)]), None),
+            (of(&[tool("a", url, Value::Null)]), None),
+        ],
+    );
+}

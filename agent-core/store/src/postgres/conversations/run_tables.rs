@@ -206,8 +206,9 @@ impl ConversationTables {
 
     pub(super) async fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
         let body = serde_json::to_string(run).unwrap_or_default();
-        let sql = "UPDATE runs SET state = $2, body = $3, log_until_ms = $4 WHERE n = $1";
-        self.select(sql, &[&n, &run.state.as_str(), &body, &log_until_ms(run)]).await?;
+        let sql = "UPDATE runs SET state = $2, kind = $3, body = $4, log_until_ms = $5 WHERE n = $1";
+        let (state, kind) = (run.state.as_str(), run.trigger.kind.as_str());
+        self.select(sql, &[&n, &state, &kind, &body, &log_until_ms(run)]).await?;
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! Writes of runs and their logs, each within one transaction under the lock on the owner.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{
+    self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
+};
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ConversationError, DeleteFilter, DeletedThreads, EndRun, EndedRun, NodeId,
-    Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    QueueRun, Run, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -24,10 +26,12 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
     };
     let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner).await? };
     let continued_number = continued.as_ref().map(|found| found.0);
+    let used = tables.run(&owner, &begin.run_id).await?;
+    let queued_number = used.as_ref().map(|found| found.0);
     let rows = BeginRows {
         thread: found.as_ref().map(|(_, thread)| thread.clone()),
         thread_count,
-        used_run: tables.run(&owner, &begin.run_id).await?.map(|(_, _, stored)| stored.run),
+        used_run: used.map(|(_, _, stored)| stored),
         continued: continued.map(|(_, _, stored)| stored.run),
         known: known.clone(),
     };
@@ -39,9 +43,30 @@ pub(super) async fn begin_run(tables: &ConversationTables, begin: &BeginRun) -> 
         tables.update_run(number, run).await?;
     }
     let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
-    tables.insert_run(&owner, n, &stored).await?;
+    match queued_number {
+        Some(number) => tables.update_run(number, &stored.run).await?,
+        None => tables.insert_run(&owner, n, &stored).await?,
+    }
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+}
+
+pub(super) async fn queue_run(
+    tables: &ConversationTables,
+    queue: &QueueRun,
+) -> Result<Option<Run>, TableError> {
+    let owner = queue.key.thread_owner();
+    let found = tables.thread(&queue.key).await?;
+    let rows = QueueRows {
+        thread: found.as_ref().map(|(_, thread)| thread.clone()),
+        used_run: tables.run(&owner, &queue.run_id).await?.map(|(_, _, stored)| stored.run),
+    };
+    let Some(commit) = commit::queue_run(queue, rows)? else { return Ok(None) };
+    tables.put_lease(&queue.lease, false).await?;
+    let n = tables.put_thread(found.map(|(n, _)| n), &queue.key, &commit.thread).await?;
+    let stored = StoredRun { run: commit.run, process: queue.lease.process.clone() };
+    tables.insert_run(&owner, n, &stored).await?;
+    Ok(Some(stored.run))
 }
 
 pub(super) async fn end_run(tables: &ConversationTables, end: &EndRun) -> Result<EndedRun, TableError> {
@@ -226,6 +251,7 @@ pub(super) async fn delete_batch(
         tables.delete_thread(n).await?;
         deleted.deleted += 1;
         deleted.active_runs.extend(thread.active_run_id);
+        deleted.active_runs.extend(thread.queued_run_ids);
         if remaining_nodes == 0 || remaining_bytes == 0 {
             return Ok((at + 1, deleted));
         }

@@ -140,9 +140,10 @@ impl ConversationTables<'_> {
 
     pub(super) fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
         let body = serde_json::to_string(run).unwrap_or_default();
-        let mut update =
-            self.0.prepare_cached("UPDATE runs SET state = ?2, body = ?3, log_until_ms = ?4 WHERE n = ?1")?;
-        update.execute(params![n, run.state.as_str(), body, log_until_ms(run)])?;
+        let mut update = self.0.prepare_cached(
+            "UPDATE runs SET state = ?2, kind = ?3, body = ?4, log_until_ms = ?5 WHERE n = ?1",
+        )?;
+        update.execute(params![n, run.state.as_str(), run.trigger.kind.as_str(), body, log_until_ms(run)])?;
         Ok(())
     }
 

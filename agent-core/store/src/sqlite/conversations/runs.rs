@@ -1,10 +1,13 @@
 //! Writes of runs and their logs, each within one transaction.
 
 use agent_core::ids::{RunId, ThreadId};
-use agent_platform::conversation::commit::{self, BeginRows, ChangeRows, EndRows, StoredRun, referenced_ids};
+use agent_platform::conversation::commit::{
+    self, BeginRows, ChangeRows, EndRows, QueueRows, StoredRun, referenced_ids,
+};
 use agent_platform::conversation::{
     BeginRun, BegunRun, ChangeRun, ConversationError, DeleteFilter, DeletedThreads, EndRun, EndedRun, NodeId,
-    Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner, interrupt_run,
+    QueueRun, Run, RunChunk, RunClock, RunEvents, RunKey, RunSignal, Thread, ThreadKey, ThreadOwner,
+    interrupt_run,
 };
 use jiff::Timestamp;
 
@@ -23,10 +26,12 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
     };
     let thread_count = if found.is_some() { 0 } else { tables.thread_count(&owner)? };
     let continued_number = continued.as_ref().map(|found| found.0);
+    let used = tables.run(&owner, &begin.run_id)?;
+    let queued_number = used.as_ref().map(|found| found.0);
     let rows = BeginRows {
         thread: found.as_ref().map(|(_, thread)| thread.clone()),
         thread_count,
-        used_run: tables.run(&owner, &begin.run_id)?.map(|(_, _, stored)| stored.run),
+        used_run: used.map(|(_, _, stored)| stored),
         continued: continued.map(|(_, _, stored)| stored.run),
         known: known.clone(),
     };
@@ -38,9 +43,30 @@ pub(super) fn begin_run(tables: &ConversationTables<'_>, begin: &BeginRun) -> Re
         tables.update_run(number, run)?;
     }
     let stored = StoredRun { run: commit.run, process: begin.lease.process.clone() };
-    tables.insert_run(&owner, n, &stored)?;
+    match queued_number {
+        Some(number) => tables.update_run(number, &stored.run)?,
+        None => tables.insert_run(&owner, n, &stored)?,
+    }
     let nodes = commit::nodes_on_wire(commit.nodes, &known);
     Ok(BegunRun { thread: commit.thread, run: stored.run, nodes })
+}
+
+pub(super) fn queue_run(
+    tables: &ConversationTables<'_>,
+    queue: &QueueRun,
+) -> Result<Option<Run>, TableError> {
+    let owner = queue.key.thread_owner();
+    let found = tables.thread(&queue.key)?;
+    let rows = QueueRows {
+        thread: found.as_ref().map(|(_, thread)| thread.clone()),
+        used_run: tables.run(&owner, &queue.run_id)?.map(|(_, _, stored)| stored.run),
+    };
+    let Some(commit) = commit::queue_run(queue, rows)? else { return Ok(None) };
+    tables.put_lease(&queue.lease, false)?;
+    let n = tables.put_thread(found.map(|(n, _)| n), &queue.key, &commit.thread)?;
+    let stored = StoredRun { run: commit.run, process: queue.lease.process.clone() };
+    tables.insert_run(&owner, n, &stored)?;
+    Ok(Some(stored.run))
 }
 
 pub(super) fn end_run(tables: &ConversationTables<'_>, end: &EndRun) -> Result<EndedRun, TableError> {
@@ -280,6 +306,7 @@ pub(super) fn delete_batch(
         tables.delete_thread(n)?;
         deleted.deleted += 1;
         deleted.active_runs.extend(thread.active_run_id);
+        deleted.active_runs.extend(thread.queued_run_ids);
         if remaining_nodes == 0 || remaining_bytes == 0 {
             return Ok((at + 1, deleted));
         }

@@ -240,3 +240,34 @@ fn ten_thousand_unknown_messages_on_ten_thousand_nodes_are_merged() {
     let merged = tree.merge(MergeInput { messages: messages.collect(), ..MergeInput::default() });
     assert_eq!((merged.path.len(), merged.nodes.len()), (10_000, 1));
 }
+
+/// Returns the prompt of a request that was queued in `tree` and begins now that it is `later`.
+fn queued_prompt(tree: &StoredTree, queued: &Merged) -> Option<Vec<(NodeRole, String)>> {
+    let merged = append_queued(&tree.links, tree.head_id().as_ref(), queued)?;
+    assert_eq!(merged.nodes.first().map(|node| node.parent_id.clone()), Some(tree.head_id()));
+    Some(tree.prompt(&merged))
+}
+
+#[test]
+fn queued_messages_go_below_what_was_said_meanwhile() {
+    let mut tree = two_turns();
+    let third = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3"]));
+    // The client has not seen an answer to u3, and has sent it without an id.
+    let fourth = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3", "u4"]));
+    let same = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3"]));
+    let before = ["u1", "a1", "u2", "a2"];
+    let with = |more: &[&'static str]| Some(texts(&[&before[..], more].concat()));
+    assert_eq!(queued_prompt(&tree, &third), with(&["u3"]));
+    let begun = append_queued(&tree.links, tree.head_id().as_ref(), &third).expect("the branch is shown");
+    tree.run(begun, vec![Message::assistant("a3").into()]);
+    assert_eq!(queued_prompt(&tree, &fourth), with(&["u3", "a3", "u4"]));
+    assert_eq!(queued_prompt(&tree, &same), with(&["u3", "a3", "u3"]), "the same text is said again");
+}
+
+#[test]
+fn queued_messages_do_not_go_to_another_branch() {
+    let mut tree = two_turns();
+    let third = tree.merge(ag_ui(&["u1", "a1", "u2", "a2", "u3"]));
+    tree.chat(ag_ui(&["u1", "a1", "u2 edited"]), "a2 anew");
+    assert_eq!(queued_prompt(&tree, &third), None);
+}

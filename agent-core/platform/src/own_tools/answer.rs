@@ -1,0 +1,91 @@
+//! The result of a call, from the server's response.
+
+use agent_core::tool::ToolOutput;
+use serde_json::Value;
+
+use super::HttpToolResponse;
+use super::definition::ResultSettings;
+use super::redact::Redactor;
+
+/// Maximum length of a failed response's body in the result, in bytes.
+const MAX_ERROR_BODY_BYTES: usize = 1024;
+
+/// Converts a response to a result for the model.
+pub(super) fn output(
+    settings: &ResultSettings,
+    response: HttpToolResponse,
+    redactor: &Redactor,
+) -> ToolOutput {
+    let HttpToolResponse { status, media_type, body } = response;
+    if !(200..300).contains(&status) {
+        return error_output(settings, status, &body, redactor);
+    }
+    let is_json = media_type == "application/json" || media_type.ends_with("+json");
+    let value = match (is_json || settings.pick.is_some()).then(|| serde_json::from_slice::<Value>(&body)) {
+        Some(Ok(value)) => value,
+        Some(Err(_)) if !body.is_empty() => return ToolOutput::error("the service's answer is not JSON"),
+        Some(Err(_)) | None => return text_output(settings, &media_type, body, redactor),
+    };
+    let picked = match &settings.pick {
+        None => value,
+        Some(pick) => match value.pointer(pick) {
+            Some(picked) => picked.clone(),
+            None => return ToolOutput::error(format!("the service's answer has no {pick}")),
+        },
+    };
+    let picked = redactor.value(picked);
+    let text = match &picked {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let whole = text.len();
+    let text = cut(text, settings.max_bytes());
+    let structured = Some(picked).filter(|value| value.is_object() && whole <= settings.max_bytes());
+    ToolOutput { text, structured, ..ToolOutput::default() }
+}
+
+fn text_output(
+    settings: &ResultSettings,
+    media_type: &str,
+    body: Vec<u8>,
+    redactor: &Redactor,
+) -> ToolOutput {
+    if body.is_empty() {
+        return ToolOutput::text("The service answered without content.");
+    }
+    let bytes = body.len();
+    match String::from_utf8(body) {
+        Ok(text) => ToolOutput::text(cut(redactor.text(text), settings.max_bytes())),
+        Err(_) => {
+            let media_type = if media_type.is_empty() { "of unknown type" } else { media_type };
+            ToolOutput::text(redactor.text(format!("[{media_type}, {bytes} bytes, omitted]")))
+        }
+    }
+}
+
+/// Returns the result of an unsuccessful status: the operator's text for it, or the status and the body.
+fn error_output(settings: &ResultSettings, status: u16, body: &[u8], redactor: &Redactor) -> ToolOutput {
+    if let Some(text) = settings.errors.get(&status.to_string()) {
+        return ToolOutput::error(text.clone());
+    }
+    let mut text = format!("the service answered with HTTP status {status}");
+    if let Some(body) = std::str::from_utf8(body).ok().map(str::trim).filter(|body| !body.is_empty()) {
+        // JSON may have escaped what is to be masked.
+        let body = match serde_json::from_str::<Value>(body) {
+            Ok(value) => redactor.value(value).to_string(),
+            Err(_) => redactor.text(body.to_owned()),
+        };
+        text.push_str(": ");
+        text.push_str(&cut(body, MAX_ERROR_BODY_BYTES));
+    }
+    ToolOutput::error(text)
+}
+
+fn cut(mut text: String, max_bytes: usize) -> String {
+    let whole = text.len();
+    if whole > max_bytes {
+        text.truncate(text.floor_char_boundary(max_bytes));
+        text.push_str(&format!("\n[truncated: {whole} bytes in total]"));
+    }
+    text
+}

@@ -1,0 +1,138 @@
+//! Credentials of tools, and the signed identity of their user.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use agent_core::role::ToolAuth;
+use agent_core::secret::Secret;
+use agent_core::tool::{Caller, ExecutionContext, ToolError};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::redact::Redactor;
+use super::request::check_header_name;
+use super::{SettingsFault, definition};
+use crate::jwt;
+
+/// Header with the signed identity.
+pub(super) const IDENTITY_HEADER: &str = "X-Agent-Identity";
+/// Lifetime of a signed identity, in seconds.
+const IDENTITY_SECONDS: u64 = 60;
+
+/// Credential of a tool.
+pub(super) struct Credential {
+    kind: CredentialKind,
+    secret: Option<Secret>,
+}
+
+/// Settings of a credential in a role, without its secret.
+#[derive(Default, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+enum CredentialKind {
+    /// No credential.
+    #[default]
+    None,
+    /// `Authorization: Bearer …` (RFC 6750).
+    Bearer,
+    /// `Authorization: Basic …` (RFC 7617).
+    Basic { user: String },
+    /// A header of this name.
+    Header { name: String },
+}
+
+/// Claims of a signed identity.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityClaims<'a> {
+    iss: &'static str,
+    aud: &'a str,
+    sub: &'a str,
+    company_id: &'a str,
+    agent_id: &'a str,
+    run_id: &'a str,
+    /// The call's idempotency key.
+    tool_call_id: &'a str,
+    caller: Caller,
+    iat: u64,
+    exp: u64,
+}
+
+impl Credential {
+    /// Parses and checks the settings. The path of the fault is within the tool.
+    pub(super) fn parse(auth: Option<&ToolAuth>) -> Result<Self, SettingsFault> {
+        let Some(ToolAuth { secret, settings }) = auth else {
+            return Ok(Self { kind: CredentialKind::None, secret: None });
+        };
+        let in_auth = |SettingsFault { path, message }| match path.is_empty() {
+            true => SettingsFault::new("auth", message),
+            false => SettingsFault::new(format!("auth.{path}"), message),
+        };
+        let kind: CredentialKind = definition::read(settings).map_err(in_auth)?;
+        match &kind {
+            CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
+                return Err(SettingsFault::new("auth.user", "has a character that is not allowed"));
+            }
+            CredentialKind::Header { name } => {
+                check_header_name(name).map_err(|message| SettingsFault::new("auth.name", message))?;
+            }
+            _ => {}
+        }
+        Ok(Self { kind, secret: secret.clone() })
+    }
+
+    /// Returns the header of the credential, and adds its secrets to `redactor`.
+    ///
+    /// # Errors
+    /// The secret is missing.
+    pub(super) fn header(&self, redactor: &mut Redactor) -> Result<Option<(String, Secret)>, ToolError> {
+        if let Some(secret) = &self.secret {
+            redactor.add(secret.clone());
+        }
+        let (name, value) = match &self.kind {
+            CredentialKind::None => return Ok(None),
+            CredentialKind::Bearer => ("Authorization", format!("Bearer {}", self.secret()?.expose())),
+            CredentialKind::Basic { user } => {
+                let pair = STANDARD.encode(format!("{user}:{}", self.secret()?.expose()));
+                redactor.add(Secret::new(pair.clone()));
+                ("Authorization", format!("Basic {pair}"))
+            }
+            CredentialKind::Header { name } => (name.as_str(), self.secret()?.expose().to_owned()),
+        };
+        Ok(Some((name.to_owned(), Secret::new(value))))
+    }
+
+    /// Returns the header with the identity of the call's user, for the receiver `audience`.
+    ///
+    /// # Errors
+    /// The secret is missing.
+    pub(super) fn identity(
+        &self,
+        audience: &str,
+        (context, key): (&ExecutionContext, &str),
+        now: SystemTime,
+        redactor: &mut Redactor,
+    ) -> Result<(String, Secret), ToolError> {
+        let iat = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let claims = IdentityClaims {
+            iss: "agentd",
+            aud: audience,
+            sub: &context.user_id,
+            company_id: &context.company_id,
+            agent_id: &context.agent_id,
+            run_id: &context.run_id,
+            tool_call_id: key,
+            caller: context.caller,
+            iat,
+            exp: iat + IDENTITY_SECONDS,
+        };
+        let token = Secret::new(jwt::sign_hs256(self.secret()?, &claims));
+        redactor.add(token.clone());
+        Ok((IDENTITY_HEADER.to_owned(), token))
+    }
+
+    /// Returns the secret. An empty one counts as missing: it was cleared, and a signature made with it would prove nothing.
+    fn secret(&self) -> Result<&Secret, ToolError> {
+        let secret = self.secret.as_ref().filter(|secret| !secret.expose().is_empty() && !secret.is_mask());
+        secret.ok_or_else(|| ToolError::Unavailable("the tool's credential is not configured".to_owned()))
+    }
+}

@@ -1,0 +1,392 @@
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use agent_core::clock::SystemClock;
+use agent_core::role::{RoleBlock, RoleContent, StaticRoles};
+use agent_core::testing::FakeTools;
+use agent_core::tool::{ExecutionContext, NoProgress, ToolError, ToolOutput, ToolRegistry};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A client that records its requests and returns scripted responses; the last one is repeated.
+struct ScriptedClient {
+    sent: Mutex<Vec<HttpToolRequest>>,
+    answers: Mutex<VecDeque<Result<HttpToolResponse, HttpToolError>>>,
+}
+
+#[async_trait]
+impl HttpToolClient for ScriptedClient {
+    async fn send(&self, request: &HttpToolRequest) -> Result<HttpToolResponse, HttpToolError> {
+        self.sent.lock().expect("unpoisoned").push(request.clone());
+        let mut answers = self.answers.lock().expect("unpoisoned");
+        if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() }.expect("an answer")
+    }
+}
+
+fn json_response(status: u16, body: &Value) -> Result<HttpToolResponse, HttpToolError> {
+    let body = body.to_string().into_bytes();
+    Ok(HttpToolResponse { status, media_type: "application/json".to_owned(), body })
+}
+
+fn lost(was_sent: bool) -> Result<HttpToolResponse, HttpToolError> {
+    let message = "the upstream service is unreachable".to_owned();
+    Err(HttpToolError { message, was_sent, is_transient: true, is_outcome_unknown: true })
+}
+
+fn get_order() -> Value {
+    json!({
+        "name": "getOrder", "description": "Returns an order.",
+        "inputSchema": {"type": "object", "required": ["orderId"], "properties":
+            {"orderId": {"type": "string"}, "lang": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}}},
+        "request": {"method": "GET", "url": "https://api.acme.example/v1/orders/{orderId}",
+            "query": {"lang": "{lang}", "tag": "{tags}", "full": true}, "headers": {"X-Lang": "l-{lang}"}}
+    })
+}
+
+fn content(tools: &[Value]) -> RoleContent {
+    serde_json::from_value(json!({"httpTools": tools})).expect("a content")
+}
+
+fn context(run: &str, user: &str) -> ExecutionContext {
+    ExecutionContext {
+        company_id: "c".into(),
+        agent_id: "a".into(),
+        user_id: user.into(),
+        run_id: run.into(),
+        idempotency_key: Some(format!("{run}/1/0")),
+        ..ExecutionContext::default()
+    }
+}
+
+/// Calls a tool of a role; returns the result and the requests sent.
+async fn call(
+    tool: Value,
+    arguments: Value,
+    answers: Vec<Result<HttpToolResponse, HttpToolError>>,
+) -> (Result<ToolOutput, ToolError>, Vec<HttpToolRequest>) {
+    let name = tool["name"].as_str().expect("a name").to_owned();
+    let role = RoleBlock {
+        id: "a".into(),
+        company_id: "c".into(),
+        content: content(&[tool]),
+        ..RoleBlock::default()
+    };
+    let client = Arc::new(ScriptedClient { sent: Mutex::default(), answers: Mutex::new(answers.into()) });
+    let roles = Arc::new(StaticRoles::new().with_role(role));
+    let tools = OwnToolRegistry::new(
+        Arc::new(FakeTools::new().answers("b", "other")),
+        roles,
+        client.clone(),
+        Arc::new(SystemClock),
+    );
+    let listed = tools.list(&context("r", "u")).await.expect("a list");
+    assert!(listed.iter().any(|spec| spec.name == name), "it is offered");
+    let result = tools.call(&context("r", "u"), &name, arguments, &NoProgress).await;
+    let sent = client.sent.lock().expect("unpoisoned").clone();
+    (result, sent)
+}
+
+#[tokio::test]
+async fn arguments_fill_the_placeholders() {
+    let arguments = json!({"orderId": "ä 1?#&%", "lang": "de&x=1", "tags": ["a b", "c"]});
+    let (output, sent) = call(get_order(), arguments, vec![json_response(200, &json!({"id": 1}))]).await;
+    let output = output.expect("a result");
+    assert_eq!((output.text.as_str(), output.structured), (r#"{"id":1}"#, Some(json!({"id": 1}))));
+    let expected =
+        "https://api.acme.example/v1/orders/%C3%A4%201%3F%23%26%25?full=true&lang=de%26x%3D1&tag=a+b&tag=c";
+    assert_eq!(sent[0].url.as_str(), expected);
+    let header = |name: &str| {
+        sent[0].headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.expose().to_owned())
+    };
+    assert_eq!(header("X-Lang").as_deref(), Some("l-de&x=1"));
+    assert!(header("Idempotency-Key").is_some_and(|key| key.len() == 32));
+    assert_eq!(header("Authorization"), None);
+
+    let (_, sent) = call(get_order(), json!({"orderId": "7"}), vec![json_response(200, &json!({}))]).await;
+    assert_eq!(sent[0].url.as_str(), "https://api.acme.example/v1/orders/7?full=true");
+    assert!(sent[0].headers.iter().all(|(name, _)| name != "X-Lang"), "its argument is not given");
+}
+
+#[tokio::test]
+async fn an_argument_cannot_leave_its_place() {
+    let long = "x".repeat(10 << 20);
+    for order in [
+        "",
+        ".",
+        "..",
+        "../admin",
+        "a/b",
+        "a\\b",
+        "%2e%2e",
+        "%252e%252E",
+        "%2fadmin",
+        "a%5cb",
+        "a\r\nb",
+        "a\0",
+        &long,
+    ] {
+        let (result, sent) = call(get_order(), json!({"orderId": order}), vec![]).await;
+        let error = result.expect_err("an error").to_string();
+        assert!(error.starts_with("invalid arguments: /orderId: "), "{error}");
+        assert!(sent.is_empty() && error.len() < 200);
+    }
+    for arguments in [json!({}), json!({"orderId": 1}), json!({"orderId": "1", "lang": "a\r\nX-Other: 1"})] {
+        let (result, sent) = call(get_order(), arguments.clone(), vec![]).await;
+        assert!(matches!(result, Err(ToolError::InvalidArguments(_))) && sent.is_empty(), "{arguments}");
+    }
+    // A value that is harmless alone.
+    let mut tool = get_order();
+    tool["request"]["url"] = json!("https://api.acme.example/v1/{orderId}{lang}/x");
+    tool["inputSchema"]["required"] = json!(["orderId", "lang"]);
+    for (first, second) in [("%2", "e%2e"), ("%2e%", "2e")] {
+        let arguments = json!({"orderId": first, "lang": second});
+        let (result, sent) = call(tool.clone(), arguments, vec![json_response(200, &json!({}))]).await;
+        match result {
+            Err(error) => assert!(sent.is_empty(), "{error}"),
+            Ok(_) => assert!(sent[0].url.path().starts_with("/v1/%252"), "{}", sent[0].url),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_argument_reaches_another_host_or_path(
+        order in "(\\PC|[./\\\\%@:?#&;{}\\r\\n]|%2e|%2F|\\.\\.|evil\\.example){0,12}",
+        lang in "(\\PC|[./%@:?#&\\r\\n]){0,8}",
+    ) {
+        let tool: OwnTool = serde_json::from_value(get_order()).expect("a tool");
+        let Ok(tool) = HttpTool::parse(&tool) else { panic!("a tool") };
+        let Value::Object(arguments) = json!({"orderId": order, "lang": lang}) else { unreachable!() };
+        if let Ok(filled) = tool.request.fill(&arguments) {
+            let url = filled.url;
+            prop_assert_eq!(url.origin().ascii_serialization(), "https://api.acme.example");
+            prop_assert!(url.username().is_empty() && url.password().is_none() && url.fragment().is_none());
+            let segments: Vec<_> = url.path_segments().expect("a path").collect();
+            prop_assert_eq!(segments.len(), 3);
+            prop_assert_eq!(&segments[..2], &["v1", "orders"]);
+            let names: Vec<_> = url.query_pairs().map(|(name, _)| name.into_owned()).collect();
+            prop_assert_eq!(names, ["full", "lang"]);
+            prop_assert!(filled.headers.iter().all(|(_, value)| !value.contains(['\r', '\n'])));
+        }
+    }
+}
+
+#[tokio::test]
+async fn results_are_picked_bounded_and_explained() {
+    let with = |result: Value| {
+        let mut tool = get_order();
+        tool["result"] = result;
+        tool
+    };
+    let body = json!({"data": {"items": ["a", "b"]}});
+    let settings =
+        json!({"pick": "/data/items", "errors": {"404": "There is no such order."}, "maxBytes": 256});
+    let order = json!({"orderId": "1"});
+    let (output, _) = call(with(settings.clone()), order.clone(), vec![json_response(200, &body)]).await;
+    assert_eq!(output.expect("a result").text, r#"["a","b"]"#);
+    for (answer, expected, is_error) in [
+        (json_response(404, &json!({})), "There is no such order.", true),
+        (json_response(200, &json!({"x": 1})), "the service's answer has no /data/items", true),
+        (
+            json_response(500, &json!({"why": "disk"})),
+            r#"the service answered with HTTP status 500: {"why":"disk"}"#,
+            true,
+        ),
+    ] {
+        let (output, _) = call(with(settings.clone()), order.clone(), vec![answer]).await;
+        let output = output.expect("a result");
+        assert_eq!((output.text.as_str(), output.is_error), (expected, is_error));
+    }
+    let long = json!({"data": {"items": "é".repeat(500)}});
+    let (output, _) = call(with(settings), order.clone(), vec![json_response(200, &long)]).await;
+    let output = output.expect("a result");
+    assert!(output.text.ends_with("[truncated: 1000 bytes in total]") && output.text.len() < 300);
+    let binary = HttpToolResponse { status: 200, media_type: "image/png".to_owned(), body: vec![0xff; 9] };
+    let (output, _) = call(get_order(), order, vec![Ok(binary)]).await;
+    assert_eq!(output.expect("a result").text, "[image/png, 9 bytes, omitted]");
+}
+
+#[tokio::test]
+async fn a_secret_is_sent_and_is_masked_in_the_result() {
+    const SECRET: &str = "tool \"secret\" 0123456789";
+    let cases = [
+        (json!({"type": "bearer", "secret": SECRET}), "Authorization", format!("Bearer {SECRET}")),
+        (json!({"type": "header", "name": "X-Key", "secret": SECRET}), "X-Key", SECRET.to_owned()),
+        (
+            json!({"type": "basic", "user": "ada", "secret": "p4ssw0rd"}),
+            "Authorization",
+            "Basic YWRhOnA0c3N3MHJk".to_owned(),
+        ),
+    ];
+    for (auth, name, value) in cases {
+        let mut tool = get_order();
+        (tool["auth"], tool["identity"]) = (auth.clone(), json!("signed"));
+        let echo = json!({"said": value, "deep": [{auth["secret"].as_str().expect("text"): 1}]});
+        for status in [200, 500] {
+            let answers = vec![json_response(status, &echo)];
+            let (output, sent) = call(tool.clone(), json!({"orderId": "1"}), answers).await;
+            let output = output.expect("a result");
+            let shown = format!("{output:?} {:?}", sent[0]);
+            for secret in [SECRET, "tool \\\"secret", "p4ssw0rd", "YWRhOnA0c3N3MHJk"] {
+                assert!(!shown.contains(secret), "{shown}");
+            }
+            assert!(output.text.contains("***"), "{output:?}");
+            let header = sent[0].headers.iter().find(|(own, _)| own == name).expect("the credential");
+            assert_eq!(header.1.expose(), value);
+            let identity = sent[0].headers.iter().find(|(own, _)| own == "X-Agent-Identity");
+            let key = auth["secret"].as_str().expect("text");
+            check_identity(identity.expect("an identity").1.expose(), key);
+        }
+    }
+    // Without its secret, nothing is sent.
+    let mut tool = get_order();
+    tool["auth"] = json!({"type": "bearer"});
+    let (output, sent) = call(tool, json!({"orderId": "1"}), vec![]).await;
+    assert!(matches!(output, Err(ToolError::Unavailable(_))) && sent.is_empty());
+}
+
+fn check_identity(token: &str, key: &str) {
+    crate::jwt::install_provider();
+    let mut validation = jsonwebtoken::Validation::new(jsonwebtoken::Algorithm::HS256);
+    validation.set_audience(&["getOrder"]);
+    let key = jsonwebtoken::DecodingKey::from_secret(key.as_bytes());
+    let claims = jsonwebtoken::decode::<Value>(token, &key, &validation).expect("a valid token").claims;
+    let of = |name: &str| claims[name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(
+        [of("sub"), of("companyId"), of("agentId"), of("runId"), of("caller")],
+        ["u", "c", "a", "r", "session"]
+    );
+    assert_eq!(claims["exp"].as_u64(), claims["iat"].as_u64().map(|iat| iat + 60));
+}
+
+#[tokio::test]
+async fn a_call_is_repeated_once_and_only_where_that_is_harmless() {
+    let post = || {
+        let mut tool = get_order();
+        tool["request"]["method"] = json!("POST");
+        tool["request"]["body"] = json!({"note": "{lang}"});
+        tool
+    };
+    let order = || json!({"orderId": "1", "lang": "x"});
+    let good = || json_response(200, &json!({}));
+    let hinted = || {
+        let mut tool = post();
+        tool["annotations"] = json!({"idempotentHint": true});
+        tool
+    };
+    for (tool, first, count) in [
+        (get_order(), lost(true), 2),
+        (post(), lost(false), 2),
+        (hinted(), lost(true), 2),
+        (get_order(), json_response(503, &json!({})), 1),
+    ] {
+        let (_, sent) = call(tool, order(), vec![first, good()]).await;
+        assert_eq!(sent.len(), count);
+        let key = |request: &HttpToolRequest| {
+            request.headers.iter().map(|(_, v)| v.expose().to_owned()).collect::<Vec<_>>()
+        };
+        assert!(sent.iter().all(|request| key(request) == key(&sent[0])), "the key is the same");
+    }
+    let (result, sent) = call(post(), order(), vec![lost(true)]).await;
+    assert!(matches!(result, Err(ToolError::OutcomeUnknown(_))) && sent.len() == 1);
+    assert_eq!(sent[0].body.as_deref(), Some(&br#"{"note":"x"}"#[..]));
+    let (result, sent) = call(get_order(), order(), vec![lost(true)]).await;
+    assert!(matches!(result, Err(ToolError::Unavailable(_))) && sent.len() == 2);
+}
+
+#[test]
+fn faults_of_definitions_have_their_path() {
+    let found = |tools: &[Value]| {
+        let found = faults(&content(tools).own_tools, |name| name == "readTodos");
+        found.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    };
+    assert!(found(&[get_order()]).is_empty());
+    let url = |url: &str| ("/request/url", json!(url), "request.url");
+    let cases = [
+        ("/name", json!("a b"), "name"),
+        ("/name", json!("x".repeat(65)), "name"),
+        ("/name", json!("readTodos"), "name"),
+        ("/description", json!(" "), "description"),
+        ("/description", json!("x".repeat(1 << 20)), "description"),
+        ("/inputSchema", json!({"type": "array"}), "inputSchema"),
+        ("/inputSchema/properties/lang/type", json!("text"), "inputSchema"),
+        ("/inputSchema/properties/lang", json!({"$ref": "https://evil.example/schema"}), "inputSchema"),
+        ("/inputSchema/properties/lang", json!({"pattern": "(?=x)"}), "inputSchema"),
+        ("/inputSchema/required", json!([]), "request.url"),
+        ("/request/method", json!("CONNECT"), "request.method"),
+        ("/request/query/lang", json!("{other}"), "request.query.lang"),
+        ("/request/query/lang", json!({}), "request.query.lang"),
+        ("/request/body", json!({"a": 1}), "request.body"),
+        url("ftp://a.example/"),
+        url("https://{orderId}.example/"),
+        url("https://a.example:{orderId}/"),
+        url("{orderId}://a.example/"),
+        url("https://user@a.example/{orderId}"),
+        url("https://a.example/{orderId}?x=1"),
+        url("https://a.example/{orderId}#x"),
+        url("https://a.example/../{orderId}"),
+        url("https://a.example/a b/{orderId}"),
+        url("https://a.example\\{orderId}"),
+        url("https:///{orderId}"),
+    ];
+    for (pointer, value, path) in cases {
+        let mut tool = get_order();
+        match tool.pointer_mut(pointer) {
+            Some(place) => *place = value.clone(),
+            None => tool["request"]["body"] = value.clone(),
+        }
+        assert_eq!(
+            found(&[
+                json!({"name": "b", "description": "x", "request":
+            {"method": "GET", "url": "https://b.example"}}),
+                tool
+            ]),
+            [format!("httpTools[1].{path}")],
+            "{value}"
+        );
+    }
+    for (name, path) in [
+        ("Host", "Host"),
+        ("authorization", "authorization"),
+        ("Content-Length", "Content-Length"),
+        ("X-{lang}", "X-{lang}"),
+        ("a b", "a b"),
+    ] {
+        let mut tool = get_order();
+        tool["request"]["headers"] = json!({name: "x"});
+        assert_eq!(found(&[tool]), [format!("httpTools[0].request.headers.{path}")]);
+    }
+    let with = |field: &str, value: Value| {
+        let mut tool = get_order();
+        tool[field] = value;
+        found(&[tool])
+    };
+    assert_eq!(with("timeoutMs", json!(1)), ["httpTools[0].timeoutMs"]);
+    assert_eq!(with("timeouMs", json!(1)), ["httpTools[0].timeouMs"]);
+    assert_eq!(with("result", json!({"maxBytes": 1 << 20})), ["httpTools[0].result.maxBytes"]);
+    assert_eq!(with("result", json!({"pick": "data"})), ["httpTools[0].result.pick"]);
+    assert_eq!(with("result", json!({"errors": {"200": "x"}})), ["httpTools[0].result.errors.200"]);
+    assert_eq!(with("identity", json!("signed")), ["httpTools[0].auth.secret"]);
+    assert_eq!(with("auth", json!({"type": "header", "name": "Host"})), ["httpTools[0].auth.name"]);
+    assert_eq!(with("auth", json!({"type": "basic", "user": "a:b"})), ["httpTools[0].auth.user"]);
+    assert_eq!(with("auth", json!({"type": "oauth"})).len(), 1);
+}
+
+#[test]
+fn the_number_and_the_size_of_the_tools_are_limited() {
+    let tool = |index: usize, description: String| {
+        let mut tool = get_order();
+        (tool["name"], tool["description"]) = (json!(format!("t{index}")), json!(description));
+        tool
+    };
+    let count = |tools: &[Value]| faults(&content(tools).own_tools, |_| false).len();
+    let many: Vec<_> = (0..=MAX_OWN_TOOLS).map(|index| tool(index, "x".to_owned())).collect();
+    assert_eq!((count(&many[1..]), count(&many)), (0, 1));
+    let large: Vec<_> = (0..9).map(|index| tool(index, "x".repeat(4000))).collect();
+    assert_eq!((count(&large[2..]), count(&large)), (0, 1));
+    assert_eq!(count(&[tool(0, "x".to_owned()), tool(0, "y".to_owned())]), 1, "one name twice");
+}

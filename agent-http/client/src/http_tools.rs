@@ -1,0 +1,64 @@
+//! Calls of HTTP tools that roles define, through the guarded client.
+
+use std::time::Duration;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::own_tools::{HttpToolClient, HttpToolError, HttpToolRequest, HttpToolResponse};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, Method};
+use tokio::time::Instant;
+
+use crate::outbound::{OutboundClient, UrlTrust, was_sent};
+
+/// [`HttpToolClient`] over the guarded client: URLs come from roles and reach public or allowed addresses only.
+#[derive(Debug, Clone)]
+pub struct OutboundHttpTools {
+    /// The guarded client.
+    pub outbound: OutboundClient,
+}
+
+#[async_trait]
+impl HttpToolClient for OutboundHttpTools {
+    async fn send(&self, request: &HttpToolRequest) -> Result<HttpToolResponse, HttpToolError> {
+        self.exchange(request).await.map_err(|error| tool_error(&error))
+    }
+}
+
+impl OutboundHttpTools {
+    async fn exchange(&self, request: &HttpToolRequest) -> Result<HttpToolResponse, AgentError> {
+        let deadline = Instant::now() + request.timeout;
+        let method = Method::from_bytes(request.method.as_bytes());
+        let method = method.map_err(|_| AgentError::new(AgentErrorKind::InvalidRequest, "invalid method"))?;
+        let mut outbound = self.outbound.request(method, &request.url, UrlTrust::Supplied)?;
+        outbound = outbound.header(ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.5"));
+        for (name, value) in &request.headers {
+            outbound = outbound.secret_header(name, value)?;
+        }
+        if let Some(body) = &request.body {
+            outbound = outbound
+                .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+                .body(Bytes::from(body.clone()));
+        }
+        let response = outbound.header_timeout(request.timeout).send().await?;
+        if response.is_encoded() {
+            let text = "the upstream service compressed its response, which no request allows";
+            return Err(AgentError::new(AgentErrorKind::Failed, text));
+        }
+        let (status, media_type) = (response.status.as_u16(), response.media_type());
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let body = response.read_limited(request.max_response_bytes, left).await?;
+        Ok(HttpToolResponse { status, media_type, body: body.into() })
+    }
+}
+
+fn tool_error(error: &AgentError) -> HttpToolError {
+    use AgentErrorKind::{Timeout, Truncated, Unreachable};
+    HttpToolError {
+        message: error.to_string(),
+        was_sent: was_sent(error),
+        is_transient: matches!(error.kind(), Unreachable | Truncated),
+        is_outcome_unknown: matches!(error.kind(), Unreachable | Truncated | Timeout),
+    }
+}

@@ -1,0 +1,269 @@
+//! Runs that wait for their thread: their places in its queue, and their beginning when it is their turn.
+//!
+//! A queued run is a row with a place in the thread's list. Each waits in the process that has its client, which the end of
+//! the run before wakes: in the same process at once, in another one by a signal. A look every [`POLL_INTERVAL`] finds what
+//! no signal tells, such as the interruption of a run whose process has ended.
+
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use agent_core::event::{EventStream, RunIds};
+use agent_core::ids::RunId;
+use agent_core::request::{Principal, TurnRequest};
+use agent_platform::conversation::{
+    BeginOrder, BeginRun, CancelReason, ConversationError, Conversations, MAX_QUEUED_RUNS, Merged, NodeLink,
+    ParentChoice, QueueRun, RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadStatus, append_queued,
+};
+use agent_platform::run_observer::RunObserver;
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+use super::super::App;
+use super::ConversationService;
+use super::contexts::ContextSlot;
+use super::kept_run::{KeptRun, RunPlace};
+use super::live::{LiveRun, RunStop};
+use super::plan::RunCourse;
+use super::turn::{BeginError, KeptTurn, thread_key};
+use crate::error::HttpError;
+use crate::shutdown::{ShutdownStage, shutting_down};
+use crate::stream::RunSource;
+
+/// Time between two looks of a queued run at its thread.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
+const MAX_CONFLICTS: usize = 100;
+
+/// Beginning of a queued run.
+pub(super) struct QueuedBegin {
+    pub(super) service: Arc<ConversationService>,
+    pub(super) store: Arc<dyn Conversations>,
+    pub(super) run: Arc<LiveRun>,
+    pub(super) place: Arc<OnceLock<RunPlace>>,
+    pub(super) observer: Arc<RunObserver>,
+}
+
+/// State of a thread for a queued run.
+enum Turn {
+    /// It is the run's turn.
+    Now,
+    /// Others are before it.
+    Later,
+    /// The run is not queued any more: as returned.
+    Over(RunStop),
+}
+
+impl QueuedBegin {
+    /// Commits the beginning in a task of its own, so that no disconnect leaves the run between two states.
+    pub(super) async fn begin(
+        &self,
+        begin: BeginRun,
+        sent_context: ContextSlot,
+    ) -> Result<(), ConversationError> {
+        let (sender, receiver) = oneshot::channel();
+        let (store, run, place) = (self.store.clone(), self.run.clone(), self.place.clone());
+        let task = async move {
+            let _storing = run.lock_storing().await;
+            let begun = store.begin_run(begin).await.map(|begun| {
+                let _ = place.set(RunPlace { parent: begun.run.parent_id, sent_context });
+            });
+            // The client may have left.
+            let _ = sender.send(begun);
+        };
+        self.service.spawner.spawn(task.boxed());
+        receiver.await.unwrap_or(Err(ConversationError::RunNotFound))
+    }
+
+    /// Looks whether it is the run's turn. Interrupts the run before it if its process has ended.
+    async fn look(&self, key: &ThreadKey) -> Result<Turn, ConversationError> {
+        let id = &self.run.key().id;
+        // Each look removes one run at most from before this one.
+        for _ in 0..=MAX_QUEUED_RUNS {
+            let Some(thread) = self.store.thread(key).await? else {
+                return Ok(Turn::Over(RunStop::Cancelled(CancelReason::Deleted)));
+            };
+            if !thread.queued_run_ids.contains(id) {
+                return Ok(Turn::Over(RunStop::Lost));
+            }
+            let Some(before) = BeginOrder::FromQueue.blocking_run(&thread, id) else { return Ok(Turn::Now) };
+            let owner = &self.run.key().owner;
+            let run = self.store.interrupt_expired(owner, before, self.service.clock()).await?;
+            if run.is_some_and(|run| !run.state.is_final()) {
+                return Ok(Turn::Later);
+            }
+        }
+        Ok(Turn::Later)
+    }
+}
+
+impl KeptTurn {
+    /// Queues the run; `None` if its thread is free.
+    ///
+    /// # Errors
+    /// [`ConversationError::QueueFull`], and those of [`Conversations::queue_run`].
+    pub(super) async fn queue(
+        &self,
+        app: &Arc<App>,
+        principal: &Principal,
+        turn: &TurnRequest,
+        accepted: Instant,
+    ) -> Result<Option<(RunSource, KeptRun)>, BeginError> {
+        let key = thread_key(principal, turn);
+        let next = self.next_message(turn, &key).await?;
+        let kind = next.as_ref().map_or(RunTriggerKind::Chat, |merged| merged.trigger);
+        let RunCourse { on_disconnect, grace_ms } = RunCourse::of(&self.fields);
+        let now = app.conversations.now();
+        let queue = QueueRun {
+            key,
+            agent_id: turn.agent_id.clone(),
+            run_id: turn.run_id.clone(),
+            trigger: self.trigger(principal, turn, kind),
+            on_disconnect,
+            grace_ms,
+            lease: app.conversations.lease(),
+            now,
+        };
+        let mut kept = KeptRun::queue(&app.conversations, self.store.clone(), queue, accepted);
+        let (Some(run), Some(queued)) = (kept.begun().await?, kept.queued_begin()) else { return Ok(None) };
+        let ids = RunIds { thread_id: run.thread_id, run_id: run.id };
+        let wait = WaitingTurn {
+            kept: self.clone(),
+            app: app.clone(),
+            principal: principal.clone(),
+            turn: turn.clone(),
+            queued,
+            next,
+            since: run.created_at,
+        };
+        Ok(Some((RunSource::queued(ids, wait.begin().boxed()), kept)))
+    }
+
+    /// Merges a request that is the next message of its thread now; `None` for one that is another's edit, or that cannot be
+    /// placed before the thread's run has ended.
+    async fn next_message(&self, turn: &TurnRequest, key: &ThreadKey) -> Result<Option<Merged>, BeginError> {
+        if self.fields.parent != ParentChoice::Unspecified {
+            return Ok(None);
+        }
+        let Some(ThreadLinks { thread, links }) = self.store.links(key).await? else { return Ok(None) };
+        let Ok(merged) = self.place(turn, &links, Some(&thread), None, key) else { return Ok(None) };
+        let is_next = merged.path.last() == thread.head.as_ref() && !merged.nodes.is_empty();
+        Ok(is_next.then_some(merged))
+    }
+
+    /// Loads the thread, after the runs before this one were interrupted whose processes have ended.
+    ///
+    /// # Errors
+    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is asked in vain.
+    pub(super) async fn load(
+        &self,
+        app: &App,
+        key: &ThreadKey,
+        order: BeginOrder,
+        run: &RunId,
+    ) -> Result<Option<ThreadLinks>, BeginError> {
+        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
+        for _ in 0..=MAX_QUEUED_RUNS {
+            let Some(found) = self.store.links(key).await? else { return Ok(None) };
+            // One that brings decisions goes on before the queue.
+            let is_waiting = found.thread.status == ThreadStatus::Waiting;
+            let order = if is_waiting { order.continuing() } else { order };
+            let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
+                return Ok(Some(found));
+            };
+            match self.store.interrupt_expired(&owner, &before, clock).await? {
+                Some(run) if !run.state.is_final() => {
+                    return Err(ConversationError::ThreadBusy { active_run: before }.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(self.store.links(key).await?)
+    }
+}
+
+/// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.
+pub(super) fn append(links: &[NodeLink], thread: Option<&Thread>, next: &Merged) -> Option<Merged> {
+    append_queued(links, thread.and_then(|thread| thread.head.as_ref()), next)
+}
+
+/// A turn whose run is queued.
+struct WaitingTurn {
+    kept: KeptTurn,
+    app: Arc<App>,
+    principal: Principal,
+    turn: TurnRequest,
+    queued: QueuedBegin,
+    /// The request's messages as they were merged when the run was queued, if they were the next ones.
+    next: Option<Merged>,
+    /// Time at which the run was queued.
+    since: Timestamp,
+}
+
+impl WaitingTurn {
+    /// Waits for the run's turn, and begins it. A run that is not queued any more is stopped instead.
+    ///
+    /// # Errors
+    /// Those of the beginning, and the shutdown of the service: no run begins while it drains.
+    async fn begin(self) -> Result<EventStream, HttpError> {
+        let draining = self.app.conversations.shutdown.wait_for(ShutdownStage::Draining);
+        let too_long = async {
+            match self.kept.max_wait {
+                Some(time) => tokio::time::sleep(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = draining => Err(shutting_down().into()),
+            () = too_long => Err(self.busy()),
+            begun = self.begin_when_free() => begun,
+        }
+    }
+
+    /// Returns the error of a run that has waited for too long.
+    fn busy(&self) -> HttpError {
+        ConversationError::ThreadBusy { active_run: self.turn.run_id.clone() }.into()
+    }
+
+    async fn begin_when_free(&self) -> Result<EventStream, HttpError> {
+        let key = thread_key(&self.principal, &self.turn);
+        let mut conflicts = 0;
+        loop {
+            let mut woken = pin!(self.queued.run.woken());
+            woken.as_mut().enable();
+            match self.queued.look(&key).await {
+                Ok(Turn::Now) => match self.try_begin().await {
+                    Err(BeginError::Store(ConversationError::ThreadBusy { .. })) => {}
+                    Err(BeginError::Store(ConversationError::VersionConflict { .. }))
+                        if conflicts < MAX_CONFLICTS =>
+                    {
+                        conflicts += 1;
+                        continue;
+                    }
+                    // The next look tells the reason.
+                    Err(BeginError::Store(
+                        ConversationError::RunEnded { .. } | ConversationError::RunNotFound,
+                    )) => continue,
+                    begun => return Ok(begun?),
+                },
+                Ok(Turn::Later) => {}
+                Ok(Turn::Over(stop)) => {
+                    self.queued.run.stop(stop);
+                    return std::future::pending().await;
+                }
+                Err(error) => tracing::warn!(run_id = %self.turn.run_id, %error, "a queued run waits on"),
+            }
+            let _ = tokio::time::timeout(POLL_INTERVAL, woken).await;
+        }
+    }
+
+    async fn try_begin(&self) -> Result<EventStream, BeginError> {
+        let Self { kept, app, principal, turn, queued, next, since } = self;
+        let mut plan = kept.plan(app, principal, turn, BeginOrder::FromQueue, next.as_ref()).await?;
+        let waited = app.conversations.now().duration_since(*since).as_millis();
+        plan.queued_ms = Some(u64::try_from(waited).unwrap_or_default());
+        plan.begin_queued(app, principal, turn, queued).await
+    }
+}

@@ -1,0 +1,193 @@
+//! Events of a run that has begun, or of one that is queued.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use agent_core::event::{EventStream, RunEnd, RunIds};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, stream};
+use tokio::time::{Instant, Sleep};
+
+use super::StreamLimits;
+use super::timer::StreamTimer;
+use crate::error::HttpError;
+
+/// Time between two signs of life to the client of a queued run.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Events of a run that has begun, or of one that is queued.
+pub(crate) struct RunSource {
+    /// The events; for a queued run its start alone.
+    events: EventStream,
+    queued: Option<Box<QueuedRun>>,
+}
+
+struct QueuedRun {
+    begin: BoxFuture<'static, Result<EventStream, HttpError>>,
+    refusal: RunRefusal,
+}
+
+impl RunSource {
+    /// Creates the source of a queued run. `begin` waits for its turn and begins it.
+    pub(crate) fn queued(run: RunIds, begin: BoxFuture<'static, Result<EventStream, HttpError>>) -> Self {
+        let queued = QueuedRun { begin, refusal: RunRefusal::default() };
+        Self { events: EventStream::new(run, stream::pending()), queued: Some(Box::new(queued)) }
+    }
+
+    /// Returns the run's identifiers.
+    pub(crate) fn run(&self) -> &RunIds {
+        self.events.run()
+    }
+
+    /// Returns true if the run is queued.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.is_some()
+    }
+
+    /// Returns where a queued run leaves its refusal.
+    pub(super) fn refusal(&self) -> RunRefusal {
+        self.queued.as_ref().map(|queued| queued.refusal.clone()).unwrap_or_default()
+    }
+
+    /// Returns the events and, for a queued run, the wait before them.
+    pub(super) fn into_parts(self, limits: &StreamLimits) -> (EventStream, Option<Box<QueueWait>>) {
+        let wait = self.queued.map(|queued| {
+            let QueuedRun { begin, refusal } = *queued;
+            let keep_alive = Box::pin(tokio::time::sleep(KEEP_ALIVE_INTERVAL));
+            Box::new(QueueWait { begin, refusal, keep_alive, limits: limits.clone() })
+        });
+        (self.events, wait)
+    }
+}
+
+impl From<EventStream> for RunSource {
+    fn from(events: EventStream) -> Self {
+        Self { events, queued: None }
+    }
+}
+
+/// Reason for which a queued run has not begun, for responses that have no head yet.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RunRefusal(Arc<Mutex<Option<HttpError>>>);
+
+impl RunRefusal {
+    /// Returns the refusal, or else the error of the run.
+    pub(super) fn or(self, error: impl Into<HttpError>) -> HttpError {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(|| error.into())
+    }
+}
+
+/// Wait of a queued run.
+pub(super) struct QueueWait {
+    begin: BoxFuture<'static, Result<EventStream, HttpError>>,
+    refusal: RunRefusal,
+    keep_alive: Pin<Box<Sleep>>,
+    limits: StreamLimits,
+}
+
+impl QueueWait {
+    /// Polls for the beginning of the run: its events with a timer that begins now, or the end of a run that is refused.
+    pub(super) fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(EventStream, StreamTimer), RunEnd>> {
+        Poll::Ready(match ready!(self.begin.poll_unpin(cx)) {
+            Ok(events) => Ok((events, StreamTimer::new(&self.limits))),
+            Err(error) => {
+                let (message, code) = (error.detail().to_owned(), error.code().as_str().to_owned());
+                *self.refusal.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                Err(RunEnd::Failed { message, code, usage: Vec::new() })
+            }
+        })
+    }
+
+    /// Returns `Ready` once each [`KEEP_ALIVE_INTERVAL`].
+    pub(super) fn poll_keep_alive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.keep_alive.as_mut().poll(cx));
+        self.keep_alive.as_mut().reset(Instant::now() + KEEP_ALIVE_INTERVAL);
+        // Registers the waker for the next time.
+        let _ = self.keep_alive.as_mut().poll(cx);
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent_core::event::SourceEvent;
+    use http_body_util::BodyExt;
+
+    use super::super::{Framing, run_response};
+    use super::*;
+    use crate::error::Code;
+
+    fn ids() -> RunIds {
+        RunIds { thread_id: "t".into(), run_id: "r".into() }
+    }
+
+    /// A run that is queued for 40 seconds and then takes two.
+    fn queued() -> RunSource {
+        let begin = async {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            let end = RunEnd::Finished { finish_reason: None, outcome: None, usage: Vec::new() };
+            let source = stream::once(async move {
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                Ok(SourceEvent::End(end))
+            });
+            Ok(EventStream::new(ids(), source))
+        };
+        RunSource::queued(ids(), begin.boxed())
+    }
+
+    fn limits() -> StreamLimits {
+        let (idle_timeout, run_timeout) = (Duration::from_secs(3), Duration::from_secs(5));
+        StreamLimits { idle_timeout, run_timeout, ..StreamLimits::default() }
+    }
+
+    async fn frames(framing: Framing) -> Vec<String> {
+        let mut body = run_response(framing, queued(), None, &limits())
+            .await
+            .expect("the head comes at once")
+            .into_body();
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("a frame").into_data().expect("data");
+            frames.push(String::from_utf8(data.to_vec()).expect("text"));
+        }
+        frames
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queued_run_shows_that_it_lives_and_its_limits_begin_with_it() {
+        for (framing, sign) in [
+            (Framing::Sse, ": queued\n\n"),
+            (Framing::UiMessage, ": queued\n\n"),
+            (Framing::Ndjson, "\n"),
+            (Framing::N8n, "\n"),
+        ] {
+            let frames = frames(framing).await;
+            assert_eq!(frames[..2], [sign, sign], "every 15 seconds: {frames:?}");
+            let rest = frames[2..].concat();
+            assert!(!rest.contains("queued") && !rest.contains("RUN_ERROR"), "{rest}");
+            if framing == Framing::Sse {
+                assert!(rest.starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""), "{rest}");
+                assert!(rest.contains("RUN_FINISHED"), "{rest}");
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_an_event_or_the_response() {
+        let refused = || {
+            let refusal = HttpError::new(Code::InterruptsOpen, "the thread waits");
+            RunSource::queued(ids(), std::future::ready(Err(refusal)).boxed())
+        };
+        let response = run_response(Framing::Ndjson, refused(), None, &limits()).await.expect("it has begun");
+        let bytes = response.into_body().collect().await.expect("a body").to_bytes();
+        let text = String::from_utf8(bytes.to_vec()).expect("text");
+        assert!(text.contains("RUN_STARTED") && text.contains("\"code\":\"INTERRUPTS_OPEN\""), "{text}");
+        let error = run_response(Framing::Json, refused(), None, &limits()).await.expect_err("no head yet");
+        assert_eq!(error.code(), Code::InterruptsOpen);
+    }
+}

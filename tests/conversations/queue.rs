@@ -1,0 +1,307 @@
+//! Messages that wait for the run of their thread.
+
+use agentd::stores::Stores;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+use super::approvals::resume_entry;
+use super::logs::read_until;
+use super::stores::{config, start as start_process};
+use super::{ConversationApp, call_as, dialogue, everyone};
+use crate::processes::Place;
+use crate::support::cluster::Cluster;
+use crate::support::server::{Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
+use crate::support::{expect_problem, parse_run, poll_until, text_of};
+
+/// Returns an answer that says "Partly", and the rest when the gate opens.
+fn gated() -> (Vec<Step>, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "and wholly."})));
+    steps.extend(finish("stop"));
+    (steps, gate)
+}
+
+fn body(run: &str, message: &str, fields: Value) -> Value {
+    let mut body =
+        json!({"agentId": "a1", "threadId": "t", "message": message, "runId": run, "onBusy": "queue"});
+    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    body
+}
+
+async fn queue(app: &Server, run: &str, message: &str, fields: Value) -> reqwest::Response {
+    let response = app.chat(&body(run, message, fields)).await;
+    assert_eq!(response.status(), 200, "the head comes at once");
+    response
+}
+
+async fn events(response: reqwest::Response) -> Vec<Value> {
+    parse_run(&response.text().await.expect("a whole body"))
+}
+
+async fn get(app: &Server, path: &str) -> Value {
+    let (status, body) = call_as(app, &session_token("u1", "c1"), "GET", path, None).await;
+    assert_eq!(status, 200, "{path}: {body}");
+    body
+}
+
+/// An application whose thread `t` has the run `r1`, which says "Partly" until the gate opens.
+async fn with_a_run() -> (ConversationApp, reqwest::Response, watch::Sender<bool>) {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body("r1", "Hello", json!({}))).await;
+    read_until(&mut first, "Partly").await;
+    (test, first, gate)
+}
+
+async fn a_hundred_are_answered_in_order(place: Place) {
+    let vendor = Vendor::start().await;
+    let stores = Stores::open(&config(&place)).await.expect("it opens");
+    stores.import("the test", &everyone(&vendor.base_url()).to_string()).await.expect("it is imported");
+    let apps = [start_process(&place).await, start_process(&place).await];
+    let (held, gate) = gated();
+    let answers: Vec<String> = (0..8).map(|n| format!("Answer {n}.")).collect();
+    vendor.on("m", std::iter::once(held).chain(answers.iter().map(|text| answer(&[text]))));
+    let mut first = apps[0].chat(&body("r", "First", json!({}))).await;
+    let shown = read_until(&mut first, "Partly").await;
+    let posts = (0..99).map(|n| {
+        let (app, run) = (&apps[n % 2], format!("r{n}"));
+        async move { (run.clone(), app.chat(&body(&run, &format!("Say {run}"), json!({}))).await) }
+    });
+    let mut queued = Vec::new();
+    for (run, response) in join_all(posts).await {
+        match response.status().as_u16() {
+            200 => queued.push((run, response)),
+            _ => {
+                assert!(response.headers().contains_key("retry-after"));
+                expect_problem(response, 429, "QUEUE_FULL").await;
+            }
+        }
+    }
+    assert_eq!(queued.len(), 8);
+    let thread = get(&apps[1], "/api/threads/t?messages=none").await;
+    assert_eq!((&thread["activeRunId"], &thread["status"]), (&json!("r"), &json!("running")));
+    let order: Vec<String> = serde_json::from_value(thread["queuedRunIds"].clone()).expect("ids");
+    assert_eq!(vendor.received_bodies("m").len(), 1, "one run at a time");
+    gate.send_replace(true);
+    let last = parse_run(&format!("{shown}{}", first.text().await.expect("a whole body")));
+    assert_eq!(last.last().expect("an end")["type"], "RUN_FINISHED");
+    let mut said = vec!["First".to_owned(), "Partly and wholly.".to_owned()];
+    for (at, run) in order.iter().enumerate() {
+        let found = queued.iter().position(|(id, _)| id == run).expect("it is queued");
+        let events = events(queued.swap_remove(found).1).await;
+        assert_eq!(text_of(&events), answers[at], "{run} in order of arrival");
+        let named = events.iter().find(|event| event["name"] == "agent.thread").expect("the thread");
+        assert!(named["value"]["queuedMs"].is_u64(), "{named}");
+        said.extend([format!("Say {run}"), answers[at].clone()]);
+    }
+    let nodes = get(&apps[0], "/api/threads/t").await["nodes"].clone();
+    let texts: Vec<String> = nodes
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .map(|node| node["message"]["content"].as_str().expect("text").to_owned())
+        .collect();
+    assert_eq!(texts, said);
+    let runs = get(&apps[0], "/api/runs?threadId=t").await["runs"].clone();
+    let mut times: Vec<(&str, &str)> = runs
+        .as_array()
+        .expect("runs")
+        .iter()
+        .map(|run| (run["startedAt"].as_str().expect("a time"), run["endedAt"].as_str().expect("a time")))
+        .collect();
+    times.sort_unstable();
+    assert_eq!(times.len(), 9, "the refused ones are not stored");
+    assert!(times.windows(2).all(|two| two[0].1 <= two[1].0), "one at a time: {times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_are_answered_in_order_in_sqlite() {
+    a_hundred_are_answered_in_order(Place::Sqlite(TempDir::new().expect("a folder"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_are_answered_in_order_in_postgres() {
+    a_hundred_are_answered_in_order(Place::Postgres(Cluster::start())).await;
+}
+
+#[tokio::test]
+async fn queued_runs_are_cancelled_by_any_process() {
+    let (test, first, _gate) = with_a_run().await;
+    let other = test.another_process().await;
+    let second = queue(&test.app, "r2", "Two", json!({})).await;
+    let third = queue(&other, "r3", "Three", json!({})).await;
+    let run = get(&test.app, "/api/runs/r3").await;
+    assert_eq!(
+        (&run["state"], &run["startedAt"], &run["attached"]),
+        (&json!("queued"), &Value::Null, &json!(0))
+    );
+    let (status, run) = test.call("POST", "/api/runs/r3/cancel", None).await;
+    assert_eq!((status, &run["state"]), (200, &json!("queued")), "at once: {run}");
+    let third = events(third).await;
+    let names: Vec<_> = third.iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(names, ["RUN_STARTED", "RUN_FINISHED"]);
+    assert_eq!(third[1]["outcome"]["type"], "cancelled");
+    let run = test.ended_run("r3").await;
+    assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("requested")));
+    let (status, thread) =
+        call_as(&other, &session_token("u1", "c1"), "POST", "/api/threads/t/cancel", None).await;
+    assert_eq!((status, &thread["queuedRunIds"]), (200, &json!(["r2"])));
+    for (response, id) in [(second, "r2"), (first, "r1")] {
+        assert!(response.text().await.expect("it ends").contains("cancelled"));
+        assert_eq!(test.ended_run(id).await["reason"], "requested");
+    }
+    assert_eq!(test.vendor.received_bodies("m").len(), 1, "no queued run has begun");
+    let thread = test.get("/api/threads/t").await;
+    assert_eq!((&thread["status"], &thread["queuedRunIds"]), (&json!("idle"), &Value::Null));
+    assert_eq!(thread["messageCount"], 2, "a run that has not begun adds no message");
+}
+
+#[tokio::test]
+async fn a_queued_run_may_outlive_its_client() {
+    let (test, first, gate) = with_a_run().await;
+    drop(queue(&test.app, "r2", "Two", json!({})).await);
+    let run = test.ended_run("r2").await;
+    assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
+    test.vendor.on("m", [answer(&["Third."]), answer(&["Fourth."])]);
+    drop(queue(&test.app, "r3", "Three", json!({"onDisconnect": "continue"})).await);
+    let (status, accepted) =
+        test.call("POST", "/api/agent/chat", Some(body("r4", "Four", json!({"background": true})))).await;
+    assert_eq!((status, &accepted["state"]), (202, &json!("queued")), "{accepted}");
+    gate.send_replace(true);
+    first.text().await.expect("it ends");
+    assert_eq!(test.ended_run("r3").await["state"], "completed");
+    assert_eq!(test.ended_run("r4").await["state"], "completed");
+    let said = ["Hello", "Partly and wholly.", "Three", "Third.", "Four", "Fourth."];
+    assert_eq!(test.path("t").await, dialogue(&said));
+}
+
+#[tokio::test]
+async fn a_queued_run_is_attached_to_in_any_process() {
+    let (test, first, gate) = with_a_run().await;
+    let other = test.another_process().await;
+    test.vendor.on("m", [answer(&["Second."])]);
+    let second = queue(&test.app, "r2", "Two", json!({})).await;
+    let attach = async |app: &Server| {
+        let request = app.request("GET", "/api/runs/r2/events").bearer_auth(session_token("u1", "c1"));
+        let response = request.send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        response
+    };
+    let (here, there) = (attach(&test.app).await, attach(&other).await);
+    assert_eq!(test.get("/api/runs/r2").await["attached"], 2, "its own client, and one more here");
+    gate.send_replace(true);
+    first.text().await.expect("it ends");
+    let shown = second.text().await.expect("a whole body");
+    assert_eq!(text_of(&parse_run(&shown)), "Second.");
+    assert_eq!(here.text().await.expect("a whole body"), shown);
+    assert_eq!(there.text().await.expect("a whole body"), shown);
+}
+
+#[tokio::test]
+async fn whole_conversations_go_below_the_answer_they_have_waited_for() {
+    let (test, first, gate) = with_a_run().await;
+    test.vendor.on("m", [answer(&["Second."]), answer(&["Third."])]);
+    let message = |id: &str, text: &str| json!({"id": id, "role": "user", "content": text});
+    let sent = |run: &str, messages: Value| {
+        json!({"threadId": "t", "runId": run, "messages": messages, "onBusy": "queue", "state": {}, "tools": [],
+            "context": [], "forwardedProps": {"agentId": "a1"}})
+    };
+    let hello = json!({"role": "user", "content": "Hello"});
+    let two = test.app.chat(&sent("r2", json!([hello, message("m2", "Two")]))).await;
+    let three =
+        test.app.chat(&sent("r3", json!([hello, message("m2", "Two"), message("m3", "Three")]))).await;
+    gate.send_replace(true);
+    first.text().await.expect("it ends");
+    assert_eq!(text_of(&events(two).await), "Second.");
+    assert_eq!(text_of(&events(three).await), "Third.");
+    let said = ["Hello", "Partly and wholly.", "Two", "Second.", "Three", "Third."];
+    assert_eq!(test.path("t").await, dialogue(&said));
+    assert_eq!(test.prompt(), dialogue(&said[..5]), "the prompt has what was said meanwhile");
+}
+
+#[tokio::test]
+async fn a_refusal_after_the_head_is_an_event() {
+    let test = super::approvals::start(json!({})).await;
+    let gate = watch::Sender::new(false);
+    let mut held = tool_calls(&[("c1", "createTodo", &json!({"title": "Milk"}).to_string())]);
+    held.insert(1, Step::Until(gate.subscribe()));
+    test.vendor.on("m", [held, answer(&["It is there."])]);
+    let first = test.app.chat(&body("r1", "Buy milk", json!({}))).await;
+    test.vendor.wait_for_requests("m", 1).await;
+    let second = queue(&test.app, "r2", "And eggs", json!({})).await;
+    let session = session_token("u1", "c1");
+    let object = body("r3", "And bread", json!({"format": "json"}));
+    let (object, ()) = tokio::join!(test.app.chat_as(&session, "?format=json", &object), async {
+        let look = async || test.get("/api/threads/t?messages=none").await;
+        poll_until(look, |thread| thread["queuedRunIds"] == json!(["r2", "r3"])).await;
+        gate.send_replace(true);
+    });
+    let first = events(first).await;
+    let interrupt = &first.last().expect("an end")["outcome"]["interrupts"][0];
+    let refused = events(second).await;
+    let last = refused.last().expect("an end");
+    assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("INTERRUPTS_OPEN")));
+    assert_eq!(test.ended_run("r2").await["state"], "failed");
+    let problem = expect_problem(object, 409, "INTERRUPTS_OPEN").await;
+    assert_eq!(problem["runId"], "r1", "a response without a head has the whole refusal");
+    // A thread that waits for decisions has no run to wait for.
+    expect_problem(test.app.chat(&body("r4", "Hello?", json!({}))).await, 409, "INTERRUPTS_OPEN").await;
+    let resume = resume_entry(interrupt, json!({"approved": true}));
+    let turn = test
+        .continue_turn(json!({"threadId": "t", "messages": [], "resume": resume, "onBusy": "queue"}))
+        .await;
+    assert_eq!(text_of(&turn.events), "It is there.");
+}
+
+#[tokio::test]
+async fn a_deleted_thread_has_no_queue() {
+    let (test, first, _gate) = with_a_run().await;
+    let other = test.another_process().await;
+    let here = queue(&test.app, "r2", "Two", json!({})).await;
+    let there = queue(&other, "r3", "Three", json!({})).await;
+    assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+    for response in [here, there, first] {
+        assert!(response.text().await.expect("it ends").contains("\"cancelled\""));
+    }
+    assert_eq!(test.call("GET", "/api/runs/r2", None).await.0, 404);
+    test.vendor.on("m", [answer(&["Anew."])]);
+    assert_eq!(text_of(&test.say("t", "Hello").await.events), "Anew.");
+}
+
+#[tokio::test]
+async fn a_message_may_interrupt_the_run_and_the_queue() {
+    let (test, first, _gate) = with_a_run().await;
+    let other = test.another_process().await;
+    test.vendor.on("m", [answer(&["Now."])]);
+    let queued =
+        [queue(&test.app, "r2", "Two", json!({})).await, queue(&other, "r3", "Three", json!({})).await];
+    let now = test.chat(json!({"threadId": "t", "message": "Now", "onBusy": "interrupt"})).await;
+    assert_eq!(text_of(&now.events), "Now.");
+    for response in queued.into_iter().chain([first]) {
+        assert!(response.text().await.expect("it ends").contains("\"cancelled\""));
+    }
+    for id in ["r1", "r2", "r3"] {
+        assert_eq!(test.ended_run(id).await["reason"], "displaced", "{id}");
+    }
+    assert_eq!(test.prompt(), dialogue(&["Hello", "Partly", "Now"]));
+}
+
+#[tokio::test]
+async fn no_queued_run_begins_while_the_service_drains() {
+    let (test, first, gate) = with_a_run().await;
+    let second = queue(&test.app, "r2", "Two", json!({})).await;
+    let other = test.another_process().await;
+    test.app.stop();
+    let last = events(second).await.pop().expect("an end");
+    assert_eq!((&last["type"], &last["code"]), (&json!("RUN_ERROR"), &json!("SERVER_SHUTTING_DOWN")));
+    gate.send_replace(true);
+    first.text().await.expect("it ends");
+    assert_eq!(get(&other, "/api/runs/r1").await["state"], "completed", "what runs may finish");
+    assert_eq!(get(&other, "/api/runs/r2").await["state"], "interrupted");
+    assert_eq!(get(&other, "/api/threads/t").await["status"], "idle");
+}
