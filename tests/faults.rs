@@ -4,6 +4,7 @@
 //! One [table](table::faults) of faults is run through three [topologies](Topology), in every framing, for each
 //! [provider](Provider).
 
+mod fallback;
 mod leaving;
 mod provider;
 mod shutdown;

@@ -7,7 +7,6 @@ mod embedded;
 mod erased;
 mod settings;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 /// Properties of a backend with given settings, on which the preparation of a turn depends.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct BackendCapabilities {
     /// Token budget of the prompt.
     pub budget: TokenBudget,
@@ -76,17 +75,6 @@ impl BackendCapabilities {
     /// Creates the capabilities of a backend that calls the tools itself and has no token counter.
     pub fn new(budget: TokenBudget) -> Self {
         Self { budget, counter: None, run_token_ttl: None, reports_tool_calls: true }
-    }
-}
-
-impl fmt::Debug for BackendCapabilities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackendCapabilities")
-            .field("budget", &self.budget)
-            .field("counter", &self.counter.as_ref().map(|counter| counter.id()))
-            .field("run_token_ttl", &self.run_token_ttl)
-            .field("reports_tool_calls", &self.reports_tool_calls)
-            .finish()
     }
 }
 

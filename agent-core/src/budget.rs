@@ -31,6 +31,12 @@ pub trait TokenCounter: Send + Sync + 'static {
     fn count(&self, text: &str) -> usize;
 }
 
+impl std::fmt::Debug for dyn TokenCounter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
 /// Cache of one text's token counts, for the first three counters that counted it. Further ones count anew.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCountCache([OnceLock<(&'static str, usize)>; 3]);

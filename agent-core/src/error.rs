@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::error::Error;
-use std::fmt;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -89,6 +88,8 @@ pub struct ContextSize {
 }
 
 /// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct AgentError {
     kind: AgentErrorKind,
     message: Cow<'static, str>,
@@ -171,28 +172,5 @@ impl AgentError {
     /// Returns the delay that the upstream server requested before a retry.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
-    }
-}
-
-impl fmt::Display for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl fmt::Debug for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("kind", &self.kind)
-            .field("message", &self.message)
-            .field("retry_after", &self.retry_after)
-            .field("source", &self.source)
-            .finish()
-    }
-}
-
-impl Error for AgentError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
     }
 }

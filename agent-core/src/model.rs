@@ -5,14 +5,13 @@
 //!
 //! Dropping a [`ModelStream`] cancels the call below it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
-use crate::budget::{self, EstimateCounter, TokenBudget, TokenCounter};
+use crate::budget::{self, EstimateCounter, TokenCounter};
 use crate::error::AgentError;
 use crate::message::{FinishReason, Message, ProviderItem, Usage};
 use crate::payload::Payload;
@@ -59,13 +58,6 @@ pub struct ModelInfo {
     pub supports_media: bool,
     /// True if the model supports tool calls.
     pub supports_tools: bool,
-}
-
-impl ModelInfo {
-    /// The prompt's budget: the context window without the answer's share.
-    pub(crate) fn prompt_budget(&self) -> TokenBudget {
-        TokenBudget { max_prompt_tokens: self.context_window.saturating_sub(self.max_output_tokens) }
-    }
 }
 
 /// Input of one model call.
@@ -158,14 +150,6 @@ pub enum ModelNotice {
         /// The item's type; empty if it is not a plain word.
         item_type: String,
     },
-}
-
-impl fmt::Debug for ModelRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelRequest")
-            .field("appended", &self.appended_messages.len())
-            .field("tools", &self.tools.len())
-            .field("tool_choice", &self.tool_choice)
-            .finish_non_exhaustive()
-    }
+    /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
+    ModelAttempt(serde_json::Map<String, serde_json::Value>),
 }

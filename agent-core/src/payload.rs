@@ -71,6 +71,11 @@ impl Payload {
         self.attachment.as_ref()?.downcast_ref()
     }
 
+    /// Sets the value for the reader of the answer; see [`attachment`](Self::attachment).
+    pub fn with_attachment(self, value: impl Any + Send + Sync) -> Self {
+        Self { attachment: Some(Arc::new(value)), ..self }
+    }
+
     /// Returns the bytes as they are sent, secrets included.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
@@ -234,8 +239,8 @@ mod tests {
     #[test]
     fn an_attachment_is_found_by_its_type_and_not_sent() {
         let mut builder = Payload::builder(2);
-        builder.raw("{}").attach("for the reader");
-        let payload = builder.finish();
+        builder.raw("{}");
+        let payload = builder.finish().with_attachment("for the reader");
         assert_eq!(payload.attachment::<&str>(), Some(&"for the reader"));
         assert_eq!(payload.attachment::<String>(), None);
         assert_eq!((payload.bytes(), payload.redacted()), (&Bytes::from("{}"), b"{}".to_vec()));

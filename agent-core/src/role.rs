@@ -20,12 +20,14 @@ use crate::store_error::StoreError;
 
 mod approval;
 mod conversations;
+mod fallback;
 mod own_tools;
 #[cfg(feature = "schemars")]
 mod schema;
 
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
+pub use fallback::{FallbackModel, RetrySettings};
 pub use own_tools::{OwnTool, OwnTools, ToolAuth};
 
 /// An agent's role: its content and its containers.
@@ -401,6 +403,12 @@ pub struct EmbeddedAi {
     /// Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
+    /// Limits on the repetition of a call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySettings>,
+    /// Models for the calls that this one fails to answer, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<FallbackModel>,
     /// Limits of the role, which the selection sets.
     #[serde(skip)]
     pub token_limits: TokenLimits,

@@ -227,7 +227,7 @@ pub struct ToolOutput {
     pub structured: Option<Value>,
     /// True if the call failed with an error that the model should see and may correct.
     pub is_error: bool,
-    /// Follow-up run that the tool requests when called by a job; see [`Self::requested_follow_up`].
+    /// Follow-up run that the tool requests when called by a job.
     pub follow_up: Option<FollowUp>,
     /// Present if the call has no result yet. A tool loop ends the run once the round's other calls are complete.
     pub suspension: Option<Suspension>,
@@ -278,16 +278,6 @@ impl ToolOutput {
     /// Creates an error result for the model.
     pub fn error(text: impl Into<String>) -> Self {
         Self { text: text.into(), is_error: true, ..Self::default() }
-    }
-
-    /// Returns the requested follow-up run: the typed one, or else the member `followUp` of the structured result, for
-    /// tools of other programs. An invalid `followUp` is ignored.
-    pub fn requested_follow_up(&self) -> Option<FollowUp> {
-        let in_result = || {
-            let wish = self.structured.as_ref()?.get("followUp")?;
-            serde_json::from_value(wish.clone()).ok()
-        };
-        self.follow_up.clone().or_else(in_result)
     }
 }
 

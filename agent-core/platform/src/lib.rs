@@ -14,6 +14,7 @@ pub mod company_table;
 pub mod conformance;
 pub mod console;
 pub mod conversation;
+pub mod fallback;
 pub mod history;
 pub mod ids;
 pub mod ingestion;

@@ -49,15 +49,18 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             base_url,
             api_key,
             reasoning_effort,
+            retry: _,
+            fallbacks,
             enable_thinking: _,
             token_limits: _,
         } = settings;
-        let words = [provider, model, base_url, reasoning_effort]
-            .into_iter()
-            .flatten()
-            .map(String::len)
-            .sum::<usize>();
-        let key = api_key.as_ref().map_or(0, |key| key.expose().len());
+        let own = [provider, model, base_url, reasoning_effort];
+        let others = fallbacks
+            .iter()
+            .flat_map(|other| [&other.provider, &other.model, &other.base_url, &other.reasoning_effort]);
+        let words = own.into_iter().chain(others).flatten().map(String::len).sum::<usize>();
+        let keys = fallbacks.iter().map(|other| &other.api_key).chain([api_key]).flatten();
+        let key = keys.map(|key| key.expose().len()).sum::<usize>();
         // The model holds its own copies of the strings.
         (2 * (words + key) + ESTIMATED_MODEL_BYTES) as u64
     }

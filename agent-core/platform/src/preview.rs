@@ -21,6 +21,7 @@ mod sent_prompts;
 pub use manifest::{Manifest, ManifestPart, PartPlacement};
 pub use sent_prompts::LatestPrompts;
 
+use crate::fallback::{AttemptPreview, preview_attempts};
 use crate::layers::{BLOCKS_FRAGMENT_ID, PAGE_FRAGMENT_ID};
 
 /// A turn that would be sent, and its inputs: the response of the preview routes.
@@ -47,6 +48,9 @@ pub struct Preview {
     pub execution_context: ExecutionContext,
     /// The selected backend, and the result of each of the five rules.
     pub selection: SelectionReport,
+    /// The models that the request may go to, in their order, if this platform calls them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptPreview>,
     #[serde(serialize_with = "serialize_payload")]
     payload: Payload,
     /// SHA-256 of the [payload](Self::payload), in lower-case hexadecimal.
@@ -152,6 +156,7 @@ impl Preview {
                 ..turn.context.clone()
             },
             selection: prepared.selection.report(),
+            attempts: preview_attempts(&payload, false),
             request_sha256: payload.sha256(),
             tools: Arc::clone(&turn.tools),
             cache,
@@ -160,6 +165,11 @@ impl Preview {
             reports: prompt.reports().map(LayerReport::preview).collect(),
             payload,
         }
+    }
+
+    /// Adds the request of each model in [`attempts`](Self::attempts).
+    pub fn with_attempt_payloads(self) -> Self {
+        Self { attempts: preview_attempts(&self.payload, true), ..self }
     }
 
     /// Returns the shown form of the request, with `***` for secrets, run tokens, thread and run: the bytes over which

@@ -25,7 +25,7 @@ pub use entry::{
     MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,
 };
 pub use memory::MemoryUsage;
-pub use models::MeteredModels;
+pub use models::{CallNumbers, MeteredModels};
 pub use prices::{ModelPrice, PriceError, PriceTable, TokenPrices};
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{Backend, BackendCapabilities, BackendSettings, PreparedRequest, Turn};
+use crate::budget::TokenBudget;
 use crate::clock::{Clock, SystemClock};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::EventStream;
@@ -79,10 +80,10 @@ impl<S: BackendSettings> Backend for EmbeddedBackend<S> {
 
     fn capabilities(&self, settings: &S) -> Result<BackendCapabilities, AgentError> {
         let model = self.models.model(settings)?;
-        Ok(BackendCapabilities {
-            counter: model.counter(),
-            ..BackendCapabilities::new(model.info().prompt_budget())
-        })
+        let info = model.info();
+        let max_prompt_tokens = info.context_window.saturating_sub(info.max_output_tokens);
+        let budget = TokenBudget { max_prompt_tokens };
+        Ok(BackendCapabilities { counter: model.counter(), ..BackendCapabilities::new(budget) })
     }
 
     fn prepare(&self, settings: &S, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {

@@ -1,6 +1,5 @@
 //! Bounded cache of prompt parts, so that unchanged text keeps its derived forms across turns.
 
-use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -26,6 +25,7 @@ mod keys;
 /// prompt is unchanged in the next turn. Texts and messages are found by content: by hash, then by full comparison, so
 /// that two texts never share an entry. The cache is bounded in bytes and may be shared by all tenants: a lookup needs
 /// the whole content, so that it reveals nothing about other tenants.
+#[derive(Debug)]
 pub struct PartCache {
     texts: Cache<TextKey, Arc<Part>, PartWeighter>,
     messages: Cache<MessageKey, Arc<PromptMessage>, PartWeighter>,
@@ -113,16 +113,6 @@ impl PartCache {
         let set = Arc::new(ToolSet::new(tools, self.part(ToolSet::definitions_text(tools))));
         self.tool_sets.insert(ToolSetKey(Arc::clone(&set)), Arc::clone(&set));
         set
-    }
-}
-
-impl fmt::Debug for PartCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartCache")
-            .field("texts", &self.texts.len())
-            .field("messages", &self.messages.len())
-            .field("segments", &self.segments.len())
-            .finish_non_exhaustive()
     }
 }
 

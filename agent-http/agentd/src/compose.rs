@@ -1,5 +1,6 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod fallback;
 mod jobs;
 mod replay;
 mod retrieval;
@@ -49,7 +50,6 @@ use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
 };
 use agent_platform::messenger::Messenger;
-use agent_platform::model_cache::ModelCache;
 use agent_platform::preview::LatestPrompts;
 use agent_platform::retrieval::Retriever;
 use agent_platform::run_observer::{ObservedModels, RunObservers};
@@ -71,6 +71,7 @@ use crate::config::{
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
+use fallback::with_fallbacks;
 use jobs::{JobServices, job_services, scheduler_link};
 pub use replay::replay;
 use retrieval::{documents_layer, retriever};
@@ -294,7 +295,7 @@ fn platform(
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
-    let models = MeteredModels::new(ModelCache::new(models), usage.clone());
+    let models = with_fallbacks(config, models, usage);
     let models = JournaledModels::new(models, journals.clone());
     let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())

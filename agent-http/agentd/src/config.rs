@@ -24,6 +24,7 @@
 mod coding;
 mod embedding;
 mod extraction;
+mod fallback;
 mod load;
 mod parse;
 mod resolve;
@@ -59,6 +60,7 @@ use url::Url;
 pub use coding::{CodingConfig, CodingIssuerConfig};
 pub use embedding::{EmbeddingConfig, EmbeddingServerConfig};
 pub use extraction::ExtractionConfig;
+pub use fallback::FallbackConfig;
 pub(crate) use parse::parse_database;
 pub use resolve::{Flags, SettingSource};
 
@@ -333,6 +335,8 @@ pub struct AppConfig {
     pub run_settings: RunSettings,
     /// Prices of models.
     pub prices: PriceTable,
+    /// Repetition of models' calls.
+    pub fallback: FallbackConfig,
     /// Time after which calls are deleted from the ledger of usage.
     pub usage_retention: SignedDuration,
     /// Serves the console.

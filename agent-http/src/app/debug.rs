@@ -27,6 +27,9 @@ const TRIGGER: &str = "trigger";
 /// Query parameter with the kind of client to preview a turn for: `legacy` for the path of older clients.
 const CLIENT: &str = "client";
 
+/// Query parameter that asks for the requests of all models that the turn may go to: `all`.
+const ATTEMPTS: &str = "attempts";
+
 /// Previews a turn with all parameters in the query.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let query = Query::from_uri(&context.head.uri);
@@ -73,7 +76,13 @@ async fn preview_response(
     }
     chat::assign_ids(&mut turn);
     load_preview_messages(app, &principal, &mut turn, thread).await?;
+    let has_payloads = match query.get(ATTEMPTS)? {
+        None => false,
+        Some("all") => true,
+        Some(_) => return Err(HttpError::invalid(ATTEMPTS, "must be `all`, or absent")),
+    };
     let preview = preview_turn(&app.platform, &principal, turn).await?;
+    let preview = if has_payloads { preview.with_attempt_payloads() } else { preview };
     answer::json(StatusCode::OK, &preview)
 }
 
@@ -104,7 +113,9 @@ fn query_preview(id: &str, summary: &str) -> Operation {
 
 fn preview(id: &str, summary: &str) -> Operation {
     let object = json!({"type": "object"});
+    let attempts = "`all`: with the request of each model that the turn may go to.";
     Operation::new(id, "previews", summary)
+        .parameter("query", ATTEMPTS, attempts, string_schema())
         .json_response(200, "The prompt, its parts, and the request to the backend.", object)
         .problems(&[Code::NotFound, Code::NoConnector])
 }

@@ -13,28 +13,52 @@ use futures_util::{StreamExt, stream};
 use super::Replay;
 
 /// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
-pub struct ReplayModels<S> {
+pub struct ReplayModels<S, C> {
     source: S,
     replay: Arc<Replay>,
+    fallbacks: FallbackSettings<C>,
 }
 
-impl<S> ReplayModels<S> {
+/// Returns the settings of a container's fallbacks.
+type FallbackSettings<C> = Box<dyn Fn(&C) -> Vec<C> + Send + Sync>;
+
+impl<S, C> ReplayModels<S, C> {
     /// Wraps a source.
     pub fn new(source: S, replay: Arc<Replay>) -> Self {
-        Self { source, replay }
+        Self { source, replay, fallbacks: Box::new(|_| Vec::new()) }
+    }
+
+    /// Sets the function that returns the settings of a container's fallbacks. A round whose request was built for one of
+    /// them builds it for the same one.
+    pub fn with_fallbacks(self, fallbacks: impl Fn(&C) -> Vec<C> + Send + Sync + 'static) -> Self {
+        Self { fallbacks: Box::new(fallbacks), ..self }
     }
 }
 
-impl<C, S: ModelSource<C>> ModelSource<C> for ReplayModels<S> {
+impl<C: 'static, S: ModelSource<C>> ModelSource<C> for ReplayModels<S, C> {
     fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
         let (model, replay) = (self.source.model(settings)?, self.replay.clone());
-        Ok(Arc::new(ReplayModel { model, replay }))
+        let fallbacks = (self.fallbacks)(settings);
+        let fallbacks = fallbacks.iter().map(|settings| self.source.model(settings).ok()).collect();
+        Ok(Arc::new(ReplayModel { model, fallbacks, replay }))
     }
 }
 
 struct ReplayModel {
     model: Arc<dyn Model>,
+    /// The fallbacks; `None` for one that cannot be created.
+    fallbacks: Vec<Option<Arc<dyn Model>>>,
     replay: Arc<Replay>,
+}
+
+impl ReplayModel {
+    /// Returns the model for which the next round's request was built.
+    fn recorded(&self) -> &Arc<dyn Model> {
+        let round = self.replay.progress().requests.len();
+        let entry = self.replay.inputs.rounds.get(round).map_or(0, |round| round.entry);
+        let fallback = entry.checked_sub(1).and_then(|place| self.fallbacks.get(place)?.as_ref());
+        fallback.unwrap_or(&self.model)
+    }
 }
 
 #[async_trait]
@@ -51,7 +75,7 @@ impl Model for ReplayModel {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.model.prepare(request)
+        self.recorded().prepare(request)
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {

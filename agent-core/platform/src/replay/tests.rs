@@ -1,15 +1,16 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::Poll;
+use std::time::Duration;
 
-use agent_core::backend::EmbeddedBackend;
+use agent_core::backend::{EmbeddedBackend, ModelSource};
 use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunOutcome};
 use agent_core::message::{FinishReason, Message};
-use agent_core::model::{ModelEvent, ModelNotice};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice};
 use agent_core::prompt::{Fragment, Part, RETRIEVAL_SOURCE, Stability, StoredOrigin};
-use agent_core::role::RoleBlock;
+use agent_core::role::{Container, EmbeddedAi, FallbackModel, RoleBlock};
 use agent_core::testing::{FakeTools, ScriptedAnswer, ScriptedModel};
 use agent_core::tool::{Caller, ExecutionContext, NoProgress, Progress, ToolError, ToolOutput, ToolSpec};
 use async_trait::async_trait;
@@ -18,8 +19,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::conversation::{Run, RunState};
+use crate::fallback::{FallbackDefaults, FallbackModels, fallback_settings};
 use crate::preview::LatestPrompts;
 use crate::run_observer::ObservedModels;
+use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
 /// Secret that the recorded roles contain in each place for one.
 const PLANTED: &str = "planted-5ecret";
@@ -434,4 +437,93 @@ fn a_run_without_inputs_or_events_is_not_replayed() {
     assert!(matches!(Replay::new(without), Err(BundleError::NoInputs)));
     let without = RunBundle { events: None, ..full_run() };
     assert!(matches!(Replay::new(without), Err(BundleError::NoEvents)));
+}
+
+/// Models of the names `first` and `second`, of which the first fails as often as it is called.
+struct FallbackSource(Arc<ScriptedModel>, Arc<ScriptedModel>);
+
+impl ModelSource for FallbackSource {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        let is_second = settings.model.as_deref() == Some("second");
+        Ok(if is_second { self.1.clone() } else { self.0.clone() })
+    }
+}
+
+fn fallback_source(answers: Vec<ScriptedAnswer>) -> FallbackSource {
+    let model = |name: &str, answers| {
+        let info = ModelInfo { model: name.to_owned(), ..ScriptedModel::new([]).info() };
+        Arc::new(ScriptedModel::new(answers).with_info(info))
+    };
+    let failure = || AgentError::new(AgentErrorKind::Unreachable, "gone");
+    let failures = (0..9).map(|_| ScriptedAnswer::from_start_error(failure())).collect();
+    FallbackSource(model("first", failures), model("second", answers))
+}
+
+#[test]
+fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
+    let spawner = Arc::new(|task: futures_util::future::BoxFuture<'static, ()>| {
+        task.now_or_never();
+    });
+    let (clock, ledger) = (Arc::new(SystemClock), Arc::new(MemoryUsage::default()));
+    let recorder = UsageRecorder::new(ledger, PriceTable::empty(), clock.clone(), spawner, None);
+    let calling = ScriptedAnswer::new().text("I look. ").call("call-1", "look", ["{}"]);
+    let answers =
+        vec![calling.usage(3, 4).finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Dry.")];
+    let models = MeteredModels::new(fallback_source(answers), recorder);
+    let defaults = FallbackDefaults { max_attempts: 1, max_wait: Duration::ZERO, fallbacks: Vec::new() };
+    let models = FallbackModels::new(models, defaults, Arc::default(), clock);
+    let mut role = role();
+    role.children.truncate(1);
+    if let Container::EmbeddedAi(embedded) = &mut role.children[0] {
+        let second = FallbackModel { model: Some("second".to_owned()), ..FallbackModel::default() };
+        (embedded.model, embedded.fallbacks) = (Some("first".to_owned()), vec![second]);
+    }
+    let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), true));
+    let platform = Platform::new(Arc::new(StaticRoles::new()))
+        .with_layer(RoleLayer::new(Arc::default()))
+        .with_tools(tools())
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
+        .with_backend(
+            EmbeddedBackend::new(ObservedModels::new(models, observers.clone())).with_tools(tools()),
+        );
+    let bundle = record_turn(&platform, &observers, Some(Arc::new(role)));
+    let rounds = &bundle.inputs.as_ref().expect("inputs").rounds;
+    let recorded: Vec<_> = rounds.iter().map(|round| (round.entry, round.attempts)).collect();
+    assert_eq!(recorded, [(0, 2), (1, 1)]);
+    let events = bundle.events.as_ref().expect("events");
+    assert!(events.iter().any(|event| format!("{event:?}").contains("modelAttempt")), "{events:?}");
+
+    let replay = Replay::new(bundle).expect("inputs and events");
+    let models = ReplayModels::new(fallback_source(Vec::new()), replay.clone())
+        .with_fallbacks(|settings| fallback_settings(settings, &[]).collect());
+    let backend = EmbeddedBackend::new(models).with_tools(replay.tools());
+    let report = replay.run(&replay.platform().with_backend(backend));
+    assert!(report.is_identical(), "{report:#?}");
+}
+
+/// Runs a turn of one message and records it.
+fn record_turn(
+    platform: &Platform,
+    observers: &Arc<RunObservers>,
+    role: Option<Arc<RoleBlock>>,
+) -> RunBundle {
+    let turn = TurnRequest {
+        thread_id: "t".into(),
+        run_id: "r".into(),
+        role,
+        ..TurnRequest::new("a", vec![Message::user("Dry?")])
+    };
+    let observer = observers.open(&"c".into(), &"ada".into(), &"r".into(), observers.now());
+    let principal = Principal::new("ada", "c", Caller::Session);
+    let running = run_observed_turn(platform, &principal, turn, &**observer);
+    let events = running.now_or_never().expect("no wait").expect("a run");
+    let events = read_and_cancel(events.with_observer(observer.event_observer()), None);
+    let inputs = serde_json::from_slice(&observer.inputs().expect("the inputs are kept"));
+    let RunRecord { timing, selection, prompt } = observer.record();
+    let run = json!({"id": "r", "threadId": "t", "turnId": "r", "agentId": "a", "state": RunState::Completed,
+        "trigger": {"kind": "chat"}, "nodeIds": [], "onDisconnect": "cancel", "attached": 0, "usage": [],
+        "events": {"count": events.len(), "complete": true}, "createdAt": "2026-01-01T00:00:00.000Z"});
+    let run = Run { timing, selection, ..serde_json::from_value(run).expect("a run") };
+    let inputs = Some(inputs.expect("inputs are read back"));
+    RunBundle { program: "test".to_owned(), run, prompt, inputs, events: Some(events) }
 }

@@ -1,15 +1,19 @@
 //! Checks of a role before it is saved: unknown names, which are refused, and settings without effect, which are
 //! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
 
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
 use agent_core::role::{AgentServer, ApprovalRule, Container, EmbeddedAi, RoleBlock, RoleContent};
+
 use agent_core::tool::Caller;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 
 /// Names of the built-in tools, sorted.
@@ -41,6 +45,10 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 /// Providers of an agent server, and of an `EmbeddedAI` container.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
 const EMBEDDED_PROVIDERS: [&str; 5] = ["auto", "local", "ollama", "openai", "openai-responses"];
+/// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
+const ATTEMPTS: RangeInclusive<u32> = 1..=10;
+const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
+const FIRST_CONTENT_MS: RangeInclusive<u32> = 100..=600_000;
 /// Other names of the fields of a prompt block.
 const PROMPT_BLOCK_ALIASES: [&str; 3] = ["name", "id", "content"];
 
@@ -175,8 +183,9 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         let at = format!("children[{i}].content");
         match child {
             Container::AgentServer(server) => check_server(&mut found, &at, server),
-            Container::EmbeddedAi(EmbeddedAi { provider, .. }) => {
-                check_provider(&mut found, format!("{at}.provider"), provider, &EMBEDDED_PROVIDERS);
+            Container::EmbeddedAi(embedded) => {
+                check_provider(&mut found, format!("{at}.provider"), &embedded.provider, &EMBEDDED_PROVIDERS);
+                check_fallbacks(&mut found, &at, embedded);
             }
             _ => {}
         }
@@ -188,6 +197,36 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             .map(|SettingsFault { path, message }| RoleFinding::new(format!("content.{path}"), message)),
     );
     found
+}
+
+/// Checks the repetition and the fallbacks of a container.
+fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+    let mut check = |name: &str, value: Option<u32>, bounds: RangeInclusive<u32>| {
+        if value.is_some_and(|value| !bounds.contains(&value)) {
+            let message = format!("must be from {} to {}", bounds.start(), bounds.end());
+            found.push(RoleFinding::new(format!("{at}.{name}"), message));
+        }
+    };
+    let retry = embedded.retry.clone().unwrap_or_default();
+    check("retry.maxAttempts", retry.max_attempts.map(NonZeroU32::get), ATTEMPTS);
+    check("retry.maxWaitMs", retry.max_wait_ms, WAIT_MS);
+    check("retry.firstContentMs", retry.first_content_ms.map(NonZeroU32::get), FIRST_CONTENT_MS);
+    for (i, fallback) in embedded.fallbacks.iter().enumerate() {
+        let name = format!("fallbacks[{i}].firstContentMs");
+        check(&name, fallback.first_content_ms.map(NonZeroU32::get), FIRST_CONTENT_MS);
+    }
+    for (i, class) in retry.also.iter().enumerate().filter(|(_, class)| *class != "content") {
+        let message = format!("{class:?} is not a kind of failure: expected content");
+        found.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
+    }
+    for (i, fallback) in embedded.fallbacks.iter().enumerate() {
+        let path = format!("{at}.fallbacks[{i}].provider");
+        check_provider(found, path, &fallback.provider, &EMBEDDED_PROVIDERS);
+    }
+    if embedded.fallbacks.len() > MAX_FALLBACKS {
+        let message = format!("has more than {MAX_FALLBACKS} models");
+        found.push(RoleFinding::new(format!("{at}.fallbacks"), message));
+    }
 }
 
 fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>, known: &[&str]) {
@@ -377,6 +416,25 @@ mod tests {
             let role = serde_json::from_value(role(content, children)).expect("a role");
             assert_eq!(paths(&unknown_names(&role, &[])), [expected]);
         }
+        let retry =
+            json!({"maxAttempts": 11, "maxWaitMs": 60001, "firstContentMs": 99, "also": ["content", "size"]});
+        let fallbacks =
+            json!([{"provider": "openai"}, {"provider": "x", "firstContentMs": 600001}, {}, {}, {}]);
+        let children = json!([{"name": "EmbeddedAI", "content": {"retry": retry, "fallbacks": fallbacks}}]);
+        let repeated = serde_json::from_value(role(json!({}), children)).expect("a role");
+        assert_eq!(
+            paths(&unknown_names(&repeated, &[])),
+            [
+                "retry.maxAttempts",
+                "retry.maxWaitMs",
+                "retry.firstContentMs",
+                "fallbacks[1].firstContentMs",
+                "retry.also[1]",
+                "fallbacks[1].provider",
+                "fallbacks",
+            ]
+            .map(|name| format!("children[0].content.{name}"))
+        );
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local "}}]);
         assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role"), &[]), []);

@@ -46,7 +46,7 @@ pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
                 places.push(agent_server_field(&content("AgentServer"), server));
             }
             Container::EmbeddedAi(embedded) => {
-                places.push(embedded_ai_field(&content("EmbeddedAI"), embedded));
+                places.extend(embedded_ai_fields(&content("EmbeddedAI"), embedded));
             }
             Container::WorkflowConnector(workflow) => {
                 places.extend(workflow_field(&content("WorkflowConnector"), workflow));
@@ -68,12 +68,19 @@ fn agent_server_field<'a>(content: &str, server: &'a mut AgentServer) -> SecretF
     }
 }
 
-fn embedded_ai_field<'a>(content: &str, embedded: &'a mut EmbeddedAi) -> SecretField<'a> {
-    SecretField {
+/// Returns the keys of a container's model and of its fallbacks, which are matched by their places.
+fn embedded_ai_fields<'a>(content: &str, embedded: &'a mut EmbeddedAi) -> Vec<SecretField<'a>> {
+    let own = SecretField {
         path: format!("{content}.apiKey"),
         destination: vec![resolve_destination(&embedded.base_url, &embedded.provider, "auto")],
         secret: &mut embedded.api_key,
-    }
+    };
+    let fallbacks = embedded.fallbacks.iter_mut().enumerate().map(|(i, fallback)| SecretField {
+        path: format!("{content}.fallbacks[{i}].apiKey"),
+        destination: vec![resolve_destination(&fallback.base_url, &fallback.provider, "auto")],
+        secret: &mut fallback.api_key,
+    });
+    [own].into_iter().chain(fallbacks).collect()
 }
 
 fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Option<SecretField<'a>> {

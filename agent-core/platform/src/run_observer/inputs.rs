@@ -210,6 +210,9 @@ pub struct RecordedContext {
 pub struct RoundRecord {
     /// Number of requests until the model answered.
     pub attempts: u32,
+    /// Place of the model for which the request was built among the models of the container.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub entry: usize,
     /// Hash of the request in its shown form, if the run's inputs are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,
@@ -222,6 +225,10 @@ pub struct RoundRecord {
     /// Items in the provider's own format, if the run's inputs are recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider_items: Vec<RecordedProviderItem>,
+}
+
+fn is_zero(entry: &usize) -> bool {
+    *entry == 0
 }
 
 /// Item of an answer in the provider's own format; see [`ProviderItem`].

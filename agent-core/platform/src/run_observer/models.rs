@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -15,6 +15,7 @@ use futures_util::{Stream, StreamExt};
 
 use super::{RoundRecord, RunObserver, RunObservers};
 use crate::conversation::MAX_TIMED_ROUNDS;
+use crate::fallback::prepared_entry;
 
 /// A [`ModelSource`] that records the answers in the runs that have a [`RunObserver`].
 pub struct ObservedModels<S> {
@@ -66,20 +67,21 @@ impl Model for ObservedModel {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.observer.state().attempts += 1;
         let request_sha256 = self.observer.keeps_inputs.then(|| payload.sha256());
+        let entry = prepared_entry(&payload);
         let events = self.model.start(payload).await?;
-        let round = self.observer.begin_answer(request_sha256);
+        let round = self.observer.begin_answer(entry, request_sha256);
         Ok(ObservedAnswer { events, observer: self.observer.clone(), round }.boxed())
     }
 }
 
 impl RunObserver {
     /// Begins an answer of the model and returns its place; `None` if the run has too many.
-    fn begin_answer(&self, request_sha256: Option<String>) -> Option<usize> {
+    fn begin_answer(&self, entry: usize, request_sha256: Option<String>) -> Option<usize> {
         let mut state = self.state();
         let attempts = std::mem::take(&mut state.attempts);
         let place = state.rounds.len();
         (place < MAX_TIMED_ROUNDS).then(|| {
-            state.rounds.push(RoundRecord { attempts, request_sha256, ..RoundRecord::default() });
+            state.rounds.push(RoundRecord { attempts, entry, request_sha256, ..RoundRecord::default() });
             place
         })
     }
@@ -110,6 +112,12 @@ impl Stream for ObservedAnswer {
             }
             Some(Ok(ModelEvent::Finish(reason))) => {
                 self.observer.answer_mut(self.round, |round| round.finish_reason = Some(*reason));
+            }
+            Some(Ok(ModelEvent::Notice(ModelNotice::ModelAttempt(report)))) => {
+                let attempt = report.get("attempt").and_then(|attempt| attempt.as_u64()?.try_into().ok());
+                if let Some(attempts) = attempt {
+                    self.observer.answer_mut(self.round, |round| round.attempts = attempts);
+                }
             }
             Some(Ok(ModelEvent::ProviderItem(item))) if self.observer.keeps_inputs => {
                 self.observer.answer_mut(self.round, |round| round.provider_items.push(item.into()));

@@ -30,6 +30,30 @@ impl<S> MeteredModels<S> {
     }
 }
 
+impl<S> MeteredModels<S> {
+    /// Returns the model for one run. Its calls have the numbers that another layer counts, for several models together.
+    ///
+    /// # Errors
+    /// Those of the source.
+    pub fn model_with_numbers<C>(
+        &self,
+        settings: &C,
+        context: &ExecutionContext,
+        numbers: &Arc<CallNumbers>,
+    ) -> Result<Arc<dyn Model>, AgentError>
+    where
+        S: ModelSource<C>,
+    {
+        Ok(Arc::new(MeteredModel {
+            model: self.source.model_for_run(settings, context)?,
+            scope: context.into(),
+            recorder: self.recorder.clone(),
+            numbers: numbers.clone(),
+            is_round_over: None,
+        }))
+    }
+}
+
 impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
     fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
         self.source.model(settings)
@@ -40,10 +64,29 @@ impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
             model: self.source.model_for_run(settings, context)?,
             scope: context.into(),
             recorder: self.recorder.clone(),
-            round: AtomicU32::new(0),
-            attempt: AtomicU32::new(0),
-            is_round_over: AtomicBool::new(true),
+            numbers: Arc::default(),
+            is_round_over: Some(AtomicBool::new(true)),
         }))
+    }
+}
+
+/// Numbers of a run's calls.
+#[derive(Debug, Default)]
+pub struct CallNumbers {
+    round: AtomicU32,
+    attempt: AtomicU32,
+}
+
+impl CallNumbers {
+    /// Begins the next round, whose first call is attempt 1.
+    pub fn begin_round(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
+        self.attempt.store(0, Ordering::Relaxed);
+    }
+
+    /// Returns the number of the round, from 1.
+    pub fn round(&self) -> u32 {
+        self.round.load(Ordering::Relaxed)
     }
 }
 
@@ -52,10 +95,10 @@ struct MeteredModel {
     model: Arc<dyn Model>,
     scope: RunScope,
     recorder: UsageRecorder,
-    round: AtomicU32,
-    attempt: AtomicU32,
-    /// False after a call that has not begun, whose repetition is an attempt at the same round.
-    is_round_over: AtomicBool,
+    numbers: Arc<CallNumbers>,
+    /// False after a call that has not begun, whose repetition is an attempt at the same round; `None` if another layer
+    /// counts the rounds.
+    is_round_over: Option<AtomicBool>,
 }
 
 impl MeteredModel {
@@ -64,12 +107,11 @@ impl MeteredModel {
         let prompt_tokens = payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN);
         let names = (info.provider.as_str(), info.model.as_str());
         let mut call = MeteredCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
-        if self.is_round_over.swap(false, Ordering::Relaxed) {
-            self.round.fetch_add(1, Ordering::Relaxed);
-            self.attempt.store(0, Ordering::Relaxed);
+        if self.is_round_over.as_ref().is_some_and(|is_over| is_over.swap(false, Ordering::Relaxed)) {
+            self.numbers.begin_round();
         }
-        call.round = self.round.load(Ordering::Relaxed);
-        call.attempt = self.attempt.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        call.round = self.numbers.round();
+        call.attempt = self.numbers.attempt.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         call
     }
 }
@@ -92,7 +134,9 @@ impl Model for MeteredModel {
         let mut call = self.meter_call(&payload);
         match self.model.start(payload).await {
             Ok(events) => {
-                self.is_round_over.store(true, Ordering::Relaxed);
+                if let Some(is_over) = &self.is_round_over {
+                    is_over.store(true, Ordering::Relaxed);
+                }
                 Ok(MeteredStream { events, call }.boxed())
             }
             Err(error) => {

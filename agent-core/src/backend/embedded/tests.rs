@@ -123,7 +123,9 @@ impl Model for ModelWithCounter {
 fn the_budget_and_the_count_are_the_models() {
     let info = ModelInfo { context_window: 1000, max_output_tokens: 300, ..info() };
     let plain = EmbeddedBackend::new(Arc::new(ScriptedModel::repeating("").with_info(info.clone())));
-    assert_eq!(plain.capabilities_of(&embedded()).expect("a budget").budget, info.prompt_budget());
+    let max_prompt_tokens = info.context_window - info.max_output_tokens;
+    let budget = crate::budget::TokenBudget { max_prompt_tokens };
+    assert_eq!(plain.capabilities_of(&embedded()).expect("a budget").budget, budget);
     assert!(plain.capabilities_of(&embedded()).expect("known").counter.is_none());
     let counting = EmbeddedBackend::new(Arc::new(ModelWithCounter(ScriptedModel::repeating(""))));
     assert!(counting.capabilities_of(&embedded()).expect("known").counter.is_some());

@@ -10,6 +10,7 @@ use agent_core::model::Model;
 use agent_core::secret::Secret;
 use agent_core::turn::Platform;
 use agent_platform::bpe::BpeCounter;
+use agent_platform::fallback::fallback_settings;
 use agent_platform::replay::{Replay, ReplayBackend, ReplayModels};
 
 use super::{coding, embedded_models, model_limits, subscriptions};
@@ -34,9 +35,10 @@ pub fn replay(
     select_provider(&mut as_recorded, replay.provider());
     let models = embedded_models(&as_recorded, &outbound, local, &limits);
     let tool_limits = Replay::limits(config.server.tool_loop);
-    let embedded = EmbeddedBackend::new(ReplayModels::new(models, replay.clone()))
-        .with_tools(replay.tools())
-        .with_limits(tool_limits);
+    let fallbacks = config.fallback.defaults.fallbacks.clone();
+    let models = ReplayModels::new(models, replay.clone())
+        .with_fallbacks(move |settings| fallback_settings(settings, &fallbacks).collect());
+    let embedded = EmbeddedBackend::new(models).with_tools(replay.tools()).with_limits(tool_limits);
     let subscriptions = subscriptions(config, &outbound, &coding(config, &outbound, stores), &limits);
     let subscriptions = EmbeddedBackend::new(ReplayModels::new(subscriptions, replay.clone()))
         .with_tools(replay.tools())

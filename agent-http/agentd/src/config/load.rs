@@ -12,21 +12,22 @@ use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::conversation::ThreadRetention;
+use agent_platform::usage::PriceTable;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
-    AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
-    RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
+    AppConfig, ConfigError, FallbackConfig, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
+    RagConfig, RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
-use super::{coding, embedding, extraction, usage};
+use super::{coding, embedding, extraction, fallback, usage};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);
     embedding::check(resolved, &values, &mut faults);
-    let prices = usage::prices(resolved, &values, &mut faults);
+    let (prices, fallback) = models(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(AppConfig {
         server: server(resolved, &values),
@@ -76,11 +77,21 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
         run_settings: run_settings(&values),
         prices,
+        fallback: required(fallback),
         usage_retention: required(values.millis("USAGE_RETENTION")).try_into().unwrap_or(SignedDuration::MAX),
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
         widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
+}
+
+/// Returns the prices of models and the repetition of their calls, `None` if its settings are invalid.
+fn models(
+    resolved: &ResolvedSettings,
+    values: &SettingValues,
+    faults: &mut Vec<SettingError>,
+) -> (PriceTable, Option<FallbackConfig>) {
+    (usage::prices(resolved, values, faults), fallback::load(resolved, values, faults))
 }
 
 /// Returns the times of conversations.

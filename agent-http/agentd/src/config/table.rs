@@ -6,6 +6,7 @@ mod conversations;
 mod documents;
 mod embedding;
 mod extraction;
+mod fallback;
 mod logging;
 mod rag;
 mod usage;
@@ -50,6 +51,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
         .chain(usage::SETTINGS)
+        .chain(fallback::SETTINGS)
 }
 
 /// All settings but those of the modules.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use agent_platform::fallback::UpstreamError;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -98,6 +99,12 @@ impl VendorError {
         [&self.kind, &self.code].into_iter().flatten().map(String::as_str)
     }
 
+    /// Returns the error with the status of its response, as the source of a failure.
+    pub(super) fn upstream_error(&self, status: Option<u16>) -> UpstreamError {
+        let status_text = status.map(|status| format!("HTTP {status}: ")).unwrap_or_default();
+        UpstreamError::new(status, self.words(), status_text + &self.describe())
+    }
+
     /// Returns the sizes if the error rejects a prompt beyond the context window.
     pub(crate) fn overflow(&self) -> Option<ContextSize> {
         self.overflow
@@ -105,10 +112,10 @@ impl VendorError {
 
     /// Adds what the error says to `failure`, which has been made without it.
     pub(super) fn into_failure(self, failure: AgentError) -> AgentError {
-        let cause = self.describe();
+        let cause = self.upstream_error(UpstreamError::find(&failure).and_then(UpstreamError::status));
         match self.overflow {
             Some(size) if failure.kind() == AgentErrorKind::Failed => {
-                context_exceeded(size).with_source(format!("{cause}: {}", failure.message()))
+                context_exceeded(size).with_source(cause)
             }
             _ if self.is_loading && failure.kind() == AgentErrorKind::Failed => {
                 let message = "the model's server is still loading the model; try again in a moment";

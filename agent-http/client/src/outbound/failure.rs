@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_platform::fallback::UpstreamError;
 use http::{HeaderMap, StatusCode, header};
 use tokio::time::error::Elapsed;
 
@@ -34,16 +35,25 @@ pub fn status_failure(status: StatusCode, headers: &HeaderMap) -> AgentError {
         status if status.is_server_error() => (AgentErrorKind::Failed, "failed"),
         _ => (AgentErrorKind::Failed, "returned an unexpected status"),
     };
+    let cause = UpstreamError::new(Some(status.as_u16()), [], format!("HTTP {}", status.as_u16()));
     let failure = AgentError::new(kind, format!("the upstream service {what} (HTTP {})", status.as_u16()));
+    let failure = failure.with_source(cause);
     match retry_after(headers, SystemTime::now()) {
         Some(after) => failure.with_retry_after(after.min(MAX_RETRY_AFTER)),
         None => failure,
     }
 }
 
-/// Parses `Retry-After` (RFC 9110, seconds or a date). A date in the past is zero; an unparseable value is `None`. The
-/// result is not capped.
+/// Headers of some vendors with the delay in milliseconds, which is more exact than `Retry-After`.
+const RETRY_AFTER_MS: [&str; 2] = ["retry-after-ms", "x-ms-retry-after-ms"];
+
+/// Parses `retry-after-ms`, or else `Retry-After` (RFC 9110, seconds or a date). A date in the past is zero; an unparseable
+/// value is `None`. The result is not capped.
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let in_ms = |name: &&str| headers.get(*name)?.to_str().ok()?.trim().parse().ok();
+    if let Some(delay) = RETRY_AFTER_MS.iter().find_map(in_ms) {
+        return Some(Duration::from_millis(delay));
+    }
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match value.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
@@ -139,6 +149,7 @@ mod tests {
             ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
             ("Sun, 06 Nov 1994 10:49:37 GMT", Some(7200)),
             ("-1", None),
+            ("1e9", None),
             ("1.5", None),
             ("soon", None),
             ("", None),
@@ -148,6 +159,15 @@ mod tests {
             assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{value:?}");
         }
         assert_eq!(retry_after(&HeaderMap::new(), now), None);
+        for (name, value, expected) in [
+            ("retry-after-ms", "1500", Some(Duration::from_millis(1500))),
+            ("x-ms-retry-after-ms", "7", Some(Duration::from_millis(7))),
+            ("retry-after-ms", "-1", Some(Duration::from_secs(9))),
+        ] {
+            let mut headers = HeaderMap::from_iter([(header::RETRY_AFTER, "9".parse().unwrap())]);
+            headers.insert(name, value.parse().unwrap());
+            assert_eq!(retry_after(&headers, now), expected, "{name}: {value}");
+        }
     }
 
     #[test]

@@ -196,7 +196,9 @@ async fn commit_done(run: &ActiveRun, writes: Vec<Write>) -> Result<(), HttpErro
 
 /// Returns the follow-up job that a tool's result requests, if it is valid.
 fn requested_follow_up(app: &App, delivery: &Delivery, output: &ToolOutput) -> Option<JobRequest> {
-    let FollowUp { delay_ms, execute_at, arguments } = output.requested_follow_up()?;
+    // The typed request, or else that in the result of a tool of another program, which is ignored if it is invalid.
+    let in_result = || serde_json::from_value(output.structured.as_ref()?.get("followUp")?.clone()).ok();
+    let FollowUp { delay_ms, execute_at, arguments } = output.follow_up.clone().or_else(in_result)?;
     let mut payload = JobPayload::clone(&delivery.payload);
     payload.arguments = arguments.or(payload.arguments);
     let schedule = ScheduleSpec {

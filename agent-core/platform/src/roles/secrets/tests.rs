@@ -164,6 +164,26 @@ fn a_models_key_is_for_the_models_address() {
 }
 
 #[test]
+fn a_fallbacks_key_is_for_its_own_address() {
+    let of = |fallbacks: Value| {
+        role(json!({}), json!([{"name": "EmbeddedAI", "content": {"fallbacks": fallbacks}}]))
+    };
+    let stored = |url: &str| of(json!([{"model": "m"}, {"baseUrl": url, "apiKey": "sk-old"}]));
+    check(
+        "children.EmbeddedAI[0].content.fallbacks[1].apiKey",
+        &stored("https://api.example/v1"),
+        &[
+            (of(json!([{}, {"baseUrl": "https://api.example/v1/", "apiKey": "***"}])), Some("sk-old")),
+            (of(json!([{}, {"baseUrl": "https://api.example/v1"}])), Some("sk-old")),
+            (of(json!([{}, {"baseUrl": "https://evil.example/v1", "apiKey": "***"}])), None),
+            (of(json!([{}, {"apiKey": "***"}])), None),
+            (of(json!([{"baseUrl": "https://api.example/v1", "apiKey": "***"}])), None),
+            (of(json!([{}, {"baseUrl": "https://new.example", "apiKey": "sk-new"}])), Some("sk-new")),
+        ],
+    );
+}
+
+#[test]
 fn a_webhooks_secret_is_for_its_address_and_its_way_to_be_known() {
     let of = |url: &str, auth: Value| {
         let content = json!({"webhookUrl": url, "auth": auth});

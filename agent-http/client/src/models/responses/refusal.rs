@@ -107,7 +107,7 @@ impl Refusal {
         } else {
             self.other(has(&["rate_limit_exceeded"]))
         };
-        failure.with_source(vendor.describe())
+        failure.with_source(vendor.upstream_error(self.status.map(|status| status.as_u16())))
     }
 
     /// Returns the value with the error's code: a member of the body, or the body itself.

@@ -1,0 +1,39 @@
+//! Repetition and fallback of single model calls.
+//!
+//! [`FallbackModels`] gives each run a model that holds up to five entries: the container's own model and its fallbacks.
+//! A call that fails before its first content is repeated, or made with the next entry, as [`plan`] decides by the
+//! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a call of its own in the
+//! ledger; journal and record see one model with one answer in each round.
+//!
+//! [`Circuits`] keep the calls of a process away from a model that keeps failing, and bound the repetitions.
+
+mod call;
+mod circuits;
+mod class;
+mod first_content;
+mod plan;
+mod preview;
+mod report;
+mod source;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use agent_core::model::ModelEvent;
+
+pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
+pub use class::{FailureClass, UpstreamError};
+pub use first_content::FirstContentModels;
+pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
+pub use preview::{AttemptPreview, preview_attempts};
+pub use report::AttemptReport;
+pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};
+
+/// Returns true for an event with which an answer begins, and which a client may see.
+fn is_content(event: &ModelEvent) -> bool {
+    match event {
+        ModelEvent::Text(text) | ModelEvent::Reasoning(text) => !text.is_empty(),
+        ModelEvent::ToolCallStart { .. } | ModelEvent::ToolCallArgs { .. } | ModelEvent::Finish(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,326 @@
+//! Attempts at one round's call.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::FinishReason;
+use agent_core::model::{ModelEvent, ModelStream};
+use agent_core::payload::Payload;
+use serde_json::json;
+
+use super::circuits::{CircuitCall, CircuitRefusal};
+use super::source::{Entries, PreparedCall};
+use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
+
+/// Code of an entry whose circuit is open.
+pub(super) const CIRCUIT_OPEN: &str = "CIRCUIT_OPEN";
+/// Code of an entry whose address has had too many repeated calls.
+const REPEATS_SPENT: &str = "REPEATS_SPENT";
+
+/// State of one round: the entries that may still be called, and the attempts so far.
+pub(super) struct RoundCalls {
+    entries: Arc<Entries>,
+    prepared: PreparedCall,
+    round: u32,
+    /// The entry that answered last, which this round sets.
+    answered: Arc<AtomicUsize>,
+    is_trusted: bool,
+    /// Entries that this round has not tried.
+    later: VecDeque<usize>,
+    current: Option<EntryCall>,
+    next: NextStep,
+    attempts: u32,
+    reports: Vec<AttemptReport>,
+    notices: Vec<ModelEvent>,
+    /// The latest failure of the first entry that was called.
+    failure: Option<(usize, AgentError)>,
+    /// The shortest delay that a provider has asked for.
+    retry_after: Option<Duration>,
+    /// Limit on the prompt with which an entry has refused it, in tokens.
+    refused_tokens: Option<usize>,
+    /// Addresses that this round has called.
+    called: Vec<Arc<str>>,
+}
+
+/// The calls of one entry in a round.
+struct EntryCall {
+    entry: usize,
+    payload: Payload,
+    circuit: Option<CircuitCall>,
+    attempts: u32,
+    waited: Duration,
+    last_wait: Duration,
+}
+
+impl RoundCalls {
+    pub(super) fn new(
+        prepared: PreparedCall,
+        (round, answered): (u32, Arc<AtomicUsize>),
+        is_trusted: bool,
+    ) -> Self {
+        let entries = prepared.entries.clone();
+        let first = answered.load(Ordering::Relaxed);
+        let later =
+            if prepared.request.is_some() { entries.order(first).collect() } else { [prepared.entry].into() };
+        Self {
+            entries,
+            prepared,
+            round,
+            answered,
+            is_trusted,
+            later,
+            current: None,
+            next: NextStep::NextEntry,
+            attempts: 0,
+            reports: Vec::new(),
+            notices: Vec::new(),
+            failure: None,
+            retry_after: None,
+            refused_tokens: None,
+            called: Vec::new(),
+        }
+    }
+
+    /// Makes calls until one has a response, or none is left. Dropping the future ends the round: no further call is made.
+    pub(super) async fn advance(mut self: Box<Self>) -> (Box<Self>, Result<ModelStream, AgentError>) {
+        loop {
+            let is_selected = match std::mem::replace(&mut self.next, NextStep::NextEntry) {
+                NextStep::Repeat { wait } => {
+                    self.entries.clock.sleep(wait).await;
+                    if !self.repeat(wait) {
+                        // The entry's circuit has opened meanwhile.
+                        continue;
+                    }
+                    true
+                }
+                NextStep::NextEntry => self.enter_next(),
+                NextStep::GiveUp => false,
+            };
+            let selected = self.current.as_ref().filter(|_| is_selected);
+            let call = selected.and_then(|call| {
+                let model = self.entries.entries[call.entry].model.as_ref().ok()?;
+                Some((model.clone(), call.payload.clone()))
+            });
+            let Some((model, payload)) = call else {
+                let error = self.final_error();
+                return (self, Err(error));
+            };
+            self.attempts += 1;
+            match model.start(payload).await {
+                Ok(events) => return (self, Ok(events)),
+                Err(error) => self.fail(error),
+            }
+        }
+    }
+
+    /// Begins another call of the current entry.
+    fn repeat(&mut self, wait: Duration) -> bool {
+        let now = self.entries.clock.monotonic();
+        let Some(call) = &mut self.current else { return false };
+        let entry = &self.entries.entries[call.entry];
+        let Ok(circuit) = self.entries.circuits.begin(entry.circuit, &entry.address, now, (true, false))
+        else {
+            return false;
+        };
+        call.circuit = Some(circuit);
+        call.attempts += 1;
+        call.waited += wait;
+        call.last_wait = wait;
+        true
+    }
+
+    /// Begins a call of the next entry that can take it. If the circuits of all are open, the first is called.
+    fn enter_next(&mut self) -> bool {
+        self.current = None;
+        let mut last_resort = None;
+        while let Some(entry) = self.later.pop_front() {
+            let payload = match self.prepare(entry) {
+                Ok(payload) => payload,
+                Err(error) => {
+                    self.skip(entry, error.kind().code());
+                    continue;
+                }
+            };
+            match self.begin(entry, false) {
+                Ok(circuit) => {
+                    self.enter(entry, payload, circuit);
+                    return true;
+                }
+                Err(refusal) => {
+                    let reason = match refusal {
+                        CircuitRefusal::Open => CIRCUIT_OPEN,
+                        CircuitRefusal::BudgetSpent => REPEATS_SPENT,
+                    };
+                    last_resort.get_or_insert((entry, payload));
+                    if self.entries.entries.len() > 1 {
+                        self.skip(entry, reason);
+                    }
+                }
+            }
+        }
+        match last_resort.filter(|_| self.attempts == 0) {
+            Some((entry, payload)) => match self.begin(entry, true) {
+                Ok(circuit) => {
+                    self.enter(entry, payload, circuit);
+                    true
+                }
+                Err(_) => false,
+            },
+            None => false,
+        }
+    }
+
+    fn prepare(&self, entry: usize) -> Result<Payload, AgentError> {
+        let limit = self.entries.entries[entry].max_prompt_tokens();
+        if self.refused_tokens.is_some_and(|refused| limit <= refused) {
+            return Err(AgentError::new(AgentErrorKind::ContextExceeded, "the window is not larger"));
+        }
+        match &self.prepared.request {
+            Some(request) if entry != self.prepared.entry => self.entries.prepare(entry, request),
+            _ => Ok(self.prepared.payload.clone()),
+        }
+    }
+
+    fn begin(&self, entry: usize, is_last_resort: bool) -> Result<CircuitCall, CircuitRefusal> {
+        let now = self.entries.clock.monotonic();
+        let entry = &self.entries.entries[entry];
+        let is_repeat = self.called.contains(&entry.address);
+        self.entries.circuits.begin(entry.circuit, &entry.address, now, (is_repeat, is_last_resort))
+    }
+
+    fn enter(&mut self, entry: usize, payload: Payload, circuit: CircuitCall) {
+        self.called.push(self.entries.entries[entry].address.clone());
+        let (waited, last_wait) = (Duration::ZERO, Duration::ZERO);
+        self.current =
+            Some(EntryCall { entry, payload, circuit: Some(circuit), attempts: 1, waited, last_wait });
+    }
+
+    fn skip(&mut self, entry: usize, reason: &str) {
+        let report = AttemptReport { reason: Some(reason.to_owned()), ..self.report(entry) };
+        self.push(report);
+    }
+
+    fn report(&self, entry: usize) -> AttemptReport {
+        let model = &self.entries.entries[entry];
+        AttemptReport {
+            round: self.round,
+            entry,
+            provider: model.provider.clone(),
+            model: model.name.clone(),
+            ..AttemptReport::default()
+        }
+    }
+
+    fn attempt_report(&self, call: &EntryCall) -> AttemptReport {
+        AttemptReport {
+            attempt: Some(self.attempts),
+            waited_ms: u64::try_from(call.last_wait.as_millis()).unwrap_or(u64::MAX),
+            request_sha256: Some(call.payload.sha256()),
+            ..self.report(call.entry)
+        }
+    }
+
+    fn push(&mut self, report: AttemptReport) {
+        self.notices.extend(report.event());
+        self.reports.push(report);
+    }
+
+    /// Records that the current call has failed before its first content, and decides about the next one.
+    pub(super) fn fail(&mut self, error: AgentError) {
+        let Some(mut call) = self.current.take() else { return };
+        let (class, now) = (FailureClass::of(&error), self.entries.clock.monotonic());
+        let report = AttemptReport {
+            reason: Some(error.kind().code().to_owned()),
+            status: UpstreamError::find(&error).and_then(UpstreamError::status),
+            ..self.attempt_report(&call)
+        };
+        self.push(report);
+        let entry = &self.entries.entries[call.entry];
+        let may_repeat = || self.entries.circuits.allows_repeat(&entry.circuit, &entry.address, now);
+        // A rate limit opens the circuit for the time that this round may wait.
+        let was_closed = class == FailureClass::Patience && may_repeat();
+        if let Some(circuit) = call.circuit.take() {
+            circuit.fail(class, error.retry_after(), now);
+        }
+        let may_repeat = was_closed || may_repeat();
+        if class == FailureClass::Size {
+            self.refused_tokens = self.refused_tokens.max(Some(entry.max_prompt_tokens()));
+        }
+        let history = RoundHistory {
+            policy: self.entries.policy,
+            attempts: call.attempts,
+            waited: call.waited,
+            may_repeat,
+            jitter: random_fraction(),
+        };
+        self.next = plan(class, error.retry_after(), &history);
+        if error.kind() == AgentErrorKind::RateLimited {
+            self.retry_after = self.retry_after.into_iter().chain(error.retry_after()).min();
+        }
+        if self.failure.as_ref().is_none_or(|(entry, _)| *entry == call.entry) {
+            self.failure = Some((call.entry, error));
+        }
+        self.current = Some(call);
+    }
+
+    /// Records that the current call has content.
+    pub(super) fn succeed(&mut self) {
+        let Some(mut call) = self.current.take() else { return };
+        if let Some(circuit) = call.circuit.take() {
+            circuit.succeed(self.entries.clock.monotonic());
+        }
+        self.answered.store(call.entry, Ordering::Relaxed);
+        if !self.reports.is_empty() {
+            self.push(self.attempt_report(&call));
+        }
+    }
+
+    /// Returns the failure of an answer that ends for `reason` without content; `None` if such an end is an answer.
+    pub(super) fn empty_end(&self, reason: FinishReason) -> Option<AgentError> {
+        match reason {
+            FinishReason::Stop | FinishReason::ToolCalls if self.round == 1 => Some(AgentError::new(
+                AgentErrorKind::Failed,
+                "the model returned neither text nor a tool call",
+            )),
+            FinishReason::ContentFilter if self.entries.policy.falls_back_on_content => {
+                let message = "the provider's filter refused the content";
+                let cause = UpstreamError::new(None, ["content_filter"], "finish reason content_filter");
+                Some(AgentError::new(AgentErrorKind::Failed, message).with_source(cause))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the reports that the run has not been given.
+    pub(super) fn take_notices(&mut self) -> Vec<ModelEvent> {
+        std::mem::take(&mut self.notices)
+    }
+
+    /// Returns the error of a round in which every call has failed: that of the first entry.
+    fn final_error(&mut self) -> AgentError {
+        let Some((_, error)) = self.failure.take() else {
+            return AgentError::new(AgentErrorKind::Failed, "none of the agent's models can take the turn");
+        };
+        let error = match (error.kind(), self.retry_after) {
+            (AgentErrorKind::RateLimited, Some(delay)) => error.with_retry_after(delay),
+            _ => error,
+        };
+        match self.is_trusted && self.reports.len() > 1 {
+            true => error.with_member("attempts", json!(self.reports)),
+            false => error,
+        }
+    }
+}
+
+/// Returns a random number from 0 to 1.
+fn random_fraction() -> f64 {
+    let mut bytes = [0; 4];
+    match getrandom::fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX),
+        // A wait that is not spread is better than none.
+        Err(_) => 1.0,
+    }
+}

@@ -1,0 +1,127 @@
+//! Classes of failures, and the parts of a provider's error that decide them.
+
+use std::error::Error;
+use std::fmt;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+
+/// Codes of an account that may not make the request.
+const ACCOUNT_WORDS: [&str; 8] = [
+    "insufficient_quota",
+    "invalid_api_key",
+    "model_not_found",
+    "usage_not_included",
+    "deactivated_workspace",
+    "authentication_error",
+    "unauthorized",
+    "billing_hard_limit_reached",
+];
+/// Codes of a refusal by the provider's filter.
+const CONTENT_WORDS: [&str; 5] =
+    ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
+/// Codes of a prompt beyond the context window.
+const SIZE_WORDS: [&str; 2] = ["context_length_exceeded", "exceed_context_size_error"];
+/// Beginnings of the codes of a rate limit.
+const PATIENCE_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
+
+/// Class of a failed model call, by which its repetition is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FailureClass {
+    /// The provider is unreachable, failed, or sent no content in time. The same call may succeed.
+    Transient,
+    /// The provider limits the rate. The same call may succeed after the time that it names.
+    Patience,
+    /// The account may not make the call: credentials, payment, permission, or an unknown model.
+    Account,
+    /// The prompt exceeds the context window.
+    Size,
+    /// The provider's filter refused the content.
+    Content,
+    /// The request is invalid, or this platform refused it.
+    Request,
+}
+
+impl FailureClass {
+    /// Returns the class of an error of a model call before its first content.
+    pub fn of(error: &AgentError) -> Self {
+        let upstream = UpstreamError::find(error);
+        match error.kind() {
+            AgentErrorKind::ContextExceeded => Self::Size,
+            AgentErrorKind::Unreachable | AgentErrorKind::Timeout | AgentErrorKind::Truncated => {
+                Self::Transient
+            }
+            AgentErrorKind::Failed => upstream.map_or(Self::Transient, |error| error.class(Self::Transient)),
+            AgentErrorKind::RateLimited => {
+                upstream.map_or(Self::Patience, |error| error.class(Self::Patience))
+            }
+            AgentErrorKind::InvalidRequest if upstream.is_some_and(|error| error.status == Some(413)) => {
+                Self::Size
+            }
+            _ => Self::Request,
+        }
+    }
+}
+
+/// Error of a provider: status and codes, without its text. It is the source of an [`AgentError`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamError {
+    status: Option<u16>,
+    words: Vec<String>,
+    description: String,
+}
+
+impl UpstreamError {
+    /// Creates an error with the status of the response, if it was unsuccessful, and the type and code in its body.
+    pub fn new<'a>(
+        status: Option<u16>,
+        words: impl IntoIterator<Item = &'a str>,
+        description: impl Into<String>,
+    ) -> Self {
+        let words = words.into_iter().map(str::to_owned).collect();
+        Self { status, words, description: description.into() }
+    }
+
+    /// Returns the provider's error among the sources of an error.
+    pub fn find(error: &AgentError) -> Option<&Self> {
+        std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
+    }
+
+    /// Returns the status: that of the response, or a number of that kind as the code of an error within it.
+    pub fn status(&self) -> Option<u16> {
+        let is_error = |status: &u16| (400..600).contains(status);
+        let in_words = || self.words.iter().filter_map(|word| word.parse().ok()).find(is_error);
+        self.status.or_else(in_words)
+    }
+
+    fn class(&self, default: FailureClass) -> FailureClass {
+        let has = |known: &[&str]| self.words.iter().any(|word| known.contains(&word.as_str()));
+        let begins = |prefix: &&str| self.words.iter().any(|word| word.starts_with(*prefix));
+        if has(&ACCOUNT_WORDS) || begins(&"permission") {
+            return FailureClass::Account;
+        }
+        if has(&SIZE_WORDS) {
+            return FailureClass::Size;
+        }
+        if has(&CONTENT_WORDS) {
+            return FailureClass::Content;
+        }
+        match self.status() {
+            // A redirect is not followed: the address is wrong.
+            Some(300..400 | 401..=404) => FailureClass::Account,
+            Some(408 | 500..) => FailureClass::Transient,
+            Some(413) => FailureClass::Size,
+            Some(429) => FailureClass::Patience,
+            Some(400..500) => FailureClass::Request,
+            _ if PATIENCE_PREFIXES.iter().any(begins) => FailureClass::Patience,
+            _ => default,
+        }
+    }
+}
+
+impl fmt::Display for UpstreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.description)
+    }
+}
+
+impl Error for UpstreamError {}

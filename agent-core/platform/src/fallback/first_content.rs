@@ -1,0 +1,103 @@
+//! Models whose answers must begin in time.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use agent_core::backend::ModelSource;
+use agent_core::budget::TokenCounter;
+use agent_core::clock::Clock;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::Payload;
+use agent_core::role::EmbeddedAi;
+use async_trait::async_trait;
+use futures_util::future::{BoxFuture, Either, select};
+use futures_util::{FutureExt, Stream, StreamExt};
+
+use super::is_content;
+
+/// A [`ModelSource`] whose models fail if an answer's first content does not arrive in time. Comments and empty deltas are
+/// no content.
+pub struct FirstContentModels<S> {
+    source: S,
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl<S> FirstContentModels<S> {
+    /// Wraps a source. `limit` is the time for settings that name none.
+    pub fn new(source: S, limit: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self { source, limit, clock }
+    }
+}
+
+impl<S: ModelSource> ModelSource for FirstContentModels<S> {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        let own = settings.retry.as_ref().and_then(|retry| retry.first_content_ms);
+        let limit = own.map_or(self.limit, |limit| Duration::from_millis(limit.get().into()));
+        let model = self.source.model(settings)?;
+        Ok(Arc::new(FirstContentModel { model, limit, clock: self.clock.clone() }))
+    }
+}
+
+struct FirstContentModel {
+    model: Arc<dyn Model>,
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl Model for FirstContentModel {
+    fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.model.counter()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        self.model.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        match select(self.model.start(payload), self.clock.sleep(self.limit)).await {
+            Either::Left((events, timer)) => {
+                Ok(FirstContentStream { events: events?, timer: Some(timer) }.boxed())
+            }
+            Either::Right(_) => Err(no_content()),
+        }
+    }
+}
+
+fn no_content() -> AgentError {
+    AgentError::new(AgentErrorKind::Timeout, "the model sent no content in time")
+}
+
+/// Events of an answer, with the timer until its first content.
+struct FirstContentStream {
+    events: ModelStream,
+    timer: Option<BoxFuture<'static, ()>>,
+}
+
+impl Stream for FirstContentStream {
+    type Item = Result<ModelEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = self.events.poll_next_unpin(cx);
+        let Some(timer) = &mut self.timer else { return event };
+        match &event {
+            Poll::Ready(Some(Ok(event))) if !is_content(event) => {}
+            Poll::Ready(_) => self.timer = None,
+            Poll::Pending if timer.poll_unpin(cx).is_ready() => {
+                self.timer = None;
+                self.events = futures_util::stream::empty().boxed();
+                return Poll::Ready(Some(Err(no_content())));
+            }
+            Poll::Pending => {}
+        }
+        event
+    }
+}

@@ -1,0 +1,71 @@
+//! The models that a call may go to, as previews show them.
+
+use agent_core::payload::Payload;
+use serde::{Serialize, Serializer};
+
+use super::CircuitState;
+use super::call::CIRCUIT_OPEN;
+use super::source::PreparedCall;
+
+/// A model that a call may go to. Its request is the one that a run with the same inputs would send to it.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptPreview {
+    /// Place of the entry: 0 for the container's own model, then the fallbacks.
+    pub entry: usize,
+    /// Provider of the model.
+    pub provider: String,
+    /// The model.
+    pub model: String,
+    /// True if the call would go to the model, if those in front of it fail.
+    pub eligible: bool,
+    /// Code of the reason for which it would not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
+    /// State of its circuit in this process.
+    pub circuit: CircuitState,
+    /// Limit on the prompt, in tokens.
+    pub max_prompt_tokens: usize,
+    /// Hash of the request in its shown form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_sha256: Option<String>,
+    /// The request in its shown form.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "serialize_payload")]
+    pub payload: Option<Payload>,
+}
+
+fn serialize_payload<S: Serializer>(payload: &Option<Payload>, serializer: S) -> Result<S::Ok, S::Error> {
+    payload.as_ref().map(Payload::redacted_json).serialize(serializer)
+}
+
+/// Returns the models that a prepared call may go to, with their requests if `has_payloads` is set. There are none for a
+/// call of another source of models.
+pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPreview> {
+    let Some(call) = payload.attachment::<PreparedCall>() else { return Vec::new() };
+    let entries = &call.entries;
+    let now = entries.clock.monotonic();
+    let count = entries.entries.len();
+    let preview = |place: usize| {
+        let entry = &entries.entries[place];
+        let request = match &call.request {
+            Some(request) if place != call.entry => entries.prepare(place, request),
+            _ => Ok(call.payload.clone()),
+        };
+        let circuit = entries.circuits.state(&entry.circuit, now);
+        let is_shut_out = circuit == CircuitState::Open && count > 1;
+        let reason = request.as_ref().err().map(|error| error.kind().code());
+        let reason = reason.or(is_shut_out.then_some(CIRCUIT_OPEN));
+        AttemptPreview {
+            entry: place,
+            provider: entry.provider.clone(),
+            model: entry.name.clone(),
+            eligible: reason.is_none(),
+            reason,
+            circuit,
+            max_prompt_tokens: entry.max_prompt_tokens(),
+            request_sha256: request.as_ref().ok().map(Payload::sha256),
+            payload: request.ok().filter(|_| has_payloads),
+        }
+    };
+    (0..count).map(preview).collect()
+}

@@ -1,0 +1,123 @@
+//! Answer of a round whose call may still be repeated.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::{ModelEvent, ModelStream};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+
+use super::call::RoundCalls;
+use super::is_content;
+
+/// Maximum number of events that are held back until an answer has content.
+const MAX_HELD_EVENTS: usize = 64;
+
+/// Events of a round. Until the first content, a failure starts another call.
+pub(super) struct FallbackStream {
+    ready: VecDeque<ModelEvent>,
+    state: AnswerState,
+}
+
+enum AnswerState {
+    /// The answer has no content yet.
+    Opening {
+        events: ModelStream,
+        calls: Box<RoundCalls>,
+        held: Vec<ModelEvent>,
+    },
+    /// Another call starts.
+    Advancing(BoxFuture<'static, (Box<RoundCalls>, Result<ModelStream, AgentError>)>),
+    /// The answer has content: nothing is repeated.
+    Answering(ModelStream),
+    /// Every call has failed.
+    Failed(AgentError),
+    Over,
+}
+
+impl FallbackStream {
+    pub(super) fn new(events: ModelStream, mut calls: Box<RoundCalls>) -> Self {
+        let ready = calls.take_notices().into();
+        Self { ready, state: AnswerState::Opening { events, calls, held: Vec::new() } }
+    }
+
+    /// Handles an event before the first content.
+    fn open(
+        &mut self,
+        event: Option<Result<ModelEvent, AgentError>>,
+        (events, mut calls, mut held): (ModelStream, Box<RoundCalls>, Vec<ModelEvent>),
+    ) {
+        let failure = match event {
+            Some(Ok(event)) => {
+                let empty_end = match &event {
+                    ModelEvent::Finish(reason) => calls.empty_end(*reason),
+                    _ => None,
+                };
+                if let Some(failure) = empty_end {
+                    failure
+                } else if is_content(&event) || held.len() >= MAX_HELD_EVENTS {
+                    calls.succeed();
+                    self.ready.extend(calls.take_notices());
+                    self.ready.append(&mut held.into());
+                    self.ready.push_back(event);
+                    self.state = AnswerState::Answering(events);
+                    return;
+                } else {
+                    held.push(event);
+                    self.state = AnswerState::Opening { events, calls, held };
+                    return;
+                }
+            }
+            Some(Err(failure)) => failure,
+            None => {
+                let message = "the model's response ended before it was complete";
+                AgentError::new(AgentErrorKind::Truncated, message)
+            }
+        };
+        drop(events);
+        calls.fail(failure);
+        self.ready.extend(calls.take_notices());
+        self.state = AnswerState::Advancing(calls.advance().boxed());
+    }
+}
+
+impl Stream for FallbackStream {
+    type Item = Result<ModelEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(event)));
+            }
+            match &mut this.state {
+                AnswerState::Answering(events) => return events.poll_next_unpin(cx),
+                AnswerState::Opening { events, .. } => {
+                    let event = ready!(events.poll_next_unpin(cx));
+                    if let AnswerState::Opening { events, calls, held } =
+                        std::mem::replace(&mut this.state, AnswerState::Over)
+                    {
+                        this.open(event, (events, calls, held));
+                    }
+                }
+                AnswerState::Advancing(advance) => {
+                    let (mut calls, started) = ready!(advance.poll_unpin(cx));
+                    this.ready.extend(calls.take_notices());
+                    this.state = match started {
+                        Ok(events) => AnswerState::Opening { events, calls, held: Vec::new() },
+                        Err(error) => AnswerState::Failed(error),
+                    };
+                }
+                AnswerState::Failed(_) => {
+                    if let AnswerState::Failed(error) = std::mem::replace(&mut this.state, AnswerState::Over)
+                    {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+                AnswerState::Over => return Poll::Ready(None),
+            }
+        }
+    }
+}

@@ -1,0 +1,469 @@
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::backend::ModelSource;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::{FinishReason, Message};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
+use agent_core::prompt::{Prompt, PromptMessage};
+use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings};
+use agent_core::testing::{ManualClock, ScriptedAnswer, ScriptedModel};
+use agent_core::tool::{Caller, ExecutionContext, ToolChoice};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+use serde_json::Value;
+
+use super::*;
+use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
+
+/// Scripted models by their names.
+#[derive(Clone, Default)]
+struct ScriptedSource(Arc<Mutex<ScriptedModels>>);
+
+/// Models with their names.
+type ScriptedModels = Vec<(String, Arc<ScriptedModel>)>;
+
+impl ModelSource for ScriptedSource {
+    fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        let name = settings.model.clone().unwrap_or_default();
+        let found = self.0.lock().expect("unpoisoned").iter().find(|(model, _)| *model == name).cloned();
+        let (_, model) = found.ok_or_else(|| AgentError::new(AgentErrorKind::NotConfigured, "no key"))?;
+        Ok(model)
+    }
+}
+
+/// Models with a clock, circuits and a ledger.
+struct Bench {
+    source: ScriptedSource,
+    clock: ManualClock,
+    circuits: Arc<Circuits>,
+    recorder: UsageRecorder,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        let spawner = Arc::new(|task: BoxFuture<'static, ()>| {
+            task.now_or_never();
+        });
+        let recorder = UsageRecorder::new(
+            Arc::new(MemoryUsage::default()),
+            PriceTable::shipped(),
+            Arc::new(clock.clone()),
+            spawner,
+            None,
+        );
+        Self { source: ScriptedSource::default(), clock, circuits: Arc::default(), recorder }
+    }
+
+    fn model(&self, name: &str, window: usize, answers: Vec<ScriptedAnswer>) -> Arc<ScriptedModel> {
+        let model = Arc::new(ScriptedModel::new(answers).with_info(ModelInfo {
+            provider: "scripted".to_owned(),
+            model: name.to_owned(),
+            context_window: window,
+            max_output_tokens: 16,
+            supports_media: false,
+            supports_tools: true,
+        }));
+        self.source.0.lock().expect("unpoisoned").push((name.to_owned(), model.clone()));
+        model
+    }
+
+    fn run(&self, settings: &EmbeddedAi) -> Arc<dyn Model> {
+        let clock = Arc::new(self.clock.clone());
+        let timed = FirstContentModels::new(self.source.clone(), Duration::from_secs(60), clock.clone());
+        let defaults = FallbackDefaults {
+            max_attempts: 2,
+            max_wait: Duration::from_secs(10),
+            fallbacks: vec![FallbackModel { model: Some("default".to_owned()), ..FallbackModel::default() }],
+        };
+        let metered = MeteredModels::new(timed, self.recorder.clone());
+        let models = FallbackModels::new(metered, defaults, self.circuits.clone(), clock);
+        let context = ExecutionContext {
+            company_id: "c".into(),
+            user_id: "ada".into(),
+            agent_id: "a".into(),
+            run_id: "r".into(),
+            caller: Caller::Session,
+            ..ExecutionContext::default()
+        };
+        models.model_for_run(settings, &context).expect("a model")
+    }
+
+    /// Calls a model until it has answered, and advances the clock to each wait.
+    fn call(&self, model: &Arc<dyn Model>) -> Result<Vec<Result<ModelEvent, AgentError>>, AgentError> {
+        let mut stream = self.wait(start(model))?;
+        let mut events = Vec::new();
+        while let Some(event) = self.wait(async { stream.next().await }.boxed()) {
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    fn wait<T>(&self, mut work: BoxFuture<'_, T>) -> T {
+        loop {
+            if let Some(done) = (&mut work).now_or_never() {
+                return done;
+            }
+            self.clock.advance_to_next().expect("the work waits for the clock alone");
+        }
+    }
+}
+
+fn start(model: &Arc<dyn Model>) -> BoxFuture<'static, Result<ModelStream, AgentError>> {
+    let (payload, model) = (model.prepare(&request()), model.clone());
+    async move { model.start(payload?).await }.boxed()
+}
+
+fn request() -> ModelRequest {
+    ModelRequest {
+        prompt: Arc::new(Prompt::new(vec![], vec![PromptMessage::new(Message::user("Hello"))])),
+        appended_messages: Vec::new(),
+        tools: Arc::new([]),
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+    }
+}
+
+fn settings(fallbacks: &[&str]) -> EmbeddedAi {
+    let fallback = |name: &&str| FallbackModel {
+        model: Some((*name).to_owned()),
+        base_url: Some(format!("https://{name}.example/v1")),
+        ..FallbackModel::default()
+    };
+    EmbeddedAi {
+        model: Some("first".to_owned()),
+        base_url: Some("https://first.example/v1".to_owned()),
+        fallbacks: fallbacks.iter().map(fallback).collect(),
+        ..EmbeddedAi::default()
+    }
+}
+
+fn error(kind: AgentErrorKind) -> AgentError {
+    AgentError::new(kind, "it failed")
+}
+
+fn upstream(status: u16, word: &str) -> AgentError {
+    let kind = if status == 429 { AgentErrorKind::RateLimited } else { AgentErrorKind::Failed };
+    error(kind).with_source(UpstreamError::new(Some(status), [word], "an error"))
+}
+
+fn text(events: &[Result<ModelEvent, AgentError>]) -> String {
+    let text = |event: &Result<ModelEvent, AgentError>| match event {
+        Ok(ModelEvent::Text(text)) => Some(text.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
+}
+
+fn reports(events: &[Result<ModelEvent, AgentError>]) -> Vec<AttemptReport> {
+    let report = |event: &Result<ModelEvent, AgentError>| match event {
+        Ok(ModelEvent::Notice(ModelNotice::ModelAttempt(report))) => {
+            Some(serde_json::from_value(Value::Object(report.clone())).expect("a report"))
+        }
+        _ => None,
+    };
+    events.iter().filter_map(report).collect()
+}
+
+fn failing(error: AgentError) -> ScriptedAnswer {
+    ScriptedAnswer::from_start_error(error)
+}
+
+#[test]
+fn errors_have_classes() {
+    use FailureClass::*;
+    let plain = |kind| FailureClass::of(&error(kind));
+    for (kind, class) in [
+        (AgentErrorKind::Unreachable, Transient),
+        (AgentErrorKind::Timeout, Transient),
+        (AgentErrorKind::Truncated, Transient),
+        (AgentErrorKind::Failed, Transient),
+        (AgentErrorKind::RateLimited, Patience),
+        (AgentErrorKind::ContextExceeded, Size),
+        (AgentErrorKind::Blocked, Request),
+        (AgentErrorKind::NotConfigured, Request),
+        (AgentErrorKind::InvalidRequest, Request),
+        (AgentErrorKind::OutputTooLarge, Request),
+    ] {
+        assert_eq!(plain(kind), class, "{kind:?}");
+    }
+    for (status, word, class) in [
+        (Some(500), "server_error", Transient),
+        (Some(529), "overloaded_error", Transient),
+        (Some(503), "overloaded_error", Transient),
+        (Some(408), "", Transient),
+        (Some(429), "rate_limit_exceeded", Patience),
+        (Some(429), "insufficient_quota", Account),
+        (Some(401), "invalid_api_key", Account),
+        (Some(402), "", Account),
+        (Some(403), "", Account),
+        (Some(404), "", Account),
+        (Some(302), "", Account),
+        (Some(400), "permission_denied", Account),
+        (Some(413), "", Size),
+        (Some(400), "context_length_exceeded", Size),
+        (Some(400), "content_policy_violation", Content),
+        (Some(400), "invalid_request_error", Request),
+        (Some(422), "", Request),
+        (None, "rate_limit_exceeded", Patience),
+        (None, "overloaded_error", Patience),
+        (None, "server_error", Transient),
+        (None, "429", Patience),
+        (None, "502", Transient),
+    ] {
+        let cause = UpstreamError::new(status, [word], "");
+        let class_found = FailureClass::of(&error(AgentErrorKind::Failed).with_source(cause));
+        assert_eq!(class_found, class, "{status:?} {word}");
+    }
+}
+
+#[test]
+fn the_next_entry_answers_and_each_attempt_is_booked() {
+    let bench = Bench::new();
+    bench.model(
+        "first",
+        9_000,
+        vec![failing(upstream(503, "x")), ScriptedAnswer::new().text("").fail(upstream(500, "x"))],
+    );
+    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
+    let model = bench.run(&settings(&["second"]));
+    let events = bench.call(&model).expect("an answer");
+    assert_eq!(text(&events), "Hi.");
+    let found: Vec<_> = reports(&events)
+        .into_iter()
+        .map(|report| (report.attempt, report.entry, report.model, report.reason, report.status))
+        .collect();
+    let failed = || Some("BACKEND_FAILED".to_owned());
+    assert_eq!(
+        found,
+        [
+            (Some(1), 0, "first".to_owned(), failed(), Some(503)),
+            (Some(2), 0, "first".to_owned(), failed(), Some(500)),
+            (Some(3), 1, "second".to_owned(), None, None),
+        ]
+    );
+    // The next round begins with the entry that answered, and has nothing to tell.
+    let events = bench.call(&model).expect("an answer");
+    assert_eq!((text(&events), reports(&events)), ("Again.".to_owned(), Vec::new()));
+    bench.recorder.flush().now_or_never().expect("no wait");
+    let (company, run) = ("c".into(), "r".into());
+    let ledger = bench.recorder.store().run_usage(&company, &run);
+    let mut booked: Vec<_> = ledger
+        .now_or_never()
+        .expect("no wait")
+        .expect("entries")
+        .into_iter()
+        .map(|entry| (entry.round, entry.attempt, entry.model, entry.outcome))
+        .collect();
+    booked.sort();
+    let row =
+        |round, attempt, model: &str, outcome: &str| (round, attempt, model.to_owned(), outcome.to_owned());
+    assert_eq!(
+        booked,
+        [
+            row(1, 1, "first", "BACKEND_FAILED"),
+            row(1, 2, "first", "BACKEND_FAILED"),
+            row(1, 3, "second", "ok"),
+            row(2, 1, "second", "ok"),
+        ]
+    );
+}
+
+#[test]
+fn nothing_is_repeated_after_content() {
+    for begun in [
+        ScriptedAnswer::new().text("par"),
+        ScriptedAnswer::new().reasoning("hm"),
+        ScriptedAnswer::new().call("1", "look", ["{"]),
+    ] {
+        let bench = Bench::new();
+        bench.model("first", 9_000, vec![begun.fail(upstream(500, "x"))]);
+        let second = bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+        let events = bench.call(&bench.run(&settings(&["second"]))).expect("an answer");
+        let failures = events.iter().filter(|event| event.is_err()).count();
+        assert_eq!((failures, second.unused_answers()), (1, 1));
+        assert!(events.last().is_some_and(Result::is_err));
+    }
+}
+
+#[test]
+fn an_answer_without_content_in_time_is_given_up() {
+    let bench = Bench::new();
+    bench.model("first", 9_000, vec![ScriptedAnswer::new().text("").hang(), ScriptedAnswer::new().hang()]);
+    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let first_content_ms = NonZeroU32::new(300);
+    let retry = Some(RetrySettings { first_content_ms, ..RetrySettings::default() });
+    let began = agent_core::clock::Clock::monotonic(&bench.clock);
+    let model = bench.run(&EmbeddedAi { retry, ..settings(&["second"]) });
+    let events = bench.call(&model).expect("an answer");
+    assert_eq!(text(&events), "Hi.");
+    let reasons: Vec<_> = reports(&events).into_iter().filter_map(|report| report.reason).collect();
+    assert_eq!(reasons, ["BACKEND_TIMEOUT", "BACKEND_TIMEOUT"]);
+    let waited = agent_core::clock::Clock::monotonic(&bench.clock) - began;
+    assert!(waited <= Duration::from_millis(600 + 250), "{waited:?}");
+}
+
+#[test]
+fn if_all_fail_the_error_is_the_first_entrys() {
+    let bench = Bench::new();
+    let limited = |seconds| upstream(429, "x").with_retry_after(Duration::from_secs(seconds));
+    bench.model("first", 9_000, vec![failing(limited(90))]);
+    bench.model("second", 9_000, vec![failing(limited(40))]);
+    bench.model("third", 9_000, vec![failing(upstream(401, "x"))]);
+    let error = bench.call(&bench.run(&settings(&["second", "missing", "third"]))).expect_err("none answers");
+    assert_eq!(error.kind(), AgentErrorKind::RateLimited);
+    assert_eq!(error.retry_after(), Some(Duration::from_secs(40)), "the shortest");
+    let [("attempts", attempts)] = error.members() else { panic!("{:?}", error.members()) };
+    let reasons: Vec<_> = attempts.as_array().expect("a list").iter().map(|a| &a["reason"]).collect();
+    assert_eq!(reasons, ["RATE_LIMITED", "RATE_LIMITED", "NOT_CONFIGURED", "BACKEND_FAILED"]);
+    assert_eq!(attempts[2].get("attempt"), None, "it was left out");
+}
+
+#[test]
+fn a_short_delay_is_waited_for_and_a_long_one_is_not() {
+    for (seconds, expected) in [(7, "first"), (11, "second"), (1_000_000_000, "second")] {
+        let bench = Bench::new();
+        let limited = upstream(429, "x").with_retry_after(Duration::from_secs(seconds));
+        bench.model("first", 9_000, vec![failing(limited), ScriptedAnswer::from_text("first")]);
+        bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+        let model = bench.run(&settings(&["second"]));
+        // The circuit is open as long as was asked, which the same round outwaits.
+        assert_eq!(text(&bench.call(&model).expect("an answer")), expected, "{seconds}");
+    }
+}
+
+#[test]
+fn a_larger_window_is_needed_after_an_overflow() {
+    let bench = Bench::new();
+    bench.model("first", 2_000, vec![failing(error(AgentErrorKind::ContextExceeded))]);
+    let small = bench.model("small", 1_000, vec![ScriptedAnswer::from_text("small")]);
+    bench.model("large", 9_000, vec![ScriptedAnswer::from_text("large")]);
+    let events = bench.call(&bench.run(&settings(&["small", "large"]))).expect("an answer");
+    assert_eq!((text(&events), small.unused_answers()), ("large".to_owned(), 1));
+}
+
+#[test]
+fn invalid_requests_and_refused_content_go_nowhere_else() {
+    for (failure, also, expected) in [
+        (upstream(400, "invalid_request_error"), false, None),
+        (error(AgentErrorKind::Blocked), false, None),
+        (upstream(400, "content_policy_violation"), false, None),
+        (upstream(400, "content_policy_violation"), true, Some("second")),
+    ] {
+        let bench = Bench::new();
+        bench.model("first", 9_000, vec![failing(failure)]);
+        bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+        let also = if also { vec!["content".to_owned()] } else { Vec::new() };
+        let retry = Some(RetrySettings { also, ..RetrySettings::default() });
+        let answer = bench.call(&bench.run(&EmbeddedAi { retry, ..settings(&["second"]) }));
+        assert_eq!(answer.ok().map(|events| text(&events)).as_deref(), expected);
+    }
+    let bench = Bench::new();
+    let filtered = || ScriptedAnswer::new().finish(FinishReason::ContentFilter);
+    bench.model("first", 9_000, vec![filtered(), filtered()]);
+    bench.model("second", 9_000, vec![ScriptedAnswer::from_text("second")]);
+    let events = bench.call(&bench.run(&settings(&["second"]))).expect("an answer");
+    assert_eq!(text(&events), "", "the filter's end is the answer");
+    let retry = Some(RetrySettings { also: vec!["content".to_owned()], ..RetrySettings::default() });
+    let events = bench.call(&bench.run(&EmbeddedAi { retry, ..settings(&["second"]) })).expect("an answer");
+    assert_eq!(text(&events), "second");
+}
+
+#[test]
+fn a_client_that_leaves_during_the_wait_makes_no_further_call() {
+    let bench = Bench::new();
+    let first =
+        bench.model("first", 9_000, vec![failing(upstream(503, "x")), ScriptedAnswer::from_text("late")]);
+    let model = bench.run(&settings(&[]));
+    let mut starting = start(&model);
+    if (&mut starting).now_or_never().is_none() {
+        drop(starting);
+        bench.clock.advance(Duration::from_secs(60));
+        assert_eq!(first.unused_answers(), 1);
+    } else {
+        panic!("a wait of no length");
+    }
+}
+
+#[test]
+fn a_dead_model_is_called_seldom_and_its_own_key_alone_is_shut_out() {
+    let bench = Bench::new();
+    let first = bench.model("first", 9_000, (0..1_000).map(|_| failing(upstream(503, "x"))).collect());
+    let second = bench.model("second", 9_000, (0..1_000).map(|_| ScriptedAnswer::from_text("Hi.")).collect());
+    for _ in 0..1_000 {
+        let model = bench.run(&settings(&["second"]));
+        assert_eq!(text(&bench.call(&model).expect("an answer")), "Hi.");
+    }
+    assert_eq!(second.unused_answers(), 0);
+    let calls = 1_000 - first.unused_answers();
+    assert!((5..=100).contains(&calls), "{calls} calls of the dead model");
+    // Another tenant with a key of its own is not shut out.
+    first.push(ScriptedAnswer::from_text("mine"));
+    let own = EmbeddedAi { api_key: Some(agent_core::secret::Secret::new("own")), ..settings(&["second"]) };
+    let before = first.unused_answers();
+    second.push(ScriptedAnswer::from_text("Hi."));
+    bench.call(&bench.run(&own)).expect("an answer");
+    assert!(first.unused_answers() < before);
+}
+
+#[test]
+fn five_entries_at_one_dead_address_are_called_within_the_budget() {
+    let bench = Bench::new();
+    let model = bench.model("first", 9_000, (0..5_000).map(|_| failing(upstream(503, "x"))).collect());
+    let same = FallbackModel {
+        model: Some("first".to_owned()),
+        base_url: Some("https://first.example/v1".to_owned()),
+        ..FallbackModel::default()
+    };
+    let settings = EmbeddedAi { fallbacks: vec![same; 4], ..settings(&[]) };
+    for _ in 0..200 {
+        assert!(bench.call(&bench.run(&settings)).is_err());
+    }
+    let calls = 5_000 - model.unused_answers();
+    assert!((200..=220).contains(&calls), "{calls} calls for 200 runs");
+}
+
+#[test]
+fn containers_without_a_model_have_the_default_fallbacks() {
+    let bench = Bench::new();
+    bench.model("", 9_000, vec![failing(upstream(401, "x"))]);
+    bench.model("default", 9_000, vec![ScriptedAnswer::from_text("default")]);
+    let events = bench.call(&bench.run(&EmbeddedAi::default())).expect("an answer");
+    assert_eq!(text(&events), "default");
+}
+
+#[test]
+fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
+    let bench = Bench::new();
+    let first = bench.model("first", 9_000, vec![failing(upstream(401, "x"))]);
+    bench.model("small", 17, vec![]);
+    let large = bench.model("large", 8_000, vec![ScriptedAnswer::from_text("Hi.")]);
+    let model = bench.run(&settings(&["small", "missing", "large"]));
+    let payload = model.prepare(&request()).expect("a payload");
+    let shown = preview_attempts(&payload, true);
+    let summary: Vec<_> = shown.iter().map(|attempt| (attempt.eligible, attempt.reason)).collect();
+    assert_eq!(
+        summary,
+        [(true, None), (true, None), (false, Some("NOT_CONFIGURED")), (true, None)],
+        "the scripted model counts no tokens"
+    );
+    assert_eq!(
+        shown.iter().map(|attempt| attempt.max_prompt_tokens).collect::<Vec<_>>(),
+        [8_984, 1, 0, 7_984]
+    );
+    assert_eq!(shown[0].request_sha256.as_deref(), Some(payload.sha256().as_str()));
+    assert!(preview_attempts(&payload, false).iter().all(|attempt| attempt.payload.is_none()));
+    let model = bench.run(&settings(&["large"]));
+    bench.call(&model).expect("an answer");
+    let sent = |model: &ScriptedModel| model.payloads().last().expect("a call").sha256();
+    assert_eq!(shown[0].request_sha256, Some(sent(&first)));
+    assert_eq!(shown[3].request_sha256, Some(sent(&large)));
+    // The account's refusal has opened the circuit.
+    let payload = model.prepare(&request()).expect("a payload");
+    let shown = preview_attempts(&payload, false);
+    assert_eq!((shown[0].circuit, shown[0].reason), (CircuitState::Open, Some("CIRCUIT_OPEN")));
+    let text = serde_json::to_string(&shown[0]).expect("JSON");
+    assert!(text.contains(r#""circuit":"open""#) && !text.contains("payload"), "{text}");
+}

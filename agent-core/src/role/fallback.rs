@@ -1,0 +1,53 @@
+//! Repetition of a model's calls, and the models that answer in its place.
+
+use std::num::NonZeroU32;
+
+#[cfg(feature = "schemars")]
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::secret::Secret;
+
+/// Limits on the calls of one model in a round. Missing ones are those of the platform's settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct RetrySettings {
+    /// Number of calls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<NonZeroU32>,
+    /// Limit on the waits between calls, together, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wait_ms: Option<u32>,
+    /// Time in milliseconds in which an answer's first content must arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_content_ms: Option<NonZeroU32>,
+    /// Further failures after which a fallback is called: `content`, a refusal by the provider's filter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+}
+
+/// A model for the calls that the container's own model fails to answer. It inherits neither address nor key.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct FallbackModel {
+    /// `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Name of the model at the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// URL of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+    /// API key of the provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key: Option<Secret>,
+    /// Level of the model's reasoning in the provider's terms, such as `low`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<String>,
+    /// Time in milliseconds in which an answer's first content must arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_content_ms: Option<NonZeroU32>,
+}

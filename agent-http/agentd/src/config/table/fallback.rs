@@ -1,0 +1,36 @@
+//! Settings of the repetition of models' calls.
+
+use super::super::setting::{Setting, SettingKind};
+use super::{APP, setting};
+
+/// Settings of repetition and fallback.
+pub(super) const SETTINGS: &[Setting] = &[
+    setting(
+        "MODEL_ATTEMPTS",
+        APP,
+        SettingKind::Number { min: 1, max: 10 },
+        &["2"],
+        "The number of calls of one model in a round, for agents that name none. A call is repeated only if it has failed before its first content.",
+    ),
+    setting(
+        "MODEL_RETRY_WAIT_MS",
+        APP,
+        SettingKind::Millis { min: 0, max: 60_000 },
+        &["10000"],
+        "The limit on the waits between the calls of one model in a round, together.",
+    ),
+    setting(
+        "FIRST_CONTENT_MS",
+        APP,
+        SettingKind::Millis { min: 100, max: 600_000 },
+        &["60000"],
+        "The time in which the first content of a model's answer must arrive, for agents that name none.",
+    ),
+    setting(
+        "MODEL_FALLBACKS",
+        APP,
+        SettingKind::Text,
+        &[],
+        "Models for the calls that the default model fails to answer, for agents that name neither a model nor fallbacks: at most four, as `PROVIDER/MODEL`, separated by commas.",
+    ),
+];
