@@ -2352,6 +2352,28 @@ export interface components {
             enableThinking?: boolean | null;
             /** @description Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`. */
             reasoningEffort?: string | null;
+            /** @description Limits on the repetition of a call. */
+            retry?: components["schemas"]["RetrySettings"] | null;
+            /** @description Models for the calls that this one fails to answer, in their order. */
+            fallbacks?: components["schemas"]["FallbackModel"][];
+        };
+        /** @description A model for the calls that the container's own model fails to answer. It inherits neither address nor key. */
+        FallbackModel: {
+            /** @description `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`. */
+            provider?: string | null;
+            /** @description Name of the model at the provider. */
+            model?: string | null;
+            /** @description URL of the provider. */
+            baseUrl?: string | null;
+            /** @description API key of the provider. */
+            apiKey?: components["schemas"]["Secret"] | null;
+            /** @description Level of the model's reasoning in the provider's terms, such as `low`. */
+            reasoningEffort?: string | null;
+            /**
+             * Format: uint32
+             * @description Time in milliseconds in which an answer's first content must arrive.
+             */
+            firstContentMs?: number | null;
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
         FoldPolicy: "first" | "both";
@@ -2811,6 +2833,26 @@ export interface components {
              * @description Number of hits to rank; 20 if absent.
              */
             limit?: number | null;
+        };
+        /** @description Limits on the calls of one model in a round. Missing ones are those of the platform's settings. */
+        RetrySettings: {
+            /**
+             * Format: uint32
+             * @description Number of calls.
+             */
+            maxAttempts?: number | null;
+            /**
+             * Format: uint32
+             * @description Limit on the waits between calls, together, in milliseconds.
+             */
+            maxWaitMs?: number | null;
+            /**
+             * Format: uint32
+             * @description Time in milliseconds in which an answer's first content must arrive.
+             */
+            firstContentMs?: number | null;
+            /** @description Further failures after which a fallback is called: `content`, a refusal by the provider's filter. */
+            also?: string[];
         };
         /** @description An agent's role: its content and its containers. */
         RoleBlock: {
@@ -7014,6 +7056,8 @@ export interface operations {
     debugPrompt: {
         parameters: {
             query?: {
+                /** @description `all`: with the request of each model that the turn may go to. */
+                attempts?: string;
                 /** @description `legacy`: as older clients send it. */
                 client?: string;
                 /** @description Same as in the chat request. */
@@ -7056,6 +7100,8 @@ export interface operations {
     previewPrompt: {
         parameters: {
             query?: {
+                /** @description `all`: with the request of each model that the turn may go to. */
+                attempts?: string;
                 /** @description `legacy`: as older clients send it. */
                 client?: string;
                 /** @description Same as in the chat request. */
@@ -7097,7 +7143,10 @@ export interface operations {
     };
     previewPromptOf: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `all`: with the request of each model that the turn may go to. */
+                attempts?: string;
+            };
             header?: never;
             path?: never;
             cookie?: never;
