@@ -5,6 +5,9 @@
 //   CHROMIUM          the browser's program
 //   SESSION_TOKEN     a session of the user u1, who owns the agents
 //   PICTURES          a folder for pictures of each view
+//   APP_PROGRAM, APP_ARGUMENTS, APP_SETTINGS
+//                     a program that is an application of its own over a database with the same agents, and that a test
+//                     may kill: its arguments and its environment as JSON. It prints its address, and ends with its stdin
 
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
@@ -24,22 +27,23 @@ mkdirSync(pictures, { recursive: true });
 /** Starts the browser. */
 export const launch = () => chromium.launch({ executablePath: required('CHROMIUM') });
 
-/** Makes a link that signs in once. */
-export async function link(user = 'u1') {
-  const response = await fetch(new URL('api/console/links', base), {
+/** Makes a link that signs in once. `at` is the address of the application, if it is another one. */
+export async function link(user = 'u1', at = base) {
+  const response = await fetch(new URL('api/console/links', at), {
     method: 'POST',
     headers: { Authorization: `Bearer ${required('INTERNAL_SECRET')}`, 'Content-Type': 'application/json' },
     body: JSON.stringify({ userId: user, companyId: 'c1' }),
   });
   assert.equal(response.status, 201);
-  return (await response.json()).url;
+  // A proxy has another address than the application.
+  return new URL(new URL((await response.json()).url).hash, at).href;
 }
 
 /**
  * Opens a page, and records what no page of the console may do: break its content policy, throw, run what a payload
  * has brought, or call another host.
  */
-export async function openPage(browser, options = {}) {
+export async function openPage(browser, options = {}, at = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, ...options });
   const faults = [];
   await context.exposeBinding('reportFault', (_, fault) => faults.push(fault));
@@ -52,7 +56,7 @@ export async function openPage(browser, options = {}) {
   });
   await context.route('**/*', (route) => {
     const { origin } = new URL(route.request().url());
-    if (origin === new URL(base).origin) return route.continue();
+    if (origin === new URL(at).origin) return route.continue();
     faults.push(`request: ${route.request().url()}`);
     return route.abort();
   });
@@ -66,9 +70,9 @@ export async function openPage(browser, options = {}) {
 }
 
 /** Opens a page and signs in. */
-export async function signedIn(browser, options) {
-  const opened = await openPage(browser, options);
-  await opened.page.goto(await link());
+export async function signedIn(browser, options, at = base) {
+  const opened = await openPage(browser, options, at);
+  await opened.page.goto(await link('u1', at));
   await opened.page.locator('.layout').waitFor();
   return opened;
 }

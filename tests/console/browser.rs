@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::testing::SignInDecision;
+use agentd::stores::Stores;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -12,7 +13,10 @@ use super::ON;
 use crate::support::coding_runtime::{CodingRuntime, RUNTIME_SECRET};
 use crate::support::free_port;
 use crate::support::packages::{node_path, npm_folder, run_program};
-use crate::support::server::{self, INTERNAL_SECRET, PULSE_SECRET, Server, session_token};
+use crate::support::process::APPLICATION_ARGUMENTS;
+use crate::support::server::{
+    self, INTERNAL_SECRET, PULSE_SECRET, SESSION_SECRET, Server, app_config, session_token,
+};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 
 /// Programs that are looked for, in this order, unless `CHROMIUM` names one.
@@ -174,8 +178,22 @@ struct Bench {
     app: Server,
     _scheduler: Server,
     _runtime: CodingRuntime,
-    _vendor: Vendor,
+    vendor: Vendor,
     _catalog: tempfile::NamedTempFile,
+}
+
+/// Creates a database with the same agents, and returns the settings of an application that is a process of its own.
+async fn settings_of_process(vendor: &Vendor, folder: &Path) -> Value {
+    let url = format!("sqlite://{}", folder.join("app.db").display());
+    let data_secret = ("DATA_SECRET", "data-secret-canary");
+    let stores = Stores::open(&app_config(&[("DATABASE_URL", &url), data_secret])).await.expect("it opens");
+    let text = workspace(&vendor.base_url()).to_string();
+    stores.import("the test", &text).await.expect("it is imported");
+    json!({
+        "CONSOLE": "on", "DATABASE_URL": url, "DATA_SECRET": data_secret.1, "SESSION_SECRET": SESSION_SECRET,
+        "INTERNAL_SECRET": INTERNAL_SECRET, "OUTBOUND_ALLOW": "127.0.0.0/8", "LOG": "error",
+        "RUN_LEASE_MS": "1000", "RUN_LOG_FLUSH_MS": "50",
+    })
 }
 
 /// Starts the application with a scheduler, and with a runtime whose users approve every sign-in.
@@ -202,7 +220,7 @@ async fn start() -> Bench {
         ("MODEL_CATALOG", &*catalog_path),
     ];
     let app = server::app(&workspace(&vendor.base_url()), &settings).await;
-    Bench { app, _scheduler: scheduler, _runtime: runtime, _vendor: vendor, _catalog: catalog }
+    Bench { app, _scheduler: scheduler, _runtime: runtime, vendor, _catalog: catalog }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -210,6 +228,8 @@ async fn the_console_works_in_a_browser() {
     let bench = start().await;
     let app = &bench.app;
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
+    let folder = tempfile::tempdir().expect("a folder");
+    let process = settings_of_process(&bench.vendor, folder.path()).await;
     let selected = std::env::var(SELECTED_TESTS).unwrap_or_default();
     let mut tests = Command::new(node_path());
     tests
@@ -220,7 +240,10 @@ async fn the_console_works_in_a_browser() {
         .env("INTERNAL_SECRET", INTERNAL_SECRET)
         .env("SESSION_TOKEN", session_token("u1", "c1"))
         .env("CHROMIUM", browser())
-        .env("PICTURES", pictures);
+        .env("PICTURES", pictures)
+        .env("APP_PROGRAM", std::env::current_exe().expect("this program"))
+        .env("APP_ARGUMENTS", json!(APPLICATION_ARGUMENTS).to_string())
+        .env("APP_SETTINGS", process.to_string());
     let report = run_program(&mut tests).await;
     let count = |name: &str| {
         let line = report.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

@@ -5,6 +5,9 @@ import { readEventBatches } from './stream.js';
 
 /** Number of attempts in a row, none of which brought an event. */
 const MAX_ATTEMPTS = 8;
+/** Silence after which a connection counts as dead, in milliseconds, and the interval at which it is looked for. */
+const MAX_SILENCE_MS = 20_000;
+const SILENCE_CHECK_MS = 1000;
 /** First and longest pause before an attempt, in milliseconds. */
 const FIRST_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 15_000;
@@ -13,6 +16,8 @@ const MAX_PAUSE_MS = 15_000;
 
 /** Codes of connections that are lost while the run goes on. */
 const LOST = new Set(['NETWORK', 'STREAM_TRUNCATED']);
+/** Statuses of a proxy, and of a server that starts or stops. */
+const UNAVAILABLE = new Set([502, 503, 504]);
 
 /**
  * Waits before an attempt: twice as long each time, with a random half, and no longer once a browser is online again or
@@ -35,7 +40,21 @@ function pause(attempt, signal) {
 }
 
 /**
- * Reads the events of a run up to the terminal one.
+ * Calls a function once a connection has been silent for too long: one that a computer had before it slept has no end. The
+ * time is that of the wall clock, which goes on in the sleep. Returns what is called at each sign of life, and at the end.
+ *
+ * @param {() => void} onSilence
+ */
+function watchSilence(onSilence) {
+  let heardAt = Date.now();
+  const timer = setInterval(() => {
+    if (Date.now() - heardAt >= MAX_SILENCE_MS) onSilence();
+  }, SILENCE_CHECK_MS);
+  return { hear: () => { heardAt = Date.now(); }, end: () => clearInterval(timer) };
+}
+
+/**
+ * Reads the events of a run up to the terminal one. Where a connection is lost or silent, another one is opened.
  *
  * @param {(signal: AbortSignal) => Promise<StreamResponse>} open Sends the first request.
  * @param {{signal: AbortSignal, attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined,
@@ -55,24 +74,39 @@ export async function* readRun(open, { signal, attach, onOpen, held, onLost, max
     if (signal.aborted) close();
     signal.addEventListener('abort', close);
     onOpen?.(close);
+    let isSilent = false;
+    let isOpen = false;
+    const silence = watchSilence(() => {
+      // Before its first event, a run may wait for its model, and cannot be attached to.
+      if (count === 0 || !attach(count)) return;
+      isSilent = true;
+      close();
+    });
     try {
-      const response = await open(connection.signal);
-      for await (const batch of readEventBatches(response.body)) {
+      let response = await open(connection.signal);
+      // The last event was lost with the server's process, and the terminal one has its number.
+      const openLast = response.status === 204 && count > 1 ? attach(count - 1) : undefined;
+      if (openLast) response = await openLast(connection.signal);
+      isOpen = true;
+      for await (const batch of readEventBatches(response.body, silence.hear)) {
         count += batch.length;
         yield batch;
       }
       return;
     } catch (cause) {
       const error = connectionError(cause, signal);
-      const isHeld = connection.signal.aborted && !signal.aborted;
-      if (count > before || isHeld) attempt = 0;
+      const isHeld = connection.signal.aborted && !signal.aborted && !isSilent;
+      // A server that opens a connection is there, however long the run says nothing.
+      if (count > before || isHeld || (isSilent && isOpen)) attempt = 0;
       const next = attach(count);
-      if (!next || !(isHeld || LOST.has(error.code)) || attempt >= maxAttempts) throw error;
+      const isLost = isHeld || isSilent || LOST.has(error.code) || UNAVAILABLE.has(error.status ?? 0);
+      if (!next || !isLost || attempt >= maxAttempts) throw error;
       open = next;
-      if (isHeld) continue;
+      if (isHeld || isSilent) continue;
       onLost?.();
       await pause(attempt, signal);
     } finally {
+      silence.end();
       signal.removeEventListener('abort', close);
     }
   }

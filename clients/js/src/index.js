@@ -114,7 +114,8 @@ export class AgentdClient {
   async #openStream(method, path, options) {
     const response = await this.#send(method, path, { ...options, headers: { Accept: 'application/x-ndjson' } });
     const type = response.headers.get('content-type') ?? '';
-    if (!response.body || !type.includes('ndjson')) {
+    // A run that is over, and of which the client has everything.
+    if (response.status !== 204 && (!response.body || !type.includes('ndjson'))) {
       throw new AgentdError('the answer is not an event stream', { code: 'INVALID_RESPONSE', status: response.status });
     }
     return /** @type {import('./follow.js').StreamResponse} */ (response);

@@ -91,17 +91,19 @@ function parseRest(rest) {
  * Reads the events of a body up to the terminal one. Whatever follows it is not read.
  *
  * @param {ReadableStream<Uint8Array>} body
+ * @param {() => void} [onRead] Called at each piece, also of a line that is not complete yet.
  * @returns {AsyncGenerator<AgentEvent[], void>} The events of each piece of the body together, so that a reader that
  *   draws can do so once a piece.
  * @throws {AgentdError} `STREAM_TRUNCATED` if the body ends without a terminal event.
  */
-export async function* readEventBatches(body) {
+export async function* readEventBatches(body, onRead) {
   const reader = body.getReader();
   const decoder = new TextDecoder();
   const splitter = new LineSplitter();
   try {
     for (;;) {
       const { done, value } = await reader.read();
+      onRead?.();
       const text = done ? decoder.decode() : decoder.decode(value, { stream: true });
       const read = splitter.push(text).map(parseEvent);
       if (done) read.push(parseRest(splitter.end()));

@@ -44,6 +44,10 @@ const answers = {
 };
 
 let server, baseUrl, closed;
+/** Number of requests for events that a proxy answers. */
+let away = 0;
+/** Event that a server has in place of the third one, which its predecessor has not stored. */
+let lost;
 const seen = [];
 
 function stream(response, text) {
@@ -61,6 +65,12 @@ before(async () => {
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ ...preview, pageContext: 'page' }));
     } else if (request.method === 'DELETE' || request.url.endsWith('/cancel')) {
       response.writeHead(204).end();
+    } else if (request.url.includes('/events') && away > 0) {
+      away -= 1;
+      answers.gateway(response);
+    } else if (request.url.includes('/events') && lost) {
+      if (request.url.endsWith('after=2')) response.writeHead(204).end();
+      else stream(response, lines([lost]));
     } else if (request.url.includes('/events')) {
       const after = Number(new URL(request.url, baseUrl).searchParams.get('after') ?? -1);
       // The connection is lost once more before the end.
@@ -249,6 +259,52 @@ test('a run is read on where its connection is lost', async () => {
   assert.equal((await run.result).finishReason, 'stop');
   const asked = seen.slice(-2).map(({ url }) => url);
   assert.deepEqual(asked, ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+});
+
+test('a silent connection of a run is left for another one', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval', 'Date'] });
+  let isClosed = new Promise((resolve) => (closed = resolve));
+  const run = chat('open', {}, { reattach: true });
+  for await (const event of run) {
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  const requests = seen.length;
+  t.mock.timers.tick(19_000);
+  assert.equal(seen.length, requests, 'a model may think for a while');
+  t.mock.timers.tick(1000);
+  await isClosed;
+  assert.equal((await run.result).finishReason, 'stop');
+  assert.deepEqual(run.events, EVENTS);
+  assert.deepEqual(seen.slice(requests).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=5']);
+
+  // One that cannot be attached to has no other.
+  isClosed = new Promise((resolve) => (closed = resolve));
+  const plain = chat('open');
+  for await (const event of plain) {
+    if (event.type === 'TEXT_MESSAGE_CONTENT') break;
+  }
+  t.mock.timers.tick(60_000);
+  assert.equal(plain.events.length, 3);
+  plain.detach();
+  assert.ok((await failure(plain.result)).isAborted);
+  await isClosed;
+});
+
+test('a run whose last event was lost with its server has an end', async () => {
+  lost = { type: 'RUN_ERROR', code: 'RUN_INTERRUPTED', message: 'the process has ended' };
+  const run = chat('cut', {}, { reattach: true });
+  assert.equal((await failure(run.result)).code, 'RUN_INTERRUPTED');
+  assert.deepEqual(run.events, [...EVENTS.slice(0, 3), lost]);
+  assert.deepEqual(seen.slice(-2).map(({ url }) => url), ['/base/api/runs/r/events?after=2', '/base/api/runs/r/events?after=1']);
+  lost = undefined;
+});
+
+test('a run is read on where a proxy has no server for a moment', async () => {
+  away = 2;
+  const run = chat('cut', {}, { reattach: true });
+  await run.result;
+  assert.equal(away, 0);
+  assert.deepEqual(run.events, EVENTS);
 });
 
 test('a run that is left is not read on', async () => {

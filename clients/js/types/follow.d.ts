@@ -1,5 +1,5 @@
 /**
- * Reads the events of a run up to the terminal one.
+ * Reads the events of a run up to the terminal one. Where a connection is lost or silent, another one is opened.
  *
  * @param {(signal: AbortSignal) => Promise<StreamResponse>} open Sends the first request.
  * @param {{signal: AbortSignal, attach: (count: number) => ((signal: AbortSignal) => Promise<StreamResponse>) | undefined,
