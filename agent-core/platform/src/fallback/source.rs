@@ -277,13 +277,12 @@ impl Model for FallbackedModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let call = payload.attachment::<PreparedCall>().cloned();
-        let call = call.unwrap_or_else(|| PreparedCall {
-            entries: self.entries.clone(),
-            entry: 0,
-            payload,
-            request: None,
-        });
+        // The request may have been built by another instance, whose calls are counted apart.
+        let entries = self.entries.clone();
+        let call = match payload.attachment::<PreparedCall>().cloned() {
+            Some(call) if call.entry < entries.entries.len() => PreparedCall { entries, ..call },
+            _ => PreparedCall { entries, entry: 0, payload, request: None },
+        };
         self.numbers.begin_round();
         let calls = RoundCalls::new(call, (self.numbers.round(), self.answered.clone()), self.is_trusted);
         let (mut calls, started) = Box::new(calls).advance().await;
