@@ -19,7 +19,7 @@ pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole};
 pub use rotation::RotationReport;
 pub(crate) use rotation::{SealedRecords, reseal_fields, rotate};
-pub use secrets::merge_secrets;
+pub use secrets::{fill_secrets, merge_secrets};
 pub(crate) use secrets::secret_fields;
 
 /// Storage of roles and their secrets.

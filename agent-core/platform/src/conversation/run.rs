@@ -183,7 +183,7 @@ pub enum CancelReason {
     Disconnected,
     /// Another run took its place.
     Displaced,
-    /// The thread was deleted.
+    /// The thread or its agent was deleted.
     Deleted,
 }
 

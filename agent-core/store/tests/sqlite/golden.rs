@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use super::{TempStore, conversation, key, other, uncached, usage};
 
 /// Script of each database, and the number of jobs in it.
-const DATABASES: [(&str, &str, usize); 11] = [
+const DATABASES: [(&str, &str, usize); 12] = [
     ("version 1", include_str!("../golden/sqlite-v1.sql"), 0),
     ("version 2", include_str!("../golden/sqlite-v2.sql"), 4),
     ("version 3 with times as text", include_str!("../golden/sqlite-v3-text.sql"), 4),
@@ -21,11 +21,12 @@ const DATABASES: [(&str, &str, usize); 11] = [
     ("version 7", VERSION_7, 4),
     ("version 8", include_str!("../golden/sqlite-v8.sql"), 4),
     ("version 9", include_str!("../golden/sqlite-v9.sql"), 4),
-    ("version 10", NEWEST, 4),
+    ("version 10", include_str!("../golden/sqlite-v10.sql"), 4),
+    ("version 11", NEWEST, 4),
 ];
 const VERSION_6: &str = include_str!("../golden/sqlite-v6.sql");
 const VERSION_7: &str = include_str!("../golden/sqlite-v7.sql");
-const NEWEST: &str = include_str!("../golden/sqlite-v10.sql");
+const NEWEST: &str = include_str!("../golden/sqlite-v11.sql");
 
 /// The jobs of the databases.
 fn jobs() -> Vec<Job> {
