@@ -8,9 +8,7 @@ use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::role::{RoleBlock, RoleSource};
 use agent_platform::conversation::{ConversationError, RunKey, ThreadOwner};
 use agent_platform::records::StoreError;
-use agent_platform::replay::{
-    AnsweredCall, Difference, Finding, LiveCall, Replay, ReplayReport, RunBundle,
-};
+use agent_platform::replay::{AnsweredCall, Difference, Finding, LiveCall, Replay, ReplayReport, RunBundle};
 use jiff::Timestamp;
 use serde::Serialize;
 

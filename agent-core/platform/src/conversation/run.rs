@@ -183,7 +183,7 @@ pub enum CancelReason {
     Disconnected,
     /// Another run took its place.
     Displaced,
-    /// The thread or its agent was deleted.
+    /// The thread was deleted.
     Deleted,
 }
 

@@ -166,7 +166,7 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     client.batch_execute("UPDATE app.schema_version SET compatible_from = 8").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 7, and this program knows versions up to 6: update this program";
+        "the schema \"app\" has version 8, and this program knows versions up to 7: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use agent_platform::conversation::{
-    CancelReason, ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
+    ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
 use jiff::Timestamp;
 
 use super::super::App;
 use super::resume::continue_run;
-use crate::error::Code;
 
 /// Ends runs whose questions nobody has answered in time, so that their threads are free. Runs until the future is dropped.
 pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
@@ -44,8 +43,7 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
     }
 }
 
-/// Ends a run if the time of all its open questions is over; one with an approved call goes on, and one whose agent is gone
-/// is cancelled. Returns true if this call has ended its wait for decisions.
+/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call has ended its wait for decisions.
 async fn expire(
     app: &Arc<App>,
     store: &dyn Conversations,
@@ -68,34 +66,20 @@ async fn expire(
                 }
                 Ok(!is_decided)
             }
-            // Nobody can continue it: its agent or its thread is gone.
-            Err(error) if error.code() == Code::NotFound => {
-                end_waiting(store, owner, run, RunChange::CancelWaiting(CancelReason::Deleted), now).await
-            }
             Err(error) => {
                 tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
                 Ok(false)
             }
         };
     }
-    let is_mine = end_waiting(store, owner, run, RunChange::Expire, now).await?;
+    let key = RunKey { owner: owner.clone(), id: run.id.clone() };
+    let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
+    // Another process may have ended it before.
+    let is_mine = ended.ended_at.map(Timestamp::as_millisecond) == Some(now.as_millisecond());
     if is_mine {
         app.record_expiry(owner, run);
     }
     Ok(is_mine)
-}
-
-/// Ends a run that waits. Returns false if another process has ended it before.
-async fn end_waiting(
-    store: &dyn Conversations,
-    owner: &ThreadOwner,
-    run: &Run,
-    change: RunChange,
-    now: Timestamp,
-) -> Result<bool, ConversationError> {
-    let key = RunKey { owner: owner.clone(), id: run.id.clone() };
-    let ended = store.change_run(ChangeRun { run: key, change, now }).await?;
-    Ok(ended.ended_at.map(Timestamp::as_millisecond) == Some(now.as_millisecond()))
 }
 
 /// Returns true if a run whose calls were all decided is left by its process, which may have ended between the decision
