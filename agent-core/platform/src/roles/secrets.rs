@@ -167,5 +167,16 @@ pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
     }
 }
 
+/// Sets the masked secrets of a role to those that the stored role has for the same addresses. The others stay masked.
+pub fn fill_secrets(role: &mut RoleBlock, stored: RoleBlock) {
+    let mut filled = role.clone();
+    merge_secrets(&mut filled, Some(stored));
+    for (place, filled) in secret_fields(role).into_iter().zip(secret_fields(&mut filled)) {
+        if let Some(secret) = filled.secret.take() {
+            *place.secret = Some(secret);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests;
