@@ -175,7 +175,9 @@ impl ModelParameters {
                 "maxOutputTokens" => tokens(value).map(|tokens| read.max_output_tokens = Some(tokens)),
                 "topP" => number(value, TOP_P).map(|number| read.top_p = Some(number)),
                 "topK" => whole(value, TOP_K).map(|number| read.top_k = Some(number)),
-                "presencePenalty" => number(value, PENALTY).map(|number| read.presence_penalty = Some(number)),
+                "presencePenalty" => {
+                    number(value, PENALTY).map(|number| read.presence_penalty = Some(number))
+                }
                 "frequencyPenalty" => {
                     number(value, PENALTY).map(|number| read.frequency_penalty = Some(number))
                 }
@@ -247,8 +249,8 @@ fn has_fixed_sampling(api: ModelApi, model: &str) -> bool {
         name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     };
     matches!(api, ModelApi::ChatCompletions | ModelApi::Responses)
-        && FIXED_SAMPLING.iter().any(|family| is_of(&family))
-        && !FREE_SAMPLING.iter().any(|family| is_of(&family))
+        && FIXED_SAMPLING.iter().any(|family| is_of(family))
+        && !FREE_SAMPLING.iter().any(|family| is_of(family))
 }
 
 fn number(value: &Value, bounds: RangeInclusive<f64>) -> Result<Number, String> {
@@ -333,7 +335,10 @@ mod tests {
         assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3"), Vec::<&str>::new());
         assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3"), parameters);
         assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m"), ModelParameters::default());
-        assert_eq!(read(json!({"temperature": null, "reasoning": "default"})), Ok(ModelParameters::default()));
+        assert_eq!(
+            read(json!({"temperature": null, "reasoning": "default"})),
+            Ok(ModelParameters::default())
+        );
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl ModelEntry {
         };
         let key = settings.api_key.as_ref().map_or("", |key| key.expose());
         let circuit = CircuitKey::new(&address, &name, key);
-        let api = ModelApi::of_provider(&text(&settings.provider)).or_else(|| ModelApi::of_provider(&provider));
+        let api =
+            ModelApi::of_provider(&text(&settings.provider)).or_else(|| ModelApi::of_provider(&provider));
         let parameters = ModelParameters::read(&settings.parameters).ok();
         let ignored = api.zip(parameters).map(|(api, parameters)| parameters.ignored(api, &name));
         let ignored_parameters = ignored.unwrap_or_default();

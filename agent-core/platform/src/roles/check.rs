@@ -475,7 +475,10 @@ mod tests {
         let sampled = serde_json::from_value(role(json!({}), children)).expect("a role");
         assert_eq!(
             paths(&unknown_names(&sampled, &[])),
-            ["children[0].content.parameters.temprature", "children[0].content.fallbacks[1].parameters.temperature"]
+            [
+                "children[0].content.parameters.temprature",
+                "children[0].content.fallbacks[1].parameters.temperature"
+            ]
         );
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local "}}]);
@@ -520,7 +523,10 @@ mod tests {
                     "parameters": {"temperature": 1, "maxOutputTokens": 9},
                     "fallbacks": [{"provider": "ollama", "parameters": {"topK": 2}},
                         {"provider": "local", "parameters": {"seed": 2}}]}}]),
-                &["children[0].content.parameters.temperature", "children[0].content.fallbacks[1].parameters.seed"],
+                &[
+                    "children[0].content.parameters.temperature",
+                    "children[0].content.fallbacks[1].parameters.seed",
+                ],
             ),
         ] {
             let role = serde_json::from_value(role(content, children)).expect("a role");
