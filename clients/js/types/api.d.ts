@@ -2352,6 +2352,10 @@ export interface components {
             enableThinking?: boolean | null;
             /** @description Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`. */
             reasoningEffort?: string | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
             /** @description Limits on the repetition of a call. */
             retry?: components["schemas"]["RetrySettings"] | null;
             /** @description Models for the calls that this one fails to answer, in their order. */
@@ -2374,6 +2378,10 @@ export interface components {
              * @description Time in milliseconds in which an answer's first content must arrive.
              */
             firstContentMs?: number | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
         FoldPolicy: "first" | "both";
