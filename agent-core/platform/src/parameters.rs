@@ -249,8 +249,8 @@ fn has_fixed_sampling(api: ModelApi, model: &str) -> bool {
         name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     };
     matches!(api, ModelApi::ChatCompletions | ModelApi::Responses)
-        && FIXED_SAMPLING.iter().any(|family| is_of(family))
-        && !FREE_SAMPLING.iter().any(|family| is_of(family))
+        && FIXED_SAMPLING.iter().any(&is_of)
+        && !FREE_SAMPLING.iter().any(is_of)
 }
 
 fn number(value: &Value, bounds: RangeInclusive<f64>) -> Result<Number, String> {
