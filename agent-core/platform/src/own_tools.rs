@@ -1,4 +1,4 @@
-//! Tools that a role defines without code: calls of an HTTP API.
+//! Tools that a role defines without code: calls of an HTTP API, and tools of tool servers (MCP).
 //!
 //! - [`faults`] checks the definitions where a role is saved. A stored definition that fails the checks is not offered.
 //! - [`OwnToolRegistry`] offers an agent's tools beside the others and calls them. Nothing is sent before the model's first
@@ -6,27 +6,41 @@
 //! - A model's arguments fill placeholders only: they cannot change scheme, host, port or the names of headers, and a value
 //!   in the path cannot leave its segment.
 //! - The requests are sent by an [`HttpToolClient`], which applies the operator's address policy.
+//! - The definitions of a tool server's tools are those that the agent's owner has pinned. The server's list is compared with
+//!   them before a run's first call, and a tool whose definition differs is not called.
 
 mod answer;
 mod credential;
 mod definition;
+mod fingerprint;
+mod inspection;
+mod pins;
 mod redact;
 mod registry;
 mod request;
 mod schema;
+mod server_calls;
 mod template;
+mod tool_server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::role::{OwnTool, OwnTools};
+use agent_core::role::{OwnTool, OwnTools, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
 use url::Url;
 
 use definition::HttpTool;
+use tool_server::ToolServer;
 
-pub use registry::OwnToolRegistry;
+pub use inspection::{
+    DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
+};
+pub use pins::ToolStatus;
+pub use registry::{OwnToolRegistry, PreviewedRole};
+pub use server_calls::{ToolServerAddress, ToolServerClient, ToolServerConnection};
+pub use tool_server::ToolDefinition;
 
 /// Maximum number of tools that a role defines.
 pub const MAX_OWN_TOOLS: usize = 64;
@@ -107,28 +121,52 @@ pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<Settings
     let mut found = Vec::new();
     let mut names = Vec::new();
     let mut bytes = 0;
+    let in_tool = |at: &str, SettingsFault { path, message }| match path.is_empty() {
+        true => SettingsFault::new(at, message),
+        false => SettingsFault::new(format!("{at}.{path}"), message),
+    };
+    let check_name = |name: &str, names: &[String]| match name {
+        name if is_taken(name) => Some("is the name of a built-in tool"),
+        name if names.iter().any(|other| other == name) => Some("is the name of another tool"),
+        _ => None,
+    };
     for (index, tool) in tools.http_tools.iter().enumerate() {
         let at = format!("httpTools[{index}]");
         match HttpTool::parse(tool) {
             Ok(parsed) => {
                 let name = parsed.spec.name.clone();
-                if is_taken(&name) {
-                    found.push(SettingsFault::new(format!("{at}.name"), "is the name of a built-in tool"));
-                } else if names.contains(&name) {
-                    found.push(SettingsFault::new(format!("{at}.name"), "is the name of another tool"));
-                }
+                let fault = check_name(&name, &names);
+                found.extend(fault.map(|message| SettingsFault::new(format!("{at}.name"), message)));
                 bytes += parsed.definition_bytes();
                 names.push(name);
             }
-            Err(SettingsFault { path, message }) => {
-                let path = if path.is_empty() { at } else { format!("{at}.{path}") };
-                found.push(SettingsFault { path, message });
-            }
+            Err(fault) => found.push(in_tool(&at, fault)),
         }
     }
-    if tools.http_tools.len() > MAX_OWN_TOOLS {
-        let message = format!("has {} tools; the limit is {MAX_OWN_TOOLS}", tools.http_tools.len());
-        found.push(SettingsFault::new("httpTools", message));
+    let mut ids: Vec<String> = Vec::new();
+    for (index, server) in tools.tool_servers.iter().enumerate() {
+        let at = format!("toolServers[{index}]");
+        match ToolServer::parse(server) {
+            Ok(server) => {
+                if ids.contains(&server.id) {
+                    found.push(SettingsFault::new(format!("{at}.id"), "is the id of another server"));
+                }
+                for (i, tool) in server.tools.iter().enumerate() {
+                    let name = grouped_name(&server.id, tool);
+                    let fault = check_name(&name, &names);
+                    found
+                        .extend(fault.map(|message| SettingsFault::new(format!("{at}.tools[{i}]"), message)));
+                    names.push(name);
+                }
+                ids.push(server.id);
+            }
+            Err(fault) => found.push(in_tool(&at, fault)),
+        }
+    }
+    if names.len() > MAX_OWN_TOOLS {
+        let path = if tools.http_tools.len() > MAX_OWN_TOOLS { "httpTools" } else { "toolServers" };
+        let message = format!("makes {} tools of the agent's own; the limit is {MAX_OWN_TOOLS}", names.len());
+        found.push(SettingsFault::new(path, message));
     }
     if bytes > MAX_DEFINITION_BYTES {
         let message = format!("has {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
@@ -137,8 +175,8 @@ pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<Settings
     found
 }
 
-/// Returns the tools of a role that pass the checks, in the order of their names; of several with one name, the first.
-fn parse_valid(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
+/// Returns the HTTP tools of a role that pass the checks.
+fn parse_http_tools(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
     let parse = |tool: &OwnTool| match HttpTool::parse(tool) {
         Ok(tool) => Some(Arc::new(tool)),
         Err(SettingsFault { path, message }) => {
@@ -146,9 +184,21 @@ fn parse_valid(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
             None
         }
     };
-    let mut all: Vec<_> = tools.http_tools.iter().take(MAX_OWN_TOOLS).filter_map(parse).collect();
-    all.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
-    all.dedup_by(|later, earlier| later.spec.name == earlier.spec.name);
+    tools.http_tools.iter().take(MAX_OWN_TOOLS).filter_map(parse).collect()
+}
+
+/// Returns the tool servers of a role that pass the checks; of several with one id, the first.
+fn parse_servers(tools: &OwnTools) -> Vec<Arc<ToolServer>> {
+    let mut all: Vec<Arc<ToolServer>> = Vec::new();
+    for server in tools.tool_servers.iter().take(MAX_OWN_TOOLS) {
+        match ToolServer::parse(server) {
+            Ok(server) if all.iter().all(|other| other.id != server.id) => all.push(Arc::new(server)),
+            Ok(_) => {}
+            Err(SettingsFault { path, message }) => {
+                tracing::warn!(path, message, "a tool server of a role is invalid and is not used");
+            }
+        }
+    }
     all
 }
 

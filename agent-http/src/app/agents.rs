@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
@@ -178,21 +179,26 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens, deletes its assignments and its memory, and cancels its jobs.
+    /// Revokes the agent's tokens, deletes its pins, assignments and memory, and cancels its jobs.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
         let (company_id, id) = (&self.principal.company_id, id.into());
         tokens::revoke_all(&self.app, company_id, &id).await?;
+        self.app.own_tool_registry.delete_pins(company_id, &id).await?;
         assignments::delete_all(&self.app, company_id, &id).await?;
         withdraw_jobs(&self.app, company_id, &id, None).await?;
         let memory = MemorySelection::Agent(&id);
         delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }
 
-    /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
     fn announce(&self, id: &str) {
-        let company_id = self.principal.company_id.clone();
-        self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.into() });
+        announce(&self.app, &self.principal.company_id, &id.into());
     }
+}
+
+/// Notifies an agent's MCP clients that their tool and resource lists may have changed.
+pub(super) fn announce(app: &App, company_id: &CompanyId, agent_id: &AgentId) {
+    let (company_id, agent_id) = (company_id.clone(), agent_id.clone());
+    app.tools.server.announce(&Change::Role { company_id, agent_id });
 }
 
 /// Handles `PUT /api/agents/{id}/owner`, the hand-over to another owner.
