@@ -1,4 +1,4 @@
-//! Tools that a role defines without code: calls of an HTTP API, and tools of tool servers (MCP).
+//! Tools that a role defines without code: calls of an HTTP API, operations of OpenAPI documents, and tools of tool servers (MCP).
 //!
 //! - [`faults`] checks the definitions where a role is saved. A stored definition that fails the checks is not offered.
 //! - [`OwnToolRegistry`] offers an agent's tools beside the others and calls them. Nothing is sent before the model's first
@@ -6,6 +6,7 @@
 //! - A model's arguments fill placeholders only: they cannot change scheme, host, port or the names of headers, and a value
 //!   in the path cannot leave its segment.
 //! - The requests are sent by an [`HttpToolClient`], which applies the operator's address policy.
+//! - The operations of an OpenAPI document are compiled to HTTP tools where the role is saved.
 //! - The definitions of a tool server's tools are those that the agent's owner has pinned. The server's list is compared with
 //!   them before a run's first call, and a tool whose definition differs is not called.
 
@@ -14,6 +15,7 @@ mod credential;
 mod definition;
 mod fingerprint;
 mod inspection;
+mod open_api;
 mod pins;
 mod redact;
 mod registry;
@@ -29,6 +31,7 @@ use std::time::Duration;
 use agent_core::role::{OwnTool, OwnTools, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
+use serde_json::Value;
 use url::Url;
 
 use definition::HttpTool;
@@ -37,6 +40,7 @@ use tool_server::ToolServer;
 pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
+pub use open_api::compile_open_api;
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use server_calls::{ToolServerAddress, ToolServerClient, ToolServerConnection};
@@ -118,73 +122,112 @@ pub trait HttpToolClient: Send + Sync + 'static {
 
 /// Returns the faults of a role's own tools. `is_taken` returns true for the names of other tools.
 pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<SettingsFault> {
-    let mut found = Vec::new();
-    let mut names = Vec::new();
-    let mut bytes = 0;
-    let in_tool = |at: &str, SettingsFault { path, message }| match path.is_empty() {
-        true => SettingsFault::new(at, message),
-        false => SettingsFault::new(format!("{at}.{path}"), message),
-    };
-    let check_name = |name: &str, names: &[String]| match name {
-        name if is_taken(name) => Some("is the name of a built-in tool"),
-        name if names.iter().any(|other| other == name) => Some("is the name of another tool"),
-        _ => None,
-    };
+    let mut check = FaultCheck { is_taken, found: Vec::new(), names: Vec::new(), ids: Vec::new(), bytes: 0 };
     for (index, tool) in tools.http_tools.iter().enumerate() {
-        let at = format!("httpTools[{index}]");
-        match HttpTool::parse(tool) {
-            Ok(parsed) => {
-                let name = parsed.spec.name.clone();
-                let fault = check_name(&name, &names);
-                found.extend(fault.map(|message| SettingsFault::new(format!("{at}.name"), message)));
-                bytes += parsed.definition_bytes();
-                names.push(name);
-            }
-            Err(fault) => found.push(in_tool(&at, fault)),
-        }
+        check.http_tool(&format!("httpTools[{index}]"), tool);
     }
-    let mut ids: Vec<String> = Vec::new();
+    for (index, entry) in tools.open_api.iter().enumerate() {
+        check.open_api(&format!("openApi[{index}]"), entry);
+    }
     for (index, server) in tools.tool_servers.iter().enumerate() {
-        let at = format!("toolServers[{index}]");
-        match ToolServer::parse(server) {
-            Ok(server) => {
-                if ids.contains(&server.id) {
-                    found.push(SettingsFault::new(format!("{at}.id"), "is the id of another server"));
-                }
-                for (i, tool) in server.tools.iter().enumerate() {
-                    let name = grouped_name(&server.id, tool);
-                    let fault = check_name(&name, &names);
-                    found
-                        .extend(fault.map(|message| SettingsFault::new(format!("{at}.tools[{i}]"), message)));
-                    names.push(name);
-                }
-                ids.push(server.id);
-            }
-            Err(fault) => found.push(in_tool(&at, fault)),
-        }
+        check.tool_server(&format!("toolServers[{index}]"), server);
     }
+    let FaultCheck { mut found, names, bytes, .. } = check;
+    let path = match tools {
+        tools if tools.http_tools.len() > MAX_OWN_TOOLS => "httpTools",
+        tools if tools.open_api.is_empty() => "toolServers",
+        _ => "openApi",
+    };
     if names.len() > MAX_OWN_TOOLS {
-        let path = if tools.http_tools.len() > MAX_OWN_TOOLS { "httpTools" } else { "toolServers" };
         let message = format!("makes {} tools of the agent's own; the limit is {MAX_OWN_TOOLS}", names.len());
         found.push(SettingsFault::new(path, message));
     }
     if bytes > MAX_DEFINITION_BYTES {
-        let message = format!("has {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
-        found.push(SettingsFault::new("httpTools", message));
+        let path = if tools.open_api.is_empty() { "httpTools" } else { "openApi" };
+        let message = format!("makes {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
+        found.push(SettingsFault::new(path, message));
     }
     found
 }
 
-/// Returns the HTTP tools of a role that pass the checks.
-fn parse_http_tools(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
-    let parse = |tool: &OwnTool| match HttpTool::parse(tool) {
-        Ok(tool) => Some(Arc::new(tool)),
-        Err(SettingsFault { path, message }) => {
-            tracing::warn!(path, message, "a tool of a role is invalid and is not offered");
-            None
+/// Search for the faults of a role's own tools.
+struct FaultCheck<F> {
+    is_taken: F,
+    found: Vec<SettingsFault>,
+    /// Names of the tools so far, and ids of the groups.
+    names: Vec<String>,
+    ids: Vec<String>,
+    /// Size of the definitions so far.
+    bytes: usize,
+}
+
+impl<F: Fn(&str) -> bool> FaultCheck<F> {
+    fn http_tool(&mut self, at: &str, tool: &OwnTool) {
+        match HttpTool::parse(tool) {
+            Ok(parsed) => {
+                self.bytes += parsed.definition_bytes();
+                self.name(format!("{at}.name"), &parsed.spec.name);
+            }
+            Err(fault) => self.add(at, fault),
         }
+    }
+
+    fn open_api(&mut self, at: &str, entry: &OwnTool) {
+        match open_api::parse_open_api(entry) {
+            Ok(tools) => {
+                self.id(at, entry.settings.get("id").and_then(Value::as_str).unwrap_or_default());
+                for tool in tools {
+                    self.bytes += tool.definition_bytes();
+                    self.name(format!("{at}.operations"), &tool.spec.name);
+                }
+            }
+            Err(fault) => self.add(at, fault),
+        }
+    }
+
+    fn tool_server(&mut self, at: &str, server: &OwnTool) {
+        match ToolServer::parse(server) {
+            Ok(server) => {
+                self.id(at, &server.id);
+                for (i, tool) in server.tools.iter().enumerate() {
+                    self.name(format!("{at}.tools[{i}]"), &grouped_name(&server.id, tool));
+                }
+            }
+            Err(fault) => self.add(at, fault),
+        }
+    }
+
+    fn add(&mut self, at: &str, SettingsFault { path, message }: SettingsFault) {
+        let path = if path.is_empty() { at.to_owned() } else { format!("{at}.{path}") };
+        self.found.push(SettingsFault { path, message });
+    }
+
+    fn id(&mut self, at: &str, id: &str) {
+        if self.ids.iter().any(|other| other == id) {
+            self.found.push(SettingsFault::new(format!("{at}.id"), "is the id of another group of tools"));
+        }
+        self.ids.push(id.to_owned());
+    }
+
+    fn name(&mut self, path: String, name: &str) {
+        if (self.is_taken)(name) {
+            self.found.push(SettingsFault::new(path, "is the name of a built-in tool"));
+        } else if self.names.iter().any(|other| other == name) {
+            self.found.push(SettingsFault::new(path, "is the name of another tool"));
+        }
+        self.names.push(name.to_owned());
+    }
+}
+
+/// Returns the HTTP tools of a role that pass the checks, those of OpenAPI documents among them.
+fn parse_http_tools(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
+    let report = |SettingsFault { path, message }| {
+        tracing::warn!(path, message, "a tool of a role is invalid and is not offered");
     };
-    tools.http_tools.iter().take(MAX_OWN_TOOLS).filter_map(parse).collect()
+    let http = tools.http_tools.iter().filter_map(|tool| HttpTool::parse(tool).map_err(report).ok());
+    let compiled =
+        tools.open_api.iter().filter_map(|entry| open_api::parse_open_api(entry).map_err(report).ok());
+    http.chain(compiled.flatten()).take(MAX_OWN_TOOLS).map(Arc::new).collect()
 }
 
 /// Returns the tool servers of a role that pass the checks; of several with one id, the first.

@@ -15,6 +15,9 @@ pub struct OwnTools {
     /// Tools that call an HTTP API.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub http_tools: Vec<OwnTool>,
+    /// OpenAPI documents, whose operations are tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub open_api: Vec<OwnTool>,
     /// MCP servers with tools.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_servers: Vec<OwnTool>,
@@ -23,7 +26,7 @@ pub struct OwnTools {
 impl OwnTools {
     /// Returns the names of the tools, which the agent may use without an entry in `tools`.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        self.http_tools.iter().chain(&self.tool_servers).flat_map(OwnTool::names)
+        [&self.http_tools, &self.open_api, &self.tool_servers].into_iter().flatten().flat_map(OwnTool::names)
     }
 }
 
@@ -31,8 +34,9 @@ impl OwnTool {
     /// Returns its name; those of a group of tools begin with the group's `id`.
     pub fn names(&self) -> Vec<String> {
         let text = |field: &str| self.settings.get(field).and_then(Value::as_str);
-        let listed = self.settings.get("tools").and_then(Value::as_array).into_iter().flatten();
-        let grouped = listed.filter_map(|tool| Some(grouped_name(text("id")?, tool.as_str()?)));
+        let listed =
+            ["tools", "operations"].into_iter().filter_map(|list| self.settings.get(list)?.as_array());
+        let grouped = listed.flatten().filter_map(|tool| Some(grouped_name(text("id")?, tool.as_str()?)));
         text("name").map(str::to_owned).into_iter().chain(grouped).collect()
     }
 }

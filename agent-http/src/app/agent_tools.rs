@@ -197,7 +197,7 @@ fn tool_list() -> Value {
         "required": ["name", "source", "approval", "status"],
         "properties": {
             "name": {"type": "string"},
-            "source": {"type": "string", "enum": ["builtIn", "http", "toolServer"]},
+            "source": {"type": "string", "enum": ["builtIn", "http", "openApi", "toolServer"]},
             "serverId": {"type": "string"},
             "approval": {"type": "string", "enum": ["auto", "ask"]},
             "fingerprint": {"type": "string", "description": "SHA-256 of the definition in use."},

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::ids::{AgentId, CompanyId};
-use agent_core::role::{RoleBlock, grouped_name};
+use agent_core::role::{OwnTool, RoleBlock, grouped_name};
 use agent_core::tool::{ExecutionContext, ToolError, ToolSpec};
 use serde::Serialize;
 use serde_json::json;
@@ -43,6 +43,8 @@ pub enum ToolSource {
     BuiltIn,
     /// An HTTP tool of the role.
     Http,
+    /// An operation of an OpenAPI document of the role.
+    OpenApi,
     /// A tool server of the role.
     ToolServer,
 }
@@ -134,9 +136,14 @@ impl OwnToolRegistry {
     /// # Errors
     /// A call of the store failed.
     pub async fn report(&self, role: &RoleBlock) -> Result<Vec<OwnToolReport>, StoreError> {
-        let http = parse_http_tools(&role.content.own_tools).into_iter().map(|tool| OwnToolReport {
+        let own = &role.content.own_tools;
+        let compiled: Vec<String> = own.open_api.iter().flat_map(OwnTool::names).collect();
+        let http = parse_http_tools(own).into_iter().map(|tool| OwnToolReport {
             name: tool.spec.name.clone(),
-            source: ToolSource::Http,
+            source: match compiled.contains(&tool.spec.name) {
+                true => ToolSource::OpenApi,
+                false => ToolSource::Http,
+            },
             server_id: None,
             fingerprint: Some(spec_fingerprint(&tool.spec)),
             status: ToolStatus::Ok,

@@ -124,7 +124,9 @@ impl OwnToolRegistry {
             Some(role) => Some(role),
             None => self.roles.role(company_id, agent_id).await?,
         };
-        let is_defined = |own: &OwnTools| !own.http_tools.is_empty() || !own.tool_servers.is_empty();
+        let is_defined = |own: &OwnTools| {
+            [&own.http_tools, &own.open_api, &own.tool_servers].into_iter().any(|tools| !tools.is_empty())
+        };
         let Some(role) = found.filter(|role| is_defined(&role.content.own_tools)) else {
             return Ok(Arc::new([]));
         };

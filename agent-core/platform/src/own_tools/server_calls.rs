@@ -25,6 +25,8 @@ use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments
 const MAX_CONNECTIONS: usize = 512;
 /// Time after which another identity is signed: half of its lifetime.
 const IDENTITY_REUSE: Duration = Duration::from_secs(IDENTITY_SECONDS / 2);
+/// Time after which the list is compared again in a run that is still going on.
+const MAX_COMPARISON_AGE: Duration = Duration::from_secs(600);
 /// Maximum length of an error's text in a result, in bytes.
 const MAX_ERROR_BYTES: usize = 1024;
 
@@ -85,13 +87,16 @@ struct ConnectionKey {
     server_id: String,
 }
 
+/// Fingerprints by the tools' names at their server.
+type SharedFingerprints = Arc<BTreeMap<String, String>>;
+
 /// A connection of a run.
 pub(super) struct RunConnection {
     server: Arc<ToolServer>,
     credential: Arc<RunCredential>,
     connection: Arc<dyn ToolServerConnection>,
-    /// The fingerprints of the server's tools, once they are listed.
-    listed: AsyncMutex<Option<Arc<BTreeMap<String, String>>>>,
+    /// The fingerprints of the server's tools with the time of the list, once they are listed.
+    listed: AsyncMutex<Option<(SystemTime, SharedFingerprints)>>,
 }
 
 /// The credential of a connection, and the identity of its user.
@@ -288,13 +293,15 @@ impl ServerCalls {
 
 impl RunConnection {
     /// Returns the fingerprints of the server's tools, and true if they were read now. Concurrent calls wait for one list.
-    async fn fingerprints(&self) -> Result<(Arc<BTreeMap<String, String>>, bool), ToolError> {
+    async fn fingerprints(&self) -> Result<(SharedFingerprints, bool), ToolError> {
         let mut listed = self.listed.lock().await;
-        if let Some(listed) = &*listed {
+        let now = self.credential.clock.now();
+        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age < MAX_COMPARISON_AGE);
+        if let Some((_, listed)) = listed.as_ref().filter(|(at, _)| is_fresh(*at)) {
             return Ok((listed.clone(), false));
         }
         let all = Arc::new(fingerprints(&self.connection.list().await?));
-        *listed = Some(all.clone());
+        *listed = Some((now, all.clone()));
         Ok((all, true))
     }
 

@@ -215,7 +215,8 @@ fn check_tool_names(id: &str, tools: &[String]) -> Result<(), SettingsFault> {
     Ok(())
 }
 
-fn parse_server_url(text: &str) -> Result<Url, &'static str> {
+/// Parses and checks the address of a server.
+pub(super) fn parse_server_url(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err("must begin with https:// or http://");

@@ -94,7 +94,7 @@ fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Opt
     Some(SecretField { path: format!("{content}.auth.{field}"), destination, secret })
 }
 
-/// Returns the secrets of the role's own tools. A tool's is identified by its name, and a tool server's by its id, so that its
+/// Returns the secrets of the role's own tools. A tool's is identified by its name, and a group's by its id, so that its
 /// place in the list does not matter; of two of one name, which cannot be saved, the second has none. It is sent to the
 /// origin of the address.
 fn own_tool_fields(tools: &mut OwnTools) -> impl Iterator<Item = SecretField<'_>> {
@@ -102,9 +102,13 @@ fn own_tool_fields(tools: &mut OwnTools) -> impl Iterator<Item = SecretField<'_>
         let url = text(settings.get("request").and_then(|request| request.get("url")));
         http_tool_destination(&url)
     };
-    let server_url = |settings: &Map<String, Value>| normalize_url(&Some(text(settings.get("url"))));
+    let url_in = |field: &'static str| {
+        move |settings: &Map<String, Value>| normalize_url(&Some(text(settings.get(field))))
+    };
     let http_tools = tool_fields(&mut tools.http_tools, ("httpTools", "name"), http_url);
-    http_tools.chain(tool_fields(&mut tools.tool_servers, ("toolServers", "id"), server_url))
+    let open_api = tool_fields(&mut tools.open_api, ("openApi", "id"), url_in("server"));
+    let servers = tool_fields(&mut tools.tool_servers, ("toolServers", "id"), url_in("url"));
+    http_tools.chain(open_api).chain(servers)
 }
 
 /// Returns the secrets of a list of tools; `key` is the field that identifies one.

@@ -241,6 +241,9 @@ async fn a_run_lists_once_and_nothing_is_sent_before_its_first_call() {
     assert_eq!((output.text.as_str(), output.suspension), (r#"{"***":"it is ***"}"#, None));
     fixture.call("r").await;
     assert_eq!(fixture.take_log(), ["list", "search", "search"]);
+    fixture.clock.advance(Duration::from_secs(601));
+    fixture.call("r").await;
+    assert_eq!(fixture.take_log(), ["list", "search"], "a long run compares again");
     fixture.call("other").await;
     assert_eq!(fixture.take_log(), ["list", "search"]);
     // Another user's run of the same id has a connection of its own.
