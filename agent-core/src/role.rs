@@ -28,7 +28,7 @@ mod schema;
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 pub use fallback::{FallbackModel, RetrySettings};
-pub use own_tools::{OwnTool, OwnTools, ToolAuth};
+pub use own_tools::{OwnTool, OwnTools, ToolAuth, grouped_name};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
