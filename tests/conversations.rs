@@ -135,7 +135,13 @@ impl ConversationApp {
 }
 
 /// Sends a request with a bearer token and returns status and body.
-async fn call_as(app: &Server, bearer: &str, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+pub(crate) async fn call_as(
+    app: &Server,
+    bearer: &str,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
     let request = app.request(method, path).bearer_auth(bearer);
     let request = match body {
         Some(body) => request.json(&body),

@@ -19,6 +19,7 @@ mod mcp;
 mod ollama;
 mod openai;
 mod openapi;
+mod parameters;
 mod postgres;
 mod preview;
 mod processes;

@@ -2,6 +2,7 @@
 
 mod http;
 mod messenger;
+mod servers;
 
 use serde_json::{Value, json};
 

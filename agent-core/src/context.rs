@@ -1,8 +1,7 @@
 //! Context layers: each one contributes fragments to the prompt of a turn.
 //!
 //! Layers do the turn's I/O concurrently, before assembly. They return plain values, so assembly is pure. Each fragment
-//! carries its [`Stability`](crate::prompt::Stability), so that assembly can put stable text first and the vendors'
-//! prompt caches hit.
+//! carries its [`Stability`](crate::prompt::Stability), by which assembly puts stable text first for prompt caches.
 
 use std::borrow::Cow;
 use std::iter::repeat_n;

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::ids::{AgentId, CompanyId, UserId};
 use crate::secret::Secret;
@@ -28,7 +28,7 @@ mod schema;
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 pub use fallback::{FallbackModel, RetrySettings};
-pub use own_tools::{OwnTool, OwnTools, ToolAuth};
+pub use own_tools::{OwnTool, OwnTools, ToolAuth, grouped_name};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -403,6 +403,9 @@ pub struct EmbeddedAi {
     /// Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_effort: Option<String>,
+    /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
     /// Limits on the repetition of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySettings>,
@@ -442,8 +445,7 @@ pub trait RoleSource: Send + Sync + 'static {
     /// Returns the role of `agent_id` with its secrets, if the company has it. An agent of another company is absent.
     ///
     /// # Errors
-    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`] where a secret
-    /// of the role cannot be opened.
+    /// Those of the store, among them [`StoreError::UnreadableSecret`] and [`StoreError::NotConfigured`].
     async fn role(
         &self,
         company_id: &CompanyId,

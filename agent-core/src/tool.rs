@@ -92,13 +92,6 @@ pub struct ExecutionContext {
     pub granted_tools: Option<Vec<String>>,
 }
 
-impl ExecutionContext {
-    /// Returns true if the credential grants access to the tool; the agent's own tool list is not checked.
-    pub fn has_grant(&self, tool: &str) -> bool {
-        self.granted_tools.as_ref().is_none_or(|granted| granted.iter().any(|name| name == tool))
-    }
-}
-
 /// Kind of caller, determined by the credential of the turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

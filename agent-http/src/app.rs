@@ -1,5 +1,6 @@
 //! The application service: chat and management endpoints for agents.
 
+mod agent_tools;
 mod agents;
 mod anonymous;
 mod answer;
@@ -56,6 +57,7 @@ use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
 use agent_platform::layers::DocumentsLayer;
+use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::records::Records;
 use agent_platform::roles::RoleStore;
 use agent_platform::run_registry::RunRegistry;
@@ -101,6 +103,8 @@ pub struct App {
     pub rate_limits: RateLimits,
     /// Usage of models and tools.
     pub usage: UsageService,
+    /// The tools that roles define.
+    pub own_tool_registry: Arc<OwnToolRegistry>,
     /// Names of the embedder's own tools, which roles may name besides the built-in ones.
     pub own_tools: Vec<String>,
     /// Maximum numbers of a company's resources.

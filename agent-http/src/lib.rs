@@ -35,6 +35,7 @@
 //!
 //! - [`mcp`]: Model Context Protocol (MCP): the server for an agent's tools, and the client with which the runtime
 //!   uses the tools of other servers.
+//! - [`tool_servers`]: connections to tool servers over the guarded HTTP client.
 //!
 //! Operations:
 //!
@@ -62,5 +63,6 @@ pub mod service;
 pub mod shutdown;
 pub mod state;
 pub mod stream;
+pub mod tool_servers;
 pub mod usage_metrics;
 pub mod webhook;

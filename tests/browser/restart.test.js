@@ -10,6 +10,8 @@ import { base, launch, required, signedIn, visit } from './support.js';
 const NUMBERS = Array.from({ length: 100 }, (_, place) => place + 1);
 /** Time after which the page takes a silent connection for dead, and more. */
 const SLEEP_MS = 60_000;
+/** More events than a run has before its first text. */
+const MIN_EVENTS = 10;
 /** Far more than a test takes, so that one that waits in vain fails. */
 const LIMIT = { timeout: 120_000 };
 
@@ -25,15 +27,18 @@ async function say(page, text) {
   await page.keyboard.press('Enter');
 }
 
-/** Waits until the server has a thread's run to its end, and returns it. */
-async function ended(at, threadId) {
+/** Waits until a thread's run, as the server has stored it, satisfies a condition, and returns it. */
+async function stored(at, threadId, condition) {
   for (;;) {
     const response = await fetch(new URL(`api/runs?threadId=${threadId}`, at), { headers: { Authorization: `Bearer ${required('SESSION_TOKEN')}` } });
     assert.equal(response.status, 200);
     const [run] = (await response.json()).runs;
-    if (run?.endedAt) return run;
+    if (run && condition(run)) return run;
   }
 }
+
+/** Waits until the server has a thread's run to its end, and returns it. */
+const ended = (at, threadId) => stored(at, threadId, (run) => run.endedAt);
 
 const threadOf = (page) => page.url().split('/').at(-1);
 
@@ -101,6 +106,9 @@ test('an answer whose server is killed is shown as far as it is stored, and the 
   await visit(page, 'chat/slow');
   await say(page, 'Go on');
   await answer(page).filter({ hasText: 'tick tick tick' }).waitFor();
+  // Events are stored some time after they are shown.
+  const count = (await stored(address, threadOf(page), (run) => run.events)).events.count;
+  await stored(address, threadOf(page), (run) => run.events.count > Math.max(count, MIN_EVENTS));
   await first.kill();
   const second = await startApplication(new URL(address).port);
   t.after(() => second.kill());

@@ -309,6 +309,22 @@ async fn questions_that_expire_free_their_thread() {
 }
 
 #[tokio::test]
+async fn a_decided_run_whose_agent_is_gone_frees_its_thread() {
+    let test = start_with(json!({}), &[("RUN_LEASE_MS", "1000")]).await;
+    test.vendor.on("m", [call("c1", "Milk"), answer(&["Never."])]);
+    let interrupt = test.ask("t").await;
+    assert_eq!(test.call("DELETE", "/api/agents/a1", None).await.0, 204);
+    let decided = test.decide("u1", &interrupt, json!({"decision": "approve"})).await;
+    assert_eq!(decided.0, 200, "{}", decided.1);
+    let thread =
+        poll_until(async || test.get("/api/threads/t").await, |thread| thread["status"] == "idle").await;
+    assert_eq!(thread.get("openRunId"), None, "{thread}");
+    let runs = test.get("/api/runs?threadId=t").await["runs"].clone();
+    assert_eq!((&runs[0]["state"], &runs[1]["state"]), (&json!("failed"), &json!("completed")));
+    assert_eq!(test.titles().await.len(), 1, "the call is not made");
+}
+
+#[tokio::test]
 async fn decisions_are_in_the_audit_log() {
     let test = start(json!({"by": "company"})).await;
     test.vendor.on("m", [call("c1", "Milk"), answer(&["Done."]), call("c2", "Tea"), answer(&["Done."])]);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::role::RoleSource;
 use agent_platform::replay::{BundleError, Finding, Replay, RunBundle};
 use agentd::compose;
 use serde_json::{Value, json};
@@ -99,7 +100,7 @@ async fn bundle_of(test: &ConversationApp, run: &str) -> String {
 fn replay(test: &ConversationApp, bundle: &str) -> agent_platform::replay::ReplayReport {
     let bundle = RunBundle::parse(bundle.as_bytes()).expect("a bundle");
     let replay: Arc<Replay> = Replay::new(bundle).expect("inputs and events");
-    let platform = compose::replay(&app_config(&[]), &test.stores, None, &replay).expect("a platform");
+    let platform = compose::replay(&app_config(&[]), &test.stores, None, &replay, false).expect("a platform");
     replay.run(&platform)
 }
 
@@ -128,12 +129,57 @@ async fn a_run_is_replayed_from_its_bundle() {
     assert!(matches!(RunBundle::parse(changed.as_bytes()), Err(BundleError::Altered)));
     let replayed =
         Replay::new(RunBundle::parse_changed(changed.as_bytes()).expect("a bundle")).expect("inputs");
-    let platform = compose::replay(&app_config(&[]), &test.stores, None, &replayed).expect("a platform");
+    let platform =
+        compose::replay(&app_config(&[]), &test.stores, None, &replayed, false).expect("a platform");
     let report = replayed.run(&platform);
     assert!(
         matches!(&report.prompt, Finding::Different(all) if all.iter().any(|found| found.name == "system-prompt")),
         "{report:#?}"
     );
+}
+
+#[tokio::test]
+async fn the_models_of_a_run_are_called_anew() {
+    let test = ConversationApp::start_with(&[("RUN_PROMPTS", "keep")]).await;
+    let milk = || tool_calls(&[("c1", "createTodo", r#"{"title":"Milk"}"#)]);
+    let bread = tool_calls(&[("c9", "createTodo", r#"{"title":"Bread"}"#)]);
+    test.vendor.on("m", [milk(), answer(&["It is noted."]), milk(), answer(&["Done."]), bread]);
+    let run = test.say("t", "Note milk.").await.run_id();
+    test.ended_run(&run).await;
+    let text = bundle_of(&test, &run).await;
+    let (recorded, titles) = (test.vendor.received_bodies("m"), test.titles().await);
+    let live = async |text: &str, has_secrets: bool| {
+        let mut bundle = RunBundle::parse(text.as_bytes()).expect("a bundle");
+        if has_secrets {
+            let stored = test.stores.roles.role(&"c1".into(), &"a1".into()).await.expect("read");
+            bundle = bundle.with_secrets_of((*stored.expect("a role")).clone());
+        }
+        let replay = Replay::new(bundle).expect("inputs and events");
+        let config = app_config(&[]);
+        let platform = compose::replay(&config, &test.stores, None, &replay, true).expect("a platform");
+        assert!(replay.run(&platform).is_identical());
+        replay.call_models().await
+    };
+    let calls = live(&text, true).await;
+    assert_eq!(calls.len(), 2, "{calls:#?}");
+    assert_eq!((&*calls[0].provider, &*calls[0].model), ("openai", "m"));
+    assert!(calls[0].same_tool_calls && calls[1].same_tool_calls, "{calls:#?}");
+    assert_eq!((&*calls[1].recorded.text, &*calls[1].live.text), ("It is noted.", "Done."));
+    assert_eq!(calls[1].live.usage.as_ref().and_then(|usage| usage.input_tokens), Some(11));
+    let sent = test.vendor.received_bodies("m");
+    assert_eq!((sent.len(), &sent[2..]), (4, &*recorded), "the requests are those of the run");
+    assert_eq!(test.titles().await, titles, "no tool is called");
+
+    let again = live(&text, true).await;
+    assert_eq!(again[0].live.tool_calls[0].arguments, r#"{"title":"Bread"}"#);
+    assert!(!again[0].same_tool_calls);
+    // Without the role's key nobody is called.
+    let requests = test.vendor.received_bodies("m").len();
+    let refused = live(&text, false).await;
+    assert!(refused.iter().all(|call| !call.same_tool_calls), "{refused:#?}");
+    let error = refused[0].live.error.as_deref().expect("an error");
+    assert!(error.starts_with("NOT_CONFIGURED"), "{error}");
+    assert_eq!(test.vendor.received_bodies("m").len(), requests);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use agent_client::events::EventDecoder;
@@ -81,12 +82,18 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("it listens").port()
 }
 
-/// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends.
+/// Returns an HTTP client that uses no proxy and follows no redirect, so that a test sees what the server sends. It keeps
+/// no connection, since those of one test's runtime are of no use to the next.
 pub fn client() -> reqwest::Client {
-    // Fails if another caller in this process has installed a provider, which serves as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-    builder.build().expect("the client can be built")
+    // Building one takes so long that a server may close the connections of a test that builds many.
+    static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
+    let build = || {
+        // Fails if another caller in this process has installed a provider, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        builder.pool_max_idle_per_host(0).build().expect("the client can be built")
+    };
+    CLIENT.get_or_init(build).clone()
 }
 
 /// Returns a workspace of one company with an agent whose `EmbeddedAI` container names `model` at `base_url`.

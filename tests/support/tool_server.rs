@@ -68,6 +68,11 @@ impl FakeMcpServer {
         format!("http://{}/mcp?token={token}", self.address)
     }
 
+    /// Returns the server's address without a token.
+    pub fn plain_url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
     /// Sets the responses to calls of a tool, or to requests of a method, by `name`: the first response for the first
     /// request, and so on; the last one is repeated.
     pub fn on(&self, name: &str, answers: impl IntoIterator<Item = Vec<Step>>) -> &Self {

@@ -174,6 +174,87 @@ async fn a_role_with_a_faulty_tool_is_refused_and_a_secret_stays_with_its_addres
     assert_eq!(other.connections(), 0);
 }
 
+#[tokio::test]
+async fn operations_of_an_openapi_document_are_tools() {
+    let (vendor, service, other) = (Vendor::start().await, Vendor::start().await, Vendor::start().await);
+    service.on("/v1/orders/7", [json_response("200 OK", "", r#"{"state":"sent"}"#)]);
+    let path = |method: &str, id: &str| {
+        json!({(method): {"operationId": id, "summary": "An order.", "parameters": [
+            {"name": "orderId", "in": "path", "required": true, "schema": {"type": "string"}}]}})
+    };
+    let document = json!({"openapi": "3.1.0", "paths": {"/orders/{orderId}": path("get", "getOrder")}});
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    workspace["documents"] = json!([{"id": "shop-api", "companyId": "c1", "title": "API", "text": document.to_string()},
+        {"id": "theirs", "companyId": "c2", "title": "API", "text": document.to_string()},
+        {"id": "prose", "companyId": "c1", "title": "API", "text": "openapi: 3.1.0"}]);
+    let stores = server::stores(&workspace).await;
+    let app = server::app_with_stores(stores, &[]).await;
+    let entry = json!({"id": "shop", "documentId": "shop-api", "server": format!("http://{}/v1", service.address),
+        "operations": ["getOrder"], "auth": {"type": "bearer", "secret": SECRET}});
+    workspace["agents"][0]["content"]["openApi"] = json!([entry]);
+    workspace["agents"][0]["content"]["mcpPreset"] = json!("none");
+    let saved = put_agent(&app, &workspace).await;
+    assert_eq!(saved.status(), 200);
+    let saved: Value = saved.json().await.expect("JSON");
+    let compiled = &saved["content"]["openApi"][0]["compiled"];
+    assert_eq!(compiled[0]["name"], "shop_getOrder", "{saved}");
+    let call = async |expected: &str| {
+        vendor.on("m", [tool_calls(&[("c1", "shop_getOrder", r#"{"orderId":"7"}"#)]), answer(&["Done."])]);
+        let body =
+            app.chat(&json!({"agentId": "a1", "message": "Where?"})).await.text().await.expect("a body");
+        assert!(body.contains(expected) && !body.contains(SECRET), "{body}");
+    };
+    call(r#"{\"state\":\"sent\"}"#).await;
+    let head = service.received()[0].head.to_ascii_lowercase();
+    assert!(
+        head.starts_with("get /v1/orders/7 ") && head.contains(&format!("authorization: bearer {SECRET}"))
+    );
+
+    // A document that changes changes nothing, until the role is saved.
+    let changed = json!({"openapi": "3.1.0", "paths": {"/admin/{orderId}": path("delete", "getOrder")}});
+    let put = app.request("PUT", "/api/documents/shop-api").bearer_auth(session_token("u1", "c1"));
+    let put =
+        put.json(&json!({"title": "API", "text": changed.to_string()})).send().await.expect("an answer");
+    assert_eq!(put.status(), 200);
+    call(r#"{\"state\":\"sent\"}"#).await;
+    assert!(service.received().iter().all(|request| request.head.starts_with("GET /v1/orders/7 ")));
+    let request = app.request("GET", "/api/agents/a1/tools").bearer_auth(session_token("u1", "c1"));
+    let tools: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(
+        (&tools["tools"][0]["source"], &tools["tools"][0]["status"]),
+        (&json!("openApi"), &json!("ok"))
+    );
+
+    // Faults have a path; the role that was returned can be sent back, and the secret stays with the server.
+    let entry = "/agents/0/content/openApi/0";
+    for (field, value, path) in [
+        ("documentId", json!("theirs"), "content.openApi[0].documentId"),
+        ("documentId", json!("prose"), "content.openApi[0].documentId"),
+        ("document", document.clone(), "content.openApi[0]"),
+        ("operations", json!(["getOrder", "dropTable"]), "content.openApi[0].operations[1]"),
+        ("server", json!("ftp://shop.example"), "content.openApi[0].server"),
+    ] {
+        let mut faulty = workspace.clone();
+        faulty.pointer_mut(entry).expect("an entry")[field] = value;
+        let problem = expect_problem(put_agent(&app, &faulty).await, 400, "INVALID_REQUEST").await;
+        assert!(problem["detail"].as_str().expect("text").starts_with(path), "{problem}");
+    }
+    let place = workspace.pointer_mut(entry).expect("an entry").as_object_mut().expect("an object");
+    place.remove("documentId");
+    place.insert("document".to_owned(), document);
+    place.insert("auth".to_owned(), json!({"type": "bearer", "secret": "***"}));
+    let saved: Value = put_agent(&app, &workspace).await.json().await.expect("JSON");
+    assert!(saved["content"]["openApi"][0].get("document").is_none(), "{saved}");
+    workspace["agents"][0] = saved;
+    assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+    call(r#"{\"state\":\"sent\"}"#).await;
+    let moved = workspace.to_string().replace(&service.address.to_string(), &other.address.to_string());
+    let moved: Value = serde_json::from_str(&moved).expect("JSON");
+    assert_eq!(put_agent(&app, &moved).await.status(), 200);
+    call("credential is not configured").await;
+    assert_eq!(other.connections(), 0);
+}
+
 async fn mint(stores: &Stores, grant: Grant) -> String {
     let tokens = Tokens::new(stores.records.clone(), Arc::new(SystemClock));
     tokens.mint(NewToken::new("c1", "a1", grant)).await.expect("a token").text.expose().to_owned()

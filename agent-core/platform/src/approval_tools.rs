@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent_core::clock::Clock;
-use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, UnattendedCalls};
+use agent_core::role::{ApprovalBy, ApprovalRule, RoleSource, ToolHint, UnattendedCalls};
 use agent_core::tool::{
     Caller, ExecutionContext, Progress, Suspension, ToolError, ToolOutput, ToolRegistry, ToolSpec,
 };
@@ -50,9 +50,19 @@ impl ApprovalTools {
         let specs = self.tools.list(context).await?;
         // The registry reports an unknown tool.
         let Some(spec) = specs.into_iter().find(|spec| spec.name == name) else { return Ok(None) };
-        let rule = rules.iter().find(|rule| rule.matches(&spec)).cloned();
+        let rule = rules.iter().find(|rule| applies_to(rule, &spec)).cloned();
         Ok(rule.map(|rule| (rule, spec)))
     }
+}
+
+/// Returns true if calls of the tool wait for approval by the rule.
+pub fn applies_to(rule: &ApprovalRule, tool: &ToolSpec) -> bool {
+    let hints = tool.annotations.unwrap_or_default();
+    let has_hint = |hint: &ToolHint| match hint {
+        ToolHint::Destructive => hints.destructive_hint,
+        ToolHint::OpenWorld => hints.open_world_hint,
+    };
+    rule.tools.contains(&tool.name) || rule.annotations.iter().any(has_hint)
 }
 
 fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
@@ -105,7 +115,7 @@ impl ToolRegistry for ApprovalTools {
 #[cfg(test)]
 mod tests {
     use agent_core::ids::{AgentId, CompanyId};
-    use agent_core::role::{RoleBlock, RoleContent, StaticRoles, ToolHint};
+    use agent_core::role::{RoleBlock, RoleContent, StaticRoles};
     use agent_core::testing::{FakeTools, ManualClock};
     use agent_core::tool::NoProgress;
     use futures_util::FutureExt;

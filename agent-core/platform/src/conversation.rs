@@ -72,7 +72,7 @@ pub use run::{
     CancelReason, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents,
     RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
 };
-pub use run_list::{RunFilter, RunPage, WaitingRuns, parse_number_cursor};
+pub use run_list::{DueRuns, RunFilter, RunPage, parse_number_cursor};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };

@@ -29,6 +29,7 @@ mod minute_rate;
 pub mod model_cache;
 pub mod occurrence;
 pub mod own_tools;
+pub mod parameters;
 pub mod preview;
 pub mod pulse;
 pub mod records;

@@ -49,6 +49,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             base_url,
             api_key,
             reasoning_effort,
+            parameters,
             retry: _,
             fallbacks,
             enable_thinking: _,
@@ -59,10 +60,13 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             .iter()
             .flat_map(|other| [&other.provider, &other.model, &other.base_url, &other.reasoning_effort]);
         let words = own.into_iter().chain(others).flatten().map(String::len).sum::<usize>();
+        let parameters = fallbacks.iter().map(|other| &other.parameters).chain([parameters]);
+        let parameters =
+            parameters.map(|all| serde_json::to_vec(all).map_or(0, |json| json.len())).sum::<usize>();
         let keys = fallbacks.iter().map(|other| &other.api_key).chain([api_key]).flatten();
         let key = keys.map(|key| key.expose().len()).sum::<usize>();
         // The model holds its own copies of the strings.
-        (2 * (words + key) + ESTIMATED_MODEL_BYTES) as u64
+        (2 * (words + key + parameters) + ESTIMATED_MODEL_BYTES) as u64
     }
 }
 

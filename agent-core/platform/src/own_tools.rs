@@ -1,4 +1,4 @@
-//! Tools that a role defines without code: calls of an HTTP API.
+//! Tools that a role defines without code: calls of an HTTP API, operations of OpenAPI documents, and tools of tool servers (MCP).
 //!
 //! - [`faults`] checks the definitions where a role is saved. A stored definition that fails the checks is not offered.
 //! - [`OwnToolRegistry`] offers an agent's tools beside the others and calls them. Nothing is sent before the model's first
@@ -6,27 +6,45 @@
 //! - A model's arguments fill placeholders only: they cannot change scheme, host, port or the names of headers, and a value
 //!   in the path cannot leave its segment.
 //! - The requests are sent by an [`HttpToolClient`], which applies the operator's address policy.
+//! - The operations of an OpenAPI document are compiled to HTTP tools where the role is saved.
+//! - The definitions of a tool server's tools are those that the agent's owner has pinned. The server's list is compared with
+//!   them before a run's first call, and a tool whose definition differs is not called.
 
 mod answer;
 mod credential;
 mod definition;
+mod fingerprint;
+mod inspection;
+mod open_api;
+mod pins;
 mod redact;
 mod registry;
 mod request;
 mod schema;
+mod server_calls;
 mod template;
+mod tool_server;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::role::{OwnTool, OwnTools};
+use agent_core::role::{OwnTool, OwnTools, grouped_name};
 use agent_core::secret::Secret;
 use async_trait::async_trait;
+use serde_json::Value;
 use url::Url;
 
 use definition::HttpTool;
+use tool_server::ToolServer;
 
-pub use registry::OwnToolRegistry;
+pub use inspection::{
+    DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
+};
+pub use open_api::compile_open_api;
+pub use pins::ToolStatus;
+pub use registry::{OwnToolRegistry, PreviewedRole};
+pub use server_calls::{ToolServerAddress, ToolServerClient, ToolServerConnection};
+pub use tool_server::ToolDefinition;
 
 /// Maximum number of tools that a role defines.
 pub const MAX_OWN_TOOLS: usize = 64;
@@ -104,51 +122,126 @@ pub trait HttpToolClient: Send + Sync + 'static {
 
 /// Returns the faults of a role's own tools. `is_taken` returns true for the names of other tools.
 pub fn faults(tools: &OwnTools, is_taken: impl Fn(&str) -> bool) -> Vec<SettingsFault> {
-    let mut found = Vec::new();
-    let mut names = Vec::new();
-    let mut bytes = 0;
+    let mut check = FaultCheck { is_taken, found: Vec::new(), names: Vec::new(), ids: Vec::new(), bytes: 0 };
     for (index, tool) in tools.http_tools.iter().enumerate() {
-        let at = format!("httpTools[{index}]");
-        match HttpTool::parse(tool) {
-            Ok(parsed) => {
-                let name = parsed.spec.name.clone();
-                if is_taken(&name) {
-                    found.push(SettingsFault::new(format!("{at}.name"), "is the name of a built-in tool"));
-                } else if names.contains(&name) {
-                    found.push(SettingsFault::new(format!("{at}.name"), "is the name of another tool"));
-                }
-                bytes += parsed.definition_bytes();
-                names.push(name);
-            }
-            Err(SettingsFault { path, message }) => {
-                let path = if path.is_empty() { at } else { format!("{at}.{path}") };
-                found.push(SettingsFault { path, message });
-            }
-        }
+        check.http_tool(&format!("httpTools[{index}]"), tool);
     }
-    if tools.http_tools.len() > MAX_OWN_TOOLS {
-        let message = format!("has {} tools; the limit is {MAX_OWN_TOOLS}", tools.http_tools.len());
-        found.push(SettingsFault::new("httpTools", message));
+    for (index, entry) in tools.open_api.iter().enumerate() {
+        check.open_api(&format!("openApi[{index}]"), entry);
+    }
+    for (index, server) in tools.tool_servers.iter().enumerate() {
+        check.tool_server(&format!("toolServers[{index}]"), server);
+    }
+    let FaultCheck { mut found, names, bytes, .. } = check;
+    let path = match tools {
+        tools if tools.http_tools.len() > MAX_OWN_TOOLS => "httpTools",
+        tools if tools.open_api.is_empty() => "toolServers",
+        _ => "openApi",
+    };
+    if names.len() > MAX_OWN_TOOLS {
+        let message = format!("makes {} tools of the agent's own; the limit is {MAX_OWN_TOOLS}", names.len());
+        found.push(SettingsFault::new(path, message));
     }
     if bytes > MAX_DEFINITION_BYTES {
-        let message = format!("has {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
-        found.push(SettingsFault::new("httpTools", message));
+        let path = if tools.open_api.is_empty() { "httpTools" } else { "openApi" };
+        let message = format!("makes {bytes} bytes of definitions; the limit is {MAX_DEFINITION_BYTES}");
+        found.push(SettingsFault::new(path, message));
     }
     found
 }
 
-/// Returns the tools of a role that pass the checks, in the order of their names; of several with one name, the first.
-fn parse_valid(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
-    let parse = |tool: &OwnTool| match HttpTool::parse(tool) {
-        Ok(tool) => Some(Arc::new(tool)),
-        Err(SettingsFault { path, message }) => {
-            tracing::warn!(path, message, "a tool of a role is invalid and is not offered");
-            None
+/// Search for the faults of a role's own tools.
+struct FaultCheck<F> {
+    is_taken: F,
+    found: Vec<SettingsFault>,
+    /// Names of the tools so far, and ids of the groups.
+    names: Vec<String>,
+    ids: Vec<String>,
+    /// Size of the definitions so far.
+    bytes: usize,
+}
+
+impl<F: Fn(&str) -> bool> FaultCheck<F> {
+    fn http_tool(&mut self, at: &str, tool: &OwnTool) {
+        match HttpTool::parse(tool) {
+            Ok(parsed) => {
+                self.bytes += parsed.definition_bytes();
+                self.name(format!("{at}.name"), &parsed.spec.name);
+            }
+            Err(fault) => self.add(at, fault),
         }
+    }
+
+    fn open_api(&mut self, at: &str, entry: &OwnTool) {
+        match open_api::parse_open_api(entry) {
+            Ok(tools) => {
+                self.id(at, entry.settings.get("id").and_then(Value::as_str).unwrap_or_default());
+                for tool in tools {
+                    self.bytes += tool.definition_bytes();
+                    self.name(format!("{at}.operations"), &tool.spec.name);
+                }
+            }
+            Err(fault) => self.add(at, fault),
+        }
+    }
+
+    fn tool_server(&mut self, at: &str, server: &OwnTool) {
+        match ToolServer::parse(server) {
+            Ok(server) => {
+                self.id(at, &server.id);
+                for (i, tool) in server.tools.iter().enumerate() {
+                    self.name(format!("{at}.tools[{i}]"), &grouped_name(&server.id, tool));
+                }
+            }
+            Err(fault) => self.add(at, fault),
+        }
+    }
+
+    fn add(&mut self, at: &str, SettingsFault { path, message }: SettingsFault) {
+        let path = if path.is_empty() { at.to_owned() } else { format!("{at}.{path}") };
+        self.found.push(SettingsFault { path, message });
+    }
+
+    fn id(&mut self, at: &str, id: &str) {
+        if self.ids.iter().any(|other| other == id) {
+            self.found.push(SettingsFault::new(format!("{at}.id"), "is the id of another group of tools"));
+        }
+        self.ids.push(id.to_owned());
+    }
+
+    fn name(&mut self, path: String, name: &str) {
+        if (self.is_taken)(name) {
+            self.found.push(SettingsFault::new(path, "is the name of a built-in tool"));
+        } else if self.names.iter().any(|other| other == name) {
+            self.found.push(SettingsFault::new(path, "is the name of another tool"));
+        }
+        self.names.push(name.to_owned());
+    }
+}
+
+/// Returns the HTTP tools of a role that pass the checks, those of OpenAPI documents among them.
+fn parse_http_tools(tools: &OwnTools) -> Vec<Arc<HttpTool>> {
+    let report = |SettingsFault { path, message }| {
+        tracing::warn!(path, message, "a tool of a role is invalid and is not offered");
     };
-    let mut all: Vec<_> = tools.http_tools.iter().take(MAX_OWN_TOOLS).filter_map(parse).collect();
-    all.sort_by(|one, other| one.spec.name.cmp(&other.spec.name));
-    all.dedup_by(|later, earlier| later.spec.name == earlier.spec.name);
+    let http = tools.http_tools.iter().filter_map(|tool| HttpTool::parse(tool).map_err(report).ok());
+    let compiled =
+        tools.open_api.iter().filter_map(|entry| open_api::parse_open_api(entry).map_err(report).ok());
+    http.chain(compiled.flatten()).take(MAX_OWN_TOOLS).map(Arc::new).collect()
+}
+
+/// Returns the tool servers of a role that pass the checks; of several with one id, the first.
+fn parse_servers(tools: &OwnTools) -> Vec<Arc<ToolServer>> {
+    let mut all: Vec<Arc<ToolServer>> = Vec::new();
+    for server in tools.tool_servers.iter().take(MAX_OWN_TOOLS) {
+        match ToolServer::parse(server) {
+            Ok(server) if all.iter().all(|other| other.id != server.id) => all.push(Arc::new(server)),
+            Ok(_) => {}
+            Err(SettingsFault { path, message }) => {
+                tracing::warn!(path, message, "a tool server of a role is invalid and is not used");
+            }
+        }
+    }
     all
 }
 

@@ -11,11 +11,13 @@
 //! | `tools`, `models`, `backend`, `sources` | recorded implementations of the traits of a turn |
 //! | `driver` | runs the turn to its end |
 //! | `compare` | [`ReplayReport`] |
+//! | `live` | models called anew with the requests of the replay |
 
 mod backend;
 mod bundle;
 mod compare;
 mod driver;
+mod live;
 mod load;
 mod models;
 mod script;
@@ -39,6 +41,7 @@ use crate::run_observer::{RunInputs, RunObservers};
 pub use backend::ReplayBackend;
 pub use bundle::{BundleError, MAX_BUNDLE_BYTES, RunBundle};
 pub use compare::{Difference, Finding, ReplayReport};
+pub use live::{AnsweredCall, LiveCall, ModelAnswer};
 pub use models::ReplayModels;
 
 use script::Script;
@@ -55,10 +58,12 @@ pub struct Replay {
 }
 
 /// Course of the replay so far.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct ReplayProgress {
     /// Hashes of the requests of the model calls so far.
     requests: Vec<String>,
+    /// The model calls so far, if models can be called anew.
+    calls: Vec<live::ReplayedCall>,
 }
 
 /// Outcome of a replay.

@@ -19,8 +19,8 @@ pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole};
 pub use rotation::RotationReport;
 pub(crate) use rotation::{SealedRecords, reseal_fields, rotate};
-pub use secrets::merge_secrets;
 pub(crate) use secrets::secret_fields;
+pub use secrets::{fill_secrets, merge_secrets};
 
 /// Storage of roles and their secrets.
 ///

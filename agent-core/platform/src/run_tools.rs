@@ -20,6 +20,11 @@ pub fn allowed_tools_in_run(role: &RoleBlock, caller: Caller) -> BTreeSet<String
     allowed_tools(role, caller, cut)
 }
 
+/// Returns true if the credential of a call grants access to the tool; the agent's own tool list is not checked.
+pub fn has_grant(context: &ExecutionContext, tool: &str) -> bool {
+    context.granted_tools.as_ref().is_none_or(|granted| granted.iter().any(|name| name == tool))
+}
+
 /// Tool registry restricted to a set of names; other tools are reported as unknown.
 pub struct AllowedTools {
     tools: Arc<dyn ToolRegistry>,

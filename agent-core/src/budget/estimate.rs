@@ -87,8 +87,7 @@ fn punctuation_cost(len: usize, before: ByteClass, next: Option<ByteClass>) -> u
     }
 }
 
-/// Returns the cost of a run of spaces. The last space belongs to the next word or punctuation, and all of them to a
-/// following newline.
+/// Returns the cost of a run of spaces. The last belongs to the next word or punctuation, all to a newline.
 fn space_cost(len: usize, next: Option<ByteClass>) -> usize {
     match next {
         Some(ByteClass::Newline) => 0,

@@ -4,8 +4,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::tool::ToolSpec;
-
 /// Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
@@ -30,18 +28,6 @@ pub struct ApprovalRule {
     /// Question for the person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-}
-
-impl ApprovalRule {
-    /// Returns true if calls of the tool wait for approval.
-    pub fn matches(&self, tool: &ToolSpec) -> bool {
-        let hints = tool.annotations.unwrap_or_default();
-        let has_hint = |hint: &ToolHint| match hint {
-            ToolHint::Destructive => hints.destructive_hint,
-            ToolHint::OpenWorld => hints.open_world_hint,
-        };
-        self.tools.contains(&tool.name) || self.annotations.iter().any(has_hint)
-    }
 }
 
 /// Hint of a tool's definition about the side effects of a call.

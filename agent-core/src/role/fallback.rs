@@ -50,4 +50,7 @@ pub struct FallbackModel {
     /// Time in milliseconds in which an answer's first content must arrive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_content_ms: Option<NonZeroU32>,
+    /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    pub parameters: serde_json::Map<String, serde_json::Value>,
 }

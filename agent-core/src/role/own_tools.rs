@@ -15,16 +15,39 @@ pub struct OwnTools {
     /// Tools that call an HTTP API.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub http_tools: Vec<OwnTool>,
+    /// OpenAPI documents, whose operations are tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub open_api: Vec<OwnTool>,
+    /// MCP servers with tools.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_servers: Vec<OwnTool>,
 }
 
 impl OwnTools {
     /// Returns the names of the tools, which the agent may use without an entry in `tools`.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        self.http_tools.iter().filter_map(|tool| Some(tool.settings.get("name")?.as_str()?.to_owned()))
+        [&self.http_tools, &self.open_api, &self.tool_servers].into_iter().flatten().flat_map(OwnTool::names)
     }
 }
 
-/// A tool that a role defines, with its credential.
+impl OwnTool {
+    /// Returns its name; those of a group of tools begin with the group's `id`.
+    pub fn names(&self) -> Vec<String> {
+        let text = |field: &str| self.settings.get(field).and_then(Value::as_str);
+        let listed =
+            ["tools", "operations"].into_iter().filter_map(|list| self.settings.get(list)?.as_array());
+        let grouped = listed.flatten().filter_map(|tool| Some(grouped_name(text("id")?, tool.as_str()?)));
+        text("name").map(str::to_owned).into_iter().chain(grouped).collect()
+    }
+}
+
+/// Returns the name of a tool of a group: the group's id and the tool's own name, with underscores for what a name cannot have.
+pub fn grouped_name(group: &str, tool: &str) -> String {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    format!("{group}_{}", tool.replace(|c: char| !is_allowed(c), "_"))
+}
+
+/// A tool or a group of tools that a role defines, with its credential.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(default)]

@@ -33,8 +33,7 @@ fn with_client_tools(
     Ok(all.into())
 }
 
-/// Returns the tools of the turn, of those that the agent has: with the client's own, and as the constraint on calls
-/// allows.
+/// Returns the tools of the turn: those of the agent and the client's own that the constraint on calls allows.
 pub(super) fn turn_tools(
     tools: Arc<[Arc<ToolSpec>]>,
     input: &TurnInput,

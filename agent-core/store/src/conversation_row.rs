@@ -127,6 +127,15 @@ impl NodeRow {
     }
 }
 
+/// Due time in milliseconds and number of a run, which order the runs that are due.
+pub(crate) type DuePosition = (i64, i64);
+
+/// A run that is due, with its owner and its position.
+pub(crate) type DueRun = (DuePosition, ThreadOwner, Run);
+
+/// The position before those of all runs.
+pub(crate) const FIRST_DUE: DuePosition = (i64::MIN, i64::MIN);
+
 /// A row of the table of runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunRow {
@@ -144,6 +153,7 @@ pub(crate) struct RunRow {
     /// Number among the owner's runs in the order of beginnings; not read for a row that is written.
     pub(crate) seq: i64,
     pub(crate) log_until_ms: Option<i64>,
+    pub(crate) due_ms: Option<i64>,
 }
 
 impl RunRow {
@@ -167,6 +177,7 @@ impl RunRow {
             body: to_json(run)?,
             seq: 0,
             log_until_ms: log_until_ms(run),
+            due_ms: due_ms(run),
         })
     }
 }
@@ -277,6 +288,11 @@ fn from_number(number: i64) -> u64 {
 /// Returns the column `log_until_ms` of a run.
 pub(crate) fn log_until_ms(run: &Run) -> Option<i64> {
     run.events.until.map(Timestamp::as_millisecond)
+}
+
+/// Returns the column `due_ms` of a run.
+pub(crate) fn due_ms(run: &Run) -> Option<i64> {
+    run.due_at().map(Timestamp::as_millisecond)
 }
 
 /// Returns a run as clients see it: the number of events of a live one is that of its stored events, of which `last` is

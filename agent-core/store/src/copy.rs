@@ -203,11 +203,24 @@ impl RowDigest {
     }
 
     fn add_run(&mut self, row: &RunRow) {
-        let RunRow { n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms } =
-            row;
+        let RunRow {
+            n,
+            company,
+            owner,
+            id,
+            thread,
+            agent,
+            state,
+            kind,
+            process,
+            body,
+            seq,
+            log_until_ms,
+            due_ms,
+        } = row;
         let texts = [company, owner, id, agent, state, kind, process, body];
         texts.into_iter().for_each(|text| self.add_text(Some(text)));
-        [Some(*n), Some(*thread), Some(*seq), *log_until_ms]
+        [Some(*n), Some(*thread), Some(*seq), *log_until_ms, *due_ms]
             .into_iter()
             .for_each(|number| self.add_number(number));
     }

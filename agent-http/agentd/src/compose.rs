@@ -100,11 +100,10 @@ pub fn application(
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
     let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
-    let tools = builtin_tools(&stores, services, (&outbound, &journals), &usage);
+    let (tools, own_tool_registry) = builtin_tools(&stores, services, (&outbound, &journals), &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
         agent_tools(config, bound, &stores, tokens.clone(), tools);
-    let coding = coding(config, &outbound, &stores);
-    let parts = Arc::new(PartCache::default());
+    let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
@@ -136,6 +135,7 @@ pub fn application(
         runs,
         rate_limits: RateLimits::new(tokens, user_rates),
         usage: UsageService::new(usage, config.usage_retention),
+        own_tool_registry,
         own_tools: Vec::new(),
         quotas: config.quotas,
         uploads,

@@ -1,18 +1,19 @@
-//! `agentd replay`: runs a recorded run again, without calling anybody, and compares it with its record.
+//! `agentd replay`: runs a recorded run again, without calling anybody, and compares it with its record. With `--live` it
+//! calls the models anew beside it.
 
 use std::io::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use agent_core::ids::{CompanyId, RunId, UserId};
-use agent_core::model::Model;
+use agent_core::role::{RoleBlock, RoleSource};
 use agent_platform::conversation::{ConversationError, RunKey, ThreadOwner};
 use agent_platform::records::StoreError;
-use agent_platform::replay::{Difference, Finding, Replay, ReplayReport, RunBundle};
+use agent_platform::replay::{AnsweredCall, Difference, Finding, LiveCall, Replay, ReplayReport, RunBundle};
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::cli::ReplayArgs;
-use crate::config::{AppConfig, Env};
+use crate::config::Env;
 use crate::failure::CommandError;
 use crate::stores::Stores;
 use crate::{StartError, compose, weights};
@@ -41,15 +42,27 @@ pub(crate) async fn run(args: ReplayArgs, env: &dyn Env, out: &mut dyn Write) ->
     if args.bundle {
         return Ok(writeln!(out, "{}", bundle.to_json()?)?);
     }
-    let report = replay(&config, stores, weights::open_configured(&config)?, bundle)?;
+    let bundle = match args.live {
+        true => with_secrets(&stores, bundle).await?,
+        false => bundle,
+    };
+    let replay = Replay::new(bundle)?;
+    let local = weights::open_configured(&config)?;
+    let platform = compose::replay(&config, &stores, local, &replay, args.live)?;
+    let report = replay.run(&platform);
+    let live = match args.live {
+        true => Some(replay.call_models().await),
+        false => None,
+    };
+    let output = ReplayOutput { report, live };
     match args.json {
         true => {
-            serde_json::to_writer(&mut *out, &report).map_err(std::io::Error::from)?;
+            serde_json::to_writer(&mut *out, &output).map_err(std::io::Error::from)?;
             writeln!(out)?;
         }
-        false => print(&report, out)?,
+        false => print(&output, out)?,
     }
-    match report.is_identical() {
+    match output.report.is_identical() {
         true => Ok(()),
         false => Err(CommandError::ReplayDiffers),
     }
@@ -81,19 +94,28 @@ async fn load(
     Ok(found.ok_or_else(|| CommandError::NoRun(run.to_owned()))?.check_ended()?)
 }
 
-fn replay(
-    config: &AppConfig,
-    stores: Stores,
-    local: Option<Arc<dyn Model>>,
-    bundle: RunBundle,
-) -> Result<ReplayReport, CommandError> {
-    let replay = Replay::new(bundle)?;
-    let platform = compose::replay(config, &stores, local, &replay)?;
-    Ok(replay.run(&platform))
+/// Sets the secrets of a bundle's role to those of the stored agent.
+async fn with_secrets(stores: &Stores, bundle: RunBundle) -> Result<RunBundle, CommandError> {
+    let Some(inputs) = &bundle.inputs else { return Ok(bundle) };
+    let stored = stores.roles.role(&inputs.company_id, &bundle.run.agent_id).await;
+    Ok(match stored.map_err(StartError::from)? {
+        Some(stored) => bundle.with_secrets_of(RoleBlock::clone(&stored)),
+        None => bundle,
+    })
 }
 
-/// Prints a report, a line an aspect and a line a difference.
-fn print(report: &ReplayReport, out: &mut dyn Write) -> std::io::Result<()> {
+/// Output of the command.
+#[derive(Serialize)]
+struct ReplayOutput {
+    #[serde(flatten)]
+    report: ReplayReport,
+    /// Answers of the models that were called anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Vec<LiveCall>>,
+}
+
+/// Prints a report, a line an aspect and a line a difference, and then the answers of the models that were called.
+fn print(ReplayOutput { report, live }: &ReplayOutput, out: &mut dyn Write) -> std::io::Result<()> {
     for (name, finding) in report.findings() {
         match finding {
             Finding::Identical => writeln!(out, "{name}: identical")?,
@@ -107,6 +129,26 @@ fn print(report: &ReplayReport, out: &mut dyn Write) -> std::io::Result<()> {
                     }
                 }
             }
+        }
+    }
+    match live.as_deref() {
+        None => Ok(()),
+        Some([]) => writeln!(out, "live: no model of this run can be called"),
+        Some(calls) => calls.iter().try_for_each(|call| print_call(call, out)),
+    }
+}
+
+fn print_call(call: &LiveCall, out: &mut dyn Write) -> std::io::Result<()> {
+    let LiveCall { round, provider, model, same_tool_calls, recorded, live, .. } = call;
+    let tool_calls = if *same_tool_calls { "the same tool calls" } else { "other tool calls" };
+    writeln!(out, "live: round {round} of {provider}/{model}: {tool_calls}")?;
+    for (whose, answer) in [("recorded", recorded), ("live", live)] {
+        for AnsweredCall { name, arguments } in &answer.tool_calls {
+            writeln!(out, "    {whose}: {name} {arguments}")?;
+        }
+        let error = answer.error.as_ref().map(|error| format!("failed: {error}"));
+        for text in error.iter().chain(Some(&answer.text).filter(|text| !text.is_empty())) {
+            writeln!(out, "    {whose}: {}", text.replace('\n', "\n      "))?;
         }
     }
     Ok(())

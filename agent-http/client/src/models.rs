@@ -12,6 +12,7 @@ mod names;
 pub mod ollama;
 pub mod openai;
 pub mod responses;
+mod sampling;
 mod spec;
 pub(crate) mod vendor_error;
 
@@ -22,6 +23,8 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
 use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
+use agent_platform::parameters::{ModelApi, ModelParameters, ParameterFault};
+use serde_json::{Map, Value};
 use url::Url;
 
 pub(crate) use self::limits::window_key;
@@ -82,14 +85,29 @@ pub struct HostedSettings<'a> {
     pub reasoning_effort: Option<&'a str>,
     /// The role's limits on the model's tokens.
     pub token_limits: TokenLimits,
+    /// Parameters of the calls, as [`ModelParameters::read`] reads them.
+    pub parameters: Option<&'a Map<String, Value>>,
 }
 
 impl HostedSettings<'_> {
-    /// Returns the model `name` with the settings' reasoning level, and with their limits in place of `limits`.
-    fn spec(&self, name: &str, limits: ModelLimits) -> ModelSpec {
+    /// Returns the model `name` with the settings' parameters and reasoning level, and with their limits in place of
+    /// `limits`.
+    fn spec(&self, api: ModelApi, name: &str, limits: ModelLimits) -> Result<ModelSpec, AgentError> {
         let effort = self.reasoning_effort.and_then(non_blank);
-        ModelSpec::new(name).with_limits(limits.with_role(self.token_limits)).with_reasoning_effort(effort)
+        let parameters =
+            self.parameters.map(ModelParameters::read).transpose().map_err(invalid_parameters)?;
+        let parameters = parameters.unwrap_or_default().for_model(api, name);
+        let max_output_tokens = parameters.max_output_tokens.or(self.token_limits.max_output_tokens);
+        let limits = limits.with_role(TokenLimits { max_output_tokens, ..self.token_limits });
+        let spec = ModelSpec::new(name).with_limits(limits).with_reasoning_effort(effort);
+        Ok(spec.with_parameters(parameters))
     }
+}
+
+/// Returns the error of parameters that were stored before they were checked, or that a request names.
+fn invalid_parameters(faults: Vec<ParameterFault>) -> AgentError {
+    let fault = faults.first().map(|fault| format!("parameters.{} {}", fault.path, fault.message));
+    AgentError::new(AgentErrorKind::InvalidRequest, fault.unwrap_or_default())
 }
 
 impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
@@ -100,6 +118,7 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
             api_key: settings.api_key.as_ref(),
             reasoning_effort: settings.reasoning_effort.as_deref(),
             token_limits: settings.token_limits,
+            parameters: Some(&settings.parameters),
         }
     }
 }
@@ -111,7 +130,7 @@ impl HostedVendor {
     /// # Errors
     /// `InvalidRequest` for an invalid base URL; `NotConfigured` for a missing key, naming the setting.
     pub fn model(&self, settings: HostedSettings<'_>) -> Result<OpenAi, AgentError> {
-        let HostedTarget { base, trust, key, model } = self.target(&settings)?;
+        let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::ChatCompletions)?;
         OpenAi::new(self.outbound.clone(), &base, trust, key, model)
     }
 
@@ -121,9 +140,11 @@ impl HostedVendor {
     /// # Errors
     /// As [`model`](Self::model).
     pub fn responses_model(&self, settings: HostedSettings<'_>) -> Result<Responses, AgentError> {
-        let HostedTarget { base, trust, key, model } = self.target(&settings)?;
+        let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Responses)?;
+        let is_limited =
+            settings.token_limits.max_output_tokens.is_some() || model.parameters.max_output_tokens.is_some();
         let protocol = ResponsesProtocol::new(RESPONSES_PROVIDER, Account::ApiKey, model, base.as_str())
-            .with_output_limit(settings.token_limits.max_output_tokens.is_some());
+            .with_output_limit(is_limited);
         Responses::new(self.outbound.clone(), &base, trust, key, protocol)
     }
 
@@ -132,11 +153,11 @@ impl HostedVendor {
     /// # Errors
     /// As [`model`](Self::model).
     pub fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
-        let HostedTarget { base, trust, key, model } = self.target(&settings)?;
+        let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Messages)?;
         Anthropic::new(self.outbound.clone(), &base, trust, key, model)
     }
 
-    fn target(&self, settings: &HostedSettings<'_>) -> Result<HostedTarget, AgentError> {
+    fn target(&self, settings: &HostedSettings<'_>, api: ModelApi) -> Result<HostedTarget, AgentError> {
         let base = match settings.base_url.and_then(non_blank) {
             Some(text) => parse_supplied_url("baseUrl", text)?,
             None => self.base_url.clone(),
@@ -149,7 +170,7 @@ impl HostedVendor {
             return Err(AgentError::new(AgentErrorKind::NotConfigured, message));
         }
         let name = settings.model.and_then(non_blank).unwrap_or(&self.default_model);
-        let model = settings.spec(name, self.limits.clone());
+        let model = settings.spec(api, name, self.limits.clone())?;
         let trust = if own { UrlTrust::Operator } else { UrlTrust::Supplied };
         Ok(HostedTarget { base, trust, key: key.cloned(), model })
     }
@@ -185,7 +206,7 @@ impl OllamaServer {
             &base,
             if own { UrlTrust::Operator } else { UrlTrust::Supplied },
             settings.api_key.filter(|key| !key.expose().is_empty()).cloned(),
-            settings.spec(model, limits),
+            settings.spec(ModelApi::Ollama, model, limits)?,
         )
     }
 }

@@ -12,6 +12,8 @@
 //! Dropping a call cancels it at the server (`notifications/cancelled`, or the end of its connection), and dropping the
 //! registry ends the session; the messages for that are sent by a separate task.
 //!
+//! [`ToolServerSession`] is the connection to a server that a role names, which lists the server's tools, too.
+//!
 //! Any error of the server becomes the result of the one call, for the model to read, and never ends the run. The URL
 //! is a secret, because it carries the run token: only the [`ToolServerTransport`] knows it.
 
@@ -24,6 +26,7 @@ mod http_client;
 mod message;
 mod session;
 mod stateless;
+mod tool_server;
 mod transport;
 
 use std::fmt;
@@ -34,13 +37,14 @@ use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRe
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use rmcp::model::JsonObject;
+use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
 use self::connection::Connection;
 
 pub use self::discovery::{DiscoveryCache, DiscoveryEntry};
 pub use self::fault::MAX_RESULT_BYTES;
+pub use self::tool_server::ToolServerSession;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
 
 /// Limits of a run's calls.
@@ -104,6 +108,31 @@ impl McpTools {
             }
         }
         self.connection().await
+    }
+
+    /// Returns the server's own list of tools.
+    async fn list_at_server(&self) -> Result<Vec<Tool>, ToolError> {
+        let connection = self.connection().await?;
+        let (client, is_cached) = match &*connection {
+            Connection::Session(session) => return session.list_tools().await,
+            Connection::Stateless { client, is_cached } => (client, *is_cached),
+        };
+        let error = match client.list_tools().await {
+            Ok(tools) => return tools,
+            Err(error) => error,
+        };
+        if is_cached
+            && error.may_reject_revision()
+            && let Connection::Session(session) = &*self.reconnect(&connection).await?
+        {
+            return session.list_tools().await;
+        }
+        Err(ToolError::Unavailable(error.message()))
+    }
+
+    /// Closes the connection; the next request opens another one.
+    fn close(&self) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     async fn call_at_server(

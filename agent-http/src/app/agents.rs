@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::{AgentId, CompanyId};
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
+use agent_platform::own_tools::{MAX_OWN_TOOLS, SettingsFault, compile_open_api};
 use agent_platform::records::{ListQuery, Precondition, Record, StoreError};
 use agent_platform::roles::{RoleFinding, warnings};
-use agent_platform::workspace::{MemorySelection, ReferenceError, delete_memories};
+use agent_platform::workspace::{MemorySelection, ReferenceError, delete_memories, get_document};
 use async_trait::async_trait;
 use http::StatusCode;
 use schemars::JsonSchema;
@@ -25,6 +27,7 @@ use super::resource::{
 use super::{App, answer, assignments, tokens};
 use crate::endpoint::{Operation, Params, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
+use crate::request::parse_json;
 use crate::service::HandlerResult;
 use agent_mcp::server::Change;
 
@@ -32,6 +35,9 @@ use agent_mcp::server::Change;
 const READ_BATCH_SIZE: usize = 10;
 /// Size at which a page ends early, in bytes. The page may exceed it by the last batch read.
 const SOFT_MAX_PAGE_BYTES: usize = 4 << 20;
+
+/// Maximum depth of a stored OpenAPI document.
+const MAX_OPEN_API_DEPTH: usize = 100;
 
 /// One page of agents.
 #[derive(Serialize, JsonSchema)]
@@ -115,6 +121,7 @@ impl Resource for Agents {
         set_or_check_id(&mut role, "ownerId", &owner_id, IdOrigin::Session)?;
         // A part of the answer to a `PUT`, which a client may send back with the rest.
         role.remove("warnings");
+        self.compile_open_api(&mut role).await?;
         let file = resource::validate_as_import("agents", role, &self.app.own_tools)?;
         let references = file.check_references("", &*self.app.records).await;
         references.map_err(|error| match error {
@@ -178,21 +185,59 @@ impl Resource for Agents {
 }
 
 impl Agents {
-    /// Revokes the agent's tokens, deletes its assignments and its memory, and cancels its jobs.
+    /// Compiles the operations of the role's OpenAPI documents to tools. A document that is stored is read now, and not
+    /// again before the role is saved again.
+    async fn compile_open_api(&self, role: &mut Map<String, Value>) -> Result<(), HttpError> {
+        let entries = role.get_mut("content").and_then(|content| content.get_mut("openApi")?.as_array_mut());
+        for (i, entry) in entries.into_iter().flatten().take(MAX_OWN_TOOLS).enumerate() {
+            let Some(entry) = entry.as_object_mut() else { continue };
+            let at = format!("content.openApi[{i}]");
+            let document = match (entry.remove("document"), entry.get("documentId")) {
+                (Some(document), None) => document,
+                (None, Some(Value::String(id))) => {
+                    self.stored_open_api(&format!("{at}.documentId"), id).await?
+                }
+                (None, None) => continue,
+                _ => return Err(HttpError::invalid(&at, "has a document and a documentId")),
+            };
+            compile_open_api(entry, &document).map_err(|SettingsFault { path, message }| {
+                HttpError::invalid(&format!("{at}.{path}"), message)
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn stored_open_api(&self, path: &str, id: &str) -> Result<Value, HttpError> {
+        let found = get_document(&*self.app.records, &self.principal.company_id, id).await;
+        let document = match found {
+            Ok(found) => found.ok_or_else(|| HttpError::invalid(path, "is not the id of a document")),
+            Err(StoreError::Invalid(_)) => Err(HttpError::invalid(path, "is not the id of a document")),
+            Err(error) => Err(error.into()),
+        };
+        parse_json(document?.value.text.as_bytes(), MAX_OPEN_API_DEPTH)
+            .map_err(|_| HttpError::invalid(path, "is not a document in JSON"))
+    }
+
+    /// Revokes the agent's tokens, deletes its pins, assignments and memory, and cancels its jobs.
     async fn remove_dependents(&self, id: &str) -> Result<(), StoreError> {
         let (company_id, id) = (&self.principal.company_id, id.into());
         tokens::revoke_all(&self.app, company_id, &id).await?;
+        self.app.own_tool_registry.delete_pins(company_id, &id).await?;
         assignments::delete_all(&self.app, company_id, &id).await?;
         withdraw_jobs(&self.app, company_id, &id, None).await?;
         let memory = MemorySelection::Agent(&id);
         delete_memories(&*self.app.pulse.inventory, company_id, memory).await.map(drop)
     }
 
-    /// Notifies the agent's MCP clients that their tool and resource lists may have changed.
     fn announce(&self, id: &str) {
-        let company_id = self.principal.company_id.clone();
-        self.app.tools.server.announce(&Change::Role { company_id, agent_id: id.into() });
+        announce(&self.app, &self.principal.company_id, &id.into());
     }
+}
+
+/// Notifies an agent's MCP clients that their tool and resource lists may have changed.
+pub(super) fn announce(app: &App, company_id: &CompanyId, agent_id: &AgentId) {
+    let (company_id, agent_id) = (company_id.clone(), agent_id.clone());
+    app.tools.server.announce(&Change::Role { company_id, agent_id });
 }
 
 /// Handles `PUT /api/agents/{id}/owner`, the hand-over to another owner.

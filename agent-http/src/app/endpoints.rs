@@ -18,9 +18,9 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, approvals, assistants, capabilities, chat, coding, console, cron, debug, feedback, mcp, openai,
-    openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events, runs, thread_docs,
-    thread_export, thread_messages, threads, usage, usage_docs, widget,
+    App, agent_tools, approvals, assistants, capabilities, chat, coding, console, cron, debug, feedback, mcp,
+    openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events, runs,
+    thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -78,6 +78,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     });
     let mut all = chat_endpoints();
     all.extend(management_endpoints());
+    all.extend(tool_endpoints());
     all.extend(memory_endpoints());
     all.extend(sharing_endpoints());
     all.extend(content_endpoints());
@@ -128,6 +129,17 @@ fn management_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(document_path, USER, document_indexes::get, document_indexes::describe_get),
         Endpoint::put(document_path, USER, resource::put::<Documents>, documents::describe_put),
         Endpoint::delete(document_path, USER, documents::delete, documents::describe_delete),
+    ]
+}
+
+fn tool_endpoints() -> Vec<Endpoint<App>> {
+    let discover_path = "/api/agents/{id}/tools/discover";
+    let test_path = "/api/agents/{id}/tools/{name}/test";
+    vec![
+        Endpoint::get("/api/agents/{id}/tools", USER, agent_tools::get, agent_tools::describe_get),
+        Endpoint::post(discover_path, USER, agent_tools::discover, agent_tools::describe_discover),
+        Endpoint::post("/api/agents/{id}/tools/pin", USER, agent_tools::pin, agent_tools::describe_pin),
+        Endpoint::post(test_path, USER, agent_tools::test, agent_tools::describe_test),
     ]
 }
 

@@ -54,8 +54,11 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let input = history::read_preview(&fields, [("", ""); 0])?;
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     let mut turn = chat::authorize_turn(Credential::Session(principal.clone()), input)?.turn;
-    turn.role = Some(Arc::new(role));
+    let role = Arc::new(role);
+    turn.role = Some(role.clone());
     chat::assign_ids(&mut turn);
+    // The tools of the role are those that it defines, not those of the stored one.
+    let _previewed = app.own_tool_registry.preview_role(turn.run_id.clone(), role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
     let preview = preview_turn(&app.platform, &principal, turn).await?;
     answer::json(StatusCode::OK, &RolePreview { preview, warnings })

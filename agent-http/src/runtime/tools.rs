@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::outbound::{OutboundResponse, Target, UrlTrust, parse_supplied_url, status_failure};
+use agent_client::outbound::{UrlTrust, parse_supplied_url};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
-use agent_mcp::client::{McpClientLimits, McpTools, ToolServerTransport, TransportResponse};
+use agent_mcp::client::{McpClientLimits, McpTools};
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::StreamExt;
-use http::Request;
 use serde_json::Value;
 
 use super::RuntimeState;
+use crate::tool_servers::OutboundTransport;
 
 /// Time that the MCP client's timeout exceeds the tool timeout. The tool loop's timeout fires first, so that its
 /// error message is reported; with equal timeouts either could be first.
@@ -37,28 +35,7 @@ pub(super) fn tool_registry(
     let url = parse_supplied_url("mcpServerUrl", server.expose())?;
     let target = runtime.hosted.outbound.target(&url, UrlTrust::Supplied)?;
     let discovery = runtime.discoveries.entry(&url);
-    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport(target)), tools.to_vec(), limits, discovery)))
-}
-
-/// Transport of the MCP client over the guarded HTTP client.
-struct OutboundTransport(Target);
-
-#[async_trait]
-impl ToolServerTransport for OutboundTransport {
-    async fn send(
-        &self,
-        request: Request<Bytes>,
-        timeout: Duration,
-    ) -> Result<TransportResponse, AgentError> {
-        let (head, body) = request.into_parts();
-        let mut outbound = self.0.request(head.method).header_timeout(timeout).body(body);
-        for (name, value) in &head.headers {
-            outbound = outbound.header(name.clone(), value.clone());
-        }
-        let OutboundResponse { status, headers, body } = outbound.send().await?;
-        let status_error = (!status.is_success()).then(|| status_failure(status, &headers));
-        Ok(TransportResponse { status, headers, body: body.boxed(), status_error })
-    }
+    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport::new(target)), tools.to_vec(), limits, discovery)))
 }
 
 /// Registry without a tool server: every call returns an error that says so, so that the model can tell the user

@@ -399,6 +399,83 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/agents/{id}/tools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists an agent's tools with their states; for its owner.
+         * @description The states of a tool server's tools are those of the latest comparison, by a run or a request for discovery. Nothing is sent.
+         */
+        get: operations["listAgentTools"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/tools/discover": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Lists the tools of a tool server, and compares them with the pinned definitions; for the agent's owner. */
+        post: operations["discoverAgentTools"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/tools/pin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pins the definitions of a tool server's tools; for the agent's owner.
+         * @description The server's list is read again: a fingerprint that is not the one of the server's definition is 409. Tools without a fingerprint are not pinned any more.
+         */
+        post: operations["pinAgentTools"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/agents/{id}/tools/{name}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Calls a tool that the agent's role defines, as the caller; for the agent's owner.
+         * @description The call is a real one. It needs no approval, and the audit log has it.
+         */
+        post: operations["testAgentTool"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/approvals": {
         parameters: {
             query?: never;
@@ -2167,6 +2244,10 @@ export interface components {
             discardedAt: string;
             error: string;
         };
+        DiscoverRequest: {
+            /** @description Id of the tool server in the role. */
+            serverId: string;
+        };
         /** @description Text with a title. */
         Document: {
             /** @description Identifier of the document, unique in its company. */
@@ -2352,6 +2433,10 @@ export interface components {
             enableThinking?: boolean | null;
             /** @description Level of the model's reasoning in the provider's terms, such as `low`. It overrides `enableThinking`. */
             reasoningEffort?: string | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
             /** @description Limits on the repetition of a call. */
             retry?: components["schemas"]["RetrySettings"] | null;
             /** @description Models for the calls that this one fails to answer, in their order. */
@@ -2374,6 +2459,10 @@ export interface components {
              * @description Time in milliseconds in which an answer's first content must arrive.
              */
             firstContentMs?: number | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
         FoldPolicy: "first" | "both";
@@ -2727,12 +2816,23 @@ export interface components {
             /** @description Policy for occurrences that come due while another one is being delivered. */
             overlap?: components["schemas"]["OverlapPolicy"] | null;
         };
-        /** @description A tool that a role defines, with its credential. */
+        /** @description A tool or a group of tools that a role defines, with its credential. */
         OwnTool: {
             /** @description Credential that is sent to the tool's address. */
             auth?: components["schemas"]["ToolAuth"] | null;
         } & {
             [key: string]: unknown;
+        };
+        PinRequest: {
+            /** @description Id of the tool server in the role. */
+            serverId: string;
+            /**
+             * @description Fingerprints of the definitions to pin, by the tools' names at the server. Other tools of the server are not
+             *     pinned any more.
+             */
+            fingerprints: {
+                [key: string]: string;
+            };
         };
         /** @description Problem details, RFC 9457. */
         Problem: {
@@ -2909,6 +3009,10 @@ export interface components {
             widgetTools?: string[];
             /** @description Tools that call an HTTP API. */
             httpTools?: components["schemas"]["OwnTool"][];
+            /** @description OpenAPI documents, whose operations are tools. */
+            openApi?: components["schemas"]["OwnTool"][];
+            /** @description MCP servers with tools. */
+            toolServers?: components["schemas"]["OwnTool"][];
             /** @description Rules by which tool calls wait for a person's approval. */
             approvals?: components["schemas"]["ApprovalRule"][];
             /** @description Enables the retrieval of fragments of the agent's documents for each turn. */
@@ -3101,6 +3205,15 @@ export interface components {
             executeAt?: string | null;
             /** @description Reason why the assignment does not run, although it is enabled. */
             problem?: string | null;
+        };
+        TestRequest: {
+            /**
+             * @description Arguments of the call.
+             * @default {}
+             */
+            arguments: {
+                [key: string]: unknown;
+            };
         };
         /** @description Part of a document's text. */
         TextPart: {
@@ -5088,6 +5201,194 @@ export interface operations {
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listAgentTools: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The tools by name. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        tools: {
+                            name: string;
+                            /** @enum {string} */
+                            source: "builtIn" | "http" | "openApi" | "toolServer";
+                            serverId?: string;
+                            /** @enum {string} */
+                            approval: "auto" | "ask";
+                            /** @description SHA-256 of the definition in use. */
+                            fingerprint?: string;
+                            /** @enum {string} */
+                            status: "ok" | "new" | "changed" | "gone" | "unreachable";
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    discoverAgentTools: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DiscoverRequest"];
+            };
+        };
+        responses: {
+            /** @description The comparison; `unreachable` if the server has not answered. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        serverId: string;
+                        /** @enum {string} */
+                        status: "ok" | "new" | "changed" | "gone" | "unreachable";
+                        error?: string;
+                        tools: {
+                            name: string;
+                            offeredAs: string;
+                            isAllowed: boolean;
+                            /** @enum {string} */
+                            status: "ok" | "new" | "changed" | "gone" | "unreachable";
+                            fingerprint?: string;
+                            definition?: {
+                                [key: string]: unknown;
+                            };
+                            pinned?: {
+                                [key: string]: unknown;
+                            };
+                            fault?: string;
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    pinAgentTools: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PinRequest"];
+            };
+        };
+        responses: {
+            /** @description The agent's tools. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        tools: {
+                            name: string;
+                            /** @enum {string} */
+                            source: "builtIn" | "http" | "openApi" | "toolServer";
+                            serverId?: string;
+                            /** @enum {string} */
+                            approval: "auto" | "ask";
+                            /** @description SHA-256 of the definition in use. */
+                            fingerprint?: string;
+                            /** @enum {string} */
+                            status: "ok" | "new" | "changed" | "gone" | "unreachable";
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    testAgentTool: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TestRequest"];
+            };
+        };
+        responses: {
+            /** @description The result, as a model would read it. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        text: string;
+                        structured?: {
+                            [key: string]: unknown;
+                        };
+                        isError: boolean;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };

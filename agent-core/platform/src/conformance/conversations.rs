@@ -61,6 +61,7 @@ pub async fn conversations(make: impl AsyncFn() -> Arc<dyn Conversations>) {
     approvals::a_result_completes_its_call(&*make().await).await;
     approvals::questions_expire_and_are_withdrawn(&*make().await).await;
     approvals::questions_that_expire_free_their_thread(&*make().await).await;
+    approvals::due_runs_are_read_in_pages(&*make().await).await;
     approvals::erased_messages_leave_no_arguments(&*make().await).await;
     contexts::a_context_is_of_a_message_and_a_turn(&*make().await).await;
     contexts::a_turn_keeps_its_first_context(&*make().await).await;

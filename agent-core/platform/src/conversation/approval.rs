@@ -353,6 +353,18 @@ impl Run {
         self.approvals.iter().any(Approval::is_open)
     }
 
+    /// Returns the time from which the run waits for no more decisions: the last of its open questions expires then, or its
+    /// last decision was made then. `None` if it does not wait.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        if self.state != RunState::Waiting {
+            return None;
+        }
+        let open =
+            self.approvals.iter().filter(|approval| approval.is_open()).map(|approval| approval.expires_at);
+        let decided = self.approvals.iter().filter_map(|approval| approval.decided_at);
+        open.max().or_else(|| decided.max()).or(Some(self.created_at))
+    }
+
     /// Returns true if the run waits for nothing but decisions whose time is over at `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {
         let is_refused = |approval: &Approval| match approval.state {

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
+use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId};
 use agent_core::store_error::StoreError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -12,12 +12,12 @@ use super::page::{path_to_fork, select_nodes};
 use super::tree::Tree;
 use super::{
     AgentFeedback, AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations,
-    CreateThread, DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
-    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS, MAX_REAPED_RUNS,
-    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, QueueRun, Run, RunChunk, RunClock,
-    RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread, ThreadCursor,
-    ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext,
-    VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    CreateThread, DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor,
+    FeedbackPage, ForkThread, LogPage, MAX_DELETED_THREADS, MAX_LOG_PAGE_BYTES, MAX_PAGE_THREADS,
+    MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, NodeRole, QueueRun, Run,
+    RunChunk, RunClock, RunFilter, RunKey, RunLease, RunPage, RunSignal, RunState, StoredNode, Thread,
+    ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan,
+    TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 
 /// Capacity for logs of runs of a [`MemoryConversations`], in bytes.
@@ -279,11 +279,8 @@ impl Conversations for MemoryConversations {
         Ok(runs)
     }
 
-    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
-        let wrong = |_| ConversationError::Invalid("the cursor is invalid".to_owned());
-        let after: Option<(CompanyId, UserId, RunId)> =
-            cursor.map(serde_json::from_str).transpose().map_err(wrong)?;
-        Ok(self.lock().scan_waiting(after))
+    async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
+        Ok(self.lock().due_runs(now, DueRuns::position(cursor)?))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

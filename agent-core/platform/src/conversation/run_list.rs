@@ -2,6 +2,7 @@
 
 use agent_core::ids::{AgentId, ThreadId};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{ConversationError, MAX_REAPED_RUNS, Run, RunState, RunTriggerKind, ThreadOwner};
 
@@ -50,22 +51,33 @@ impl RunPage {
     }
 }
 
-/// A page of all owners' runs that wait for decisions.
+/// A page of all owners' runs that wait for no more decisions.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct WaitingRuns {
+pub struct DueRuns {
     /// The runs with their owners.
     pub runs: Vec<(ThreadOwner, Run)>,
     /// Cursor of the next page; `None` on the last page.
     pub next_cursor: Option<String>,
 }
 
-impl WaitingRuns {
-    /// Makes a page of runs with their numbers, of which the one beyond [`MAX_REAPED_RUNS`] tells that there are more.
-    pub fn from_overfetch(mut found: Vec<(i64, ThreadOwner, Run)>) -> Self {
+impl DueRuns {
+    /// Builds a page from runs with their positions, in order, of which the one beyond [`MAX_REAPED_RUNS`] tells that there
+    /// are more.
+    pub fn from_overfetch<P: Serialize>(mut found: Vec<(P, ThreadOwner, Run)>) -> Self {
         let has_more = found.len() > MAX_REAPED_RUNS;
         found.truncate(MAX_REAPED_RUNS);
-        let next_cursor = found.last().filter(|_| has_more).map(|(number, ..)| format!("{number:x}"));
+        let last = found.last().filter(|_| has_more);
+        let next_cursor = last.and_then(|(position, ..)| serde_json::to_string(position).ok());
         Self { runs: found.into_iter().map(|(_, owner, run)| (owner, run)).collect(), next_cursor }
+    }
+
+    /// Parses the position in a cursor.
+    ///
+    /// # Errors
+    /// [`ConversationError::Invalid`] if no page has given it.
+    pub fn position<P: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<P>, ConversationError> {
+        let position = cursor.map(serde_json::from_str).transpose();
+        position.map_err(|_| ConversationError::Invalid("the cursor is invalid".to_owned()))
     }
 }
 

@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    BeginRun, BegunRun, ChangeRun, ConversationError, EndRun, EndedRun, Feedback, FeedbackPage, LogPage,
-    NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey,
-    RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage, ThreadPatch,
-    ThreadScan, TurnContext, WaitingRuns,
+    BeginRun, BegunRun, ChangeRun, ConversationError, DueRuns, EndRun, EndedRun, Feedback, FeedbackPage,
+    LogPage, NewNode, NewThread, Node, NodeId, NodeLink, QueueRun, Run, RunChunk, RunClock, RunFilter,
+    RunKey, RunLease, RunPage, RunSignal, Thread, ThreadFilter, ThreadKey, ThreadOwner, ThreadPage,
+    ThreadPatch, ThreadScan, TurnContext,
 };
 
 /// Default number of nodes on a page.
@@ -171,12 +171,12 @@ pub trait Conversations: Send + Sync {
     /// newest first.
     async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError>;
 
-    /// Returns a page of all companies' runs that wait for decisions, at most [`MAX_REAPED_RUNS`], and the cursor of the next
-    /// page, in an order that no change of them changes.
+    /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most [`MAX_REAPED_RUNS`], in the
+    /// order of the times at which they became due, and the cursor of the next page. Runs that wait for somebody cost nothing.
     ///
     /// # Errors
     /// [`ConversationError::Invalid`] for a cursor that no page has given.
-    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError>;
+    async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError>;
 
     /// Extends the lease of a process. The runs of a process whose lease has expired count as interrupted.
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError>;

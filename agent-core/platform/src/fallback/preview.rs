@@ -26,6 +26,9 @@ pub struct AttemptPreview {
     pub circuit: CircuitState,
     /// Limit on the prompt, in tokens.
     pub max_prompt_tokens: usize,
+    /// Names of the container's parameters that the model is not sent, since it has no use for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ignored_parameters: Vec<&'static str>,
     /// Hash of the request in its shown form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,
@@ -63,6 +66,7 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
             reason,
             circuit,
             max_prompt_tokens: entry.max_prompt_tokens(),
+            ignored_parameters: entry.ignored_parameters.clone(),
             request_sha256: request.as_ref().ok().map(Payload::sha256),
             payload: request.ok().filter(|_| has_payloads),
         }

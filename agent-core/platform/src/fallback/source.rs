@@ -21,6 +21,7 @@ use super::call::RoundCalls;
 use super::circuits::CircuitKey;
 use super::stream::FallbackStream;
 use super::{Circuits, RetryPolicy};
+use crate::parameters::{ModelApi, ModelParameters};
 use crate::usage::{CallNumbers, MeteredModels};
 
 /// Maximum number of fallbacks of a container.
@@ -122,6 +123,7 @@ pub fn fallback_settings<'a>(
             base_url: fallback.base_url.clone(),
             api_key: fallback.api_key.clone(),
             reasoning_effort: fallback.reasoning_effort.clone(),
+            parameters: fallback.parameters.clone(),
             retry: Some(RetrySettings { first_content_ms, ..RetrySettings::default() }),
             // The window is that of the container's model.
             token_limits: TokenLimits { context_window: None, ..settings.token_limits },
@@ -139,6 +141,8 @@ pub(super) struct ModelEntry {
     /// Origin of the provider's address, or a text that stands for that of the settings.
     pub(super) address: Arc<str>,
     pub(super) circuit: CircuitKey,
+    /// Names of the parameters that the model is not sent.
+    pub(super) ignored_parameters: Vec<&'static str>,
 }
 
 impl ModelEntry {
@@ -157,7 +161,12 @@ impl ModelEntry {
         };
         let key = settings.api_key.as_ref().map_or("", |key| key.expose());
         let circuit = CircuitKey::new(&address, &name, key);
-        Self { model, provider, name, address: address.into(), circuit }
+        let api =
+            ModelApi::of_provider(&text(&settings.provider)).or_else(|| ModelApi::of_provider(&provider));
+        let parameters = ModelParameters::read(&settings.parameters).ok();
+        let ignored = api.zip(parameters).map(|(api, parameters)| parameters.ignored(api, &name));
+        let ignored_parameters = ignored.unwrap_or_default();
+        Self { model, provider, name, address: address.into(), circuit, ignored_parameters }
     }
 
     /// Returns the limit on the prompt, in tokens.
@@ -277,13 +286,12 @@ impl Model for FallbackedModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let call = payload.attachment::<PreparedCall>().cloned();
-        let call = call.unwrap_or_else(|| PreparedCall {
-            entries: self.entries.clone(),
-            entry: 0,
-            payload,
-            request: None,
-        });
+        // The request may have been built by another instance, whose calls are counted apart.
+        let entries = self.entries.clone();
+        let call = match payload.attachment::<PreparedCall>().cloned() {
+            Some(call) if call.entry < entries.entries.len() => PreparedCall { entries, ..call },
+            _ => PreparedCall { entries, entry: 0, payload, request: None },
+        };
         self.numbers.begin_round();
         let calls = RoundCalls::new(call, (self.numbers.round(), self.answered.clone()), self.is_trusted);
         let (mut calls, started) = Box::new(calls).advance().await;

@@ -475,3 +475,19 @@ fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
     let text = serde_json::to_string(&shown[0]).expect("JSON");
     assert!(text.contains(r#""circuit":"open""#) && !text.contains("payload"), "{text}");
 }
+
+#[test]
+fn a_request_of_another_instance_is_a_call_of_the_run() {
+    let bench = Bench::new();
+    bench.model("first", 9_000, vec![ScriptedAnswer::from_text("Hi."), ScriptedAnswer::from_text("Again.")]);
+    let payload = bench.run(&settings(&[])).prepare(&request()).expect("a payload");
+    let model = bench.run(&settings(&[]));
+    drop(bench.wait(model.start(payload)).expect("an answer"));
+    bench.call(&model).expect("an answer");
+    bench.recorder.flush().now_or_never().expect("no wait");
+    let ledger = bench.recorder.store().run_usage(&"c".into(), &"r".into()).now_or_never();
+    let booked = ledger.expect("no wait").expect("entries");
+    let mut rounds: Vec<_> = booked.iter().map(|entry| (entry.round, entry.attempt)).collect();
+    rounds.sort_unstable();
+    assert_eq!(rounds, [(1, 1), (2, 1)]);
+}

@@ -81,7 +81,8 @@ fn error_output(settings: &ResultSettings, status: u16, body: &[u8], redactor: &
     ToolOutput::error(text)
 }
 
-fn cut(mut text: String, max_bytes: usize) -> String {
+/// Truncates a text that exceeds the limit, with a notice.
+pub(super) fn cut(mut text: String, max_bytes: usize) -> String {
     let whole = text.len();
     if whole > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));

@@ -17,7 +17,7 @@ use crate::jwt;
 /// Header with the signed identity.
 pub(super) const IDENTITY_HEADER: &str = "X-Agent-Identity";
 /// Lifetime of a signed identity, in seconds.
-const IDENTITY_SECONDS: u64 = 60;
+pub(super) const IDENTITY_SECONDS: u64 = 60;
 
 /// Credential of a tool.
 pub(super) struct Credential {
@@ -50,8 +50,9 @@ struct IdentityClaims<'a> {
     company_id: &'a str,
     agent_id: &'a str,
     run_id: &'a str,
-    /// The call's idempotency key.
-    tool_call_id: &'a str,
+    /// The call's idempotency key; absent in requests that belong to no single call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<&'a str>,
     caller: Caller,
     iat: u64,
     exp: u64,
@@ -108,7 +109,7 @@ impl Credential {
     pub(super) fn identity(
         &self,
         audience: &str,
-        (context, key): (&ExecutionContext, &str),
+        (context, key): (&ExecutionContext, Option<&str>),
         now: SystemTime,
         redactor: &mut Redactor,
     ) -> Result<(String, Secret), ToolError> {

@@ -18,10 +18,10 @@ use super::{MAX_NAME_BYTES, SettingsFault, schema};
 const MAX_DESCRIPTION_BYTES: usize = 4096;
 /// Time limit of a call: default, and bounds.
 const DEFAULT_TIMEOUT_MS: u64 = 15_000;
-const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
+pub(super) const TIMEOUT_RANGE_MS: std::ops::RangeInclusive<u64> = 100..=60_000;
 /// Limit on a result's text: default, and bounds.
-const DEFAULT_RESULT_BYTES: usize = 64 * 1024;
-const RESULT_BYTES_RANGE: std::ops::RangeInclusive<usize> = 256..=256 * 1024;
+pub(super) const DEFAULT_RESULT_BYTES: usize = 64 * 1024;
+pub(super) const RESULT_BYTES_RANGE: std::ops::RangeInclusive<usize> = 256..=256 * 1024;
 /// Maximum number of texts for statuses, and the length of one in bytes.
 const MAX_ERROR_TEXTS: usize = 32;
 const MAX_ERROR_TEXT_BYTES: usize = 1024;
@@ -59,7 +59,7 @@ struct HttpToolSettings {
 /// Setting of the header with the user's identity.
 #[derive(Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum IdentitySetting {
+pub(super) enum IdentitySetting {
     #[default]
     None,
     Signed,
@@ -125,7 +125,11 @@ impl ResultSettings {
     }
 }
 
-fn out_of_range(path: &str, least: impl std::fmt::Display, most: impl std::fmt::Display) -> SettingsFault {
+pub(super) fn out_of_range(
+    path: &str,
+    least: impl std::fmt::Display,
+    most: impl std::fmt::Display,
+) -> SettingsFault {
     SettingsFault::new(path, format!("must be from {least} to {most}"))
 }
 
@@ -226,7 +230,7 @@ fn check_arguments(schema: &Value, request: &RequestTemplate) -> Result<(), Sett
     Ok(())
 }
 
-fn raw_json(schema: &Value) -> Result<Arc<serde_json::value::RawValue>, SettingsFault> {
+pub(super) fn raw_json(schema: &Value) -> Result<Arc<serde_json::value::RawValue>, SettingsFault> {
     let raw = serde_json::value::to_raw_value(schema);
     raw.map(Arc::from).map_err(|error| SettingsFault::new("inputSchema", error.to_string()))
 }

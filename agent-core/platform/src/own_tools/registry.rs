@@ -1,22 +1,27 @@
 //! Tool registry that adds the tools which an agent's role defines.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, CompanyId};
-use agent_core::role::{RoleBlock, RoleSource};
+use agent_core::ids::{AgentId, CompanyId, RunId};
+use agent_core::role::{OwnTools, RoleBlock, RoleSource};
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
 use quick_cache::sync::Cache;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::definition::HttpTool;
+use super::pins::{AgentPins, PinStore};
 use super::redact::Redactor;
 use super::request::FilledRequest;
+use super::server_calls::{ServerCalls, ToolServerClient};
 use super::template::ArgumentError;
-use super::{HttpToolClient, HttpToolRequest, answer, parse_valid, schema};
+use super::tool_server::{ServerTool, check_arguments};
+use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
+use crate::records::Records;
 
 /// Number of agents whose parsed tools are cached; the least used are evicted.
 const MAX_CACHED_AGENTS: usize = 1_000;
@@ -32,14 +37,52 @@ pub struct OwnToolRegistry {
     roles: Arc<dyn RoleSource>,
     http: Arc<dyn HttpToolClient>,
     clock: Arc<dyn Clock>,
+    pub(super) server_calls: Option<ServerCalls>,
     parsed: Cache<(CompanyId, AgentId), ParsedRole>,
+    /// Roles of previews, by their runs.
+    previewed: Mutex<HashMap<RunId, Arc<RoleBlock>>>,
 }
 
-/// The tools of a role, as long as the role is the same object.
+/// The tools of a role, as long as the role is the same object and its pins are of the same version.
 #[derive(Clone)]
 struct ParsedRole {
     role: Arc<RoleBlock>,
-    tools: Arc<[Arc<HttpTool>]>,
+    pins_version: Option<u64>,
+    tools: Arc<[OwnToolKind]>,
+}
+
+/// A tool that a role defines.
+#[derive(Clone)]
+pub(super) enum OwnToolKind {
+    Http(Arc<HttpTool>),
+    Server(Arc<ServerTool>),
+}
+
+impl OwnToolKind {
+    fn spec(&self) -> &Arc<ToolSpec> {
+        match self {
+            Self::Http(tool) => &tool.spec,
+            Self::Server(tool) => &tool.spec,
+        }
+    }
+
+    /// Returns the size of the definition as the model receives it, in bytes.
+    pub(super) fn definition_bytes(&self) -> usize {
+        let ToolSpec { name, description, input_schema, .. } = &**self.spec();
+        name.len() + description.len() + input_schema.get().len()
+    }
+}
+
+/// A preview's role in place of the stored one, until this is dropped.
+pub struct PreviewedRole {
+    registry: Arc<OwnToolRegistry>,
+    run_id: RunId,
+}
+
+impl Drop for PreviewedRole {
+    fn drop(&mut self) {
+        self.registry.previewed.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.run_id);
+    }
 }
 
 impl OwnToolRegistry {
@@ -50,23 +93,86 @@ impl OwnToolRegistry {
         http: Arc<dyn HttpToolClient>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { tools, roles, http, clock, parsed: Cache::new(MAX_CACHED_AGENTS) }
+        let parsed = Cache::new(MAX_CACHED_AGENTS);
+        Self { tools, roles, http, clock, server_calls: None, parsed, previewed: Mutex::default() }
+    }
+
+    /// Adds the tools of roles' tool servers, which `client` reaches and whose pins are in `records`.
+    pub fn with_tool_servers(self, client: Arc<dyn ToolServerClient>, records: Arc<dyn Records>) -> Self {
+        let calls = ServerCalls::new(client, PinStore(records), self.clock.clone());
+        Self { server_calls: Some(calls), ..self }
+    }
+
+    /// Uses `role` in place of the stored one in the run `run_id`, a preview, until the returned value is dropped.
+    pub fn preview_role(self: &Arc<Self>, run_id: RunId, role: Arc<RoleBlock>) -> PreviewedRole {
+        self.previewed.lock().unwrap_or_else(PoisonError::into_inner).insert(run_id.clone(), role);
+        PreviewedRole { registry: self.clone(), run_id }
+    }
+
+    fn previewed_role(&self, context: &ExecutionContext) -> Option<Arc<RoleBlock>> {
+        let previewed = self.previewed.lock().unwrap_or_else(PoisonError::into_inner);
+        let role = previewed.get(&context.run_id)?;
+        (role.company_id == context.company_id && role.id == context.agent_id).then(|| role.clone())
     }
 
     /// Returns the tools that the role of the context's agent defines.
-    async fn own_tools(&self, context: &ExecutionContext) -> Result<Arc<[Arc<HttpTool>]>, ToolError> {
+    async fn own_tools(&self, context: &ExecutionContext) -> Result<Arc<[OwnToolKind]>, ToolError> {
         let (company_id, agent_id) = (&context.company_id, &context.agent_id);
-        let found = self.roles.role(company_id, agent_id).await?;
-        let Some(role) = found.filter(|role| !role.content.own_tools.http_tools.is_empty()) else {
+        let previewed = self.previewed_role(context);
+        let is_preview = previewed.is_some();
+        let found = match previewed {
+            Some(role) => Some(role),
+            None => self.roles.role(company_id, agent_id).await?,
+        };
+        let is_defined = |own: &OwnTools| {
+            [&own.http_tools, &own.open_api, &own.tool_servers].into_iter().any(|tools| !tools.is_empty())
+        };
+        let Some(role) = found.filter(|role| is_defined(&role.content.own_tools)) else {
             return Ok(Arc::new([]));
         };
+        let pins = match &self.server_calls {
+            Some(calls) if !role.content.own_tools.tool_servers.is_empty() => {
+                calls.pins.load(company_id, agent_id).await?
+            }
+            _ => None,
+        };
+        let pins_version = pins.as_ref().map(|record| record.version);
         let key = (company_id.clone(), agent_id.clone());
-        if let Some(parsed) = self.parsed.get(&key).filter(|parsed| Arc::ptr_eq(&parsed.role, &role)) {
+        let is_current =
+            |parsed: &ParsedRole| Arc::ptr_eq(&parsed.role, &role) && parsed.pins_version == pins_version;
+        if let Some(parsed) = self.parsed.get(&key).filter(is_current) {
             return Ok(parsed.tools);
         }
-        let tools: Arc<[_]> = parse_valid(&role.content.own_tools).into();
-        self.parsed.insert(key, ParsedRole { role, tools: tools.clone() });
+        let pins = pins.map(|record| record.value).unwrap_or_default();
+        let tools: Arc<[_]> = self.build(&role.content.own_tools, &pins).into();
+        if !is_preview {
+            self.parsed.insert(key, ParsedRole { role, pins_version, tools: tools.clone() });
+        }
         Ok(tools)
+    }
+
+    /// Returns the tools of a role that pass the checks, in the order of their names; of several with one name, the first.
+    pub(super) fn build(&self, own: &OwnTools, pins: &AgentPins) -> Vec<OwnToolKind> {
+        let mut all: Vec<_> = parse_http_tools(own).into_iter().map(OwnToolKind::Http).collect();
+        for server in parse_servers(own) {
+            let Some(pins) = pins.of(&server) else { continue };
+            let pinned = server.tools.iter().filter_map(|name| pins.tools.get(name));
+            all.extend(pinned.filter_map(|definition| match ServerTool::new(&server, definition) {
+                Ok(tool) => Some(OwnToolKind::Server(Arc::new(tool))),
+                Err(fault) => {
+                    tracing::warn!(?fault, "a pinned tool is invalid and is not offered");
+                    None
+                }
+            }));
+        }
+        all.sort_by(|one, other| one.spec().name.cmp(&other.spec().name));
+        all.dedup_by(|later, earlier| later.spec().name == earlier.spec().name);
+        let mut bytes = 0;
+        all.retain(|tool| {
+            bytes += tool.definition_bytes();
+            bytes <= MAX_DEFINITION_BYTES
+        });
+        all
     }
 
     async fn call_http(
@@ -102,13 +208,7 @@ impl OwnToolRegistry {
         arguments: Value,
         redactor: &mut Redactor,
     ) -> Result<HttpToolRequest, ToolError> {
-        let arguments = if arguments.is_null() { Value::Object(Map::new()) } else { arguments };
-        if let Some(fault) = schema::fault(&tool.validator, &arguments) {
-            return Err(ToolError::InvalidArguments(fault));
-        }
-        let Value::Object(arguments) = arguments else {
-            return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned()));
-        };
+        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
         let invalid = |ArgumentError { argument, message }| {
             ToolError::InvalidArguments(format!("/{argument}: {message}"))
         };
@@ -124,7 +224,7 @@ impl OwnToolRegistry {
         headers.push(("Idempotency-Key".to_owned(), Secret::new(key.clone())));
         if tool.is_signed {
             let now = self.clock.now();
-            headers.push(tool.credential.identity(&tool.spec.name, (context, &key), now, redactor)?);
+            headers.push(tool.credential.identity(&tool.spec.name, (context, Some(&key)), now, redactor)?);
         }
         headers.extend(tool.credential.header(redactor)?);
         let HttpTool { request, timeout, .. } = tool;
@@ -161,8 +261,9 @@ impl ToolRegistry for OwnToolRegistry {
         }
         let others: Vec<_> = own
             .iter()
-            .filter(|tool| specs.iter().all(|spec| spec.name != tool.spec.name))
-            .map(|tool| tool.spec.clone())
+            .map(OwnToolKind::spec)
+            .filter(|own| specs.iter().all(|spec| spec.name != own.name))
+            .cloned()
             .collect();
         specs.extend(others);
         specs.sort_by(|one, other| one.name.cmp(&other.name));
@@ -177,13 +278,19 @@ impl ToolRegistry for OwnToolRegistry {
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let own = self.own_tools(context).await?;
-        let own = own.iter().find(|tool| tool.spec.name == name);
+        let own = own.iter().find(|tool| tool.spec().name == name);
         // The other registry's tools are listed only where one of them may hide the role's.
-        match own {
-            Some(tool) if self.tools.list(context).await?.iter().all(|spec| spec.name != name) => {
-                self.call_http(tool, context, arguments).await
+        let own = match own {
+            Some(own) if self.tools.list(context).await?.iter().all(|spec| spec.name != name) => own,
+            _ => return self.tools.call(context, name, arguments, progress).await,
+        };
+        match (own, &self.server_calls) {
+            (OwnToolKind::Http(tool), _) => self.call_http(tool, context, arguments).await,
+            (OwnToolKind::Server(tool), Some(calls)) => {
+                let key = idempotency_key(context);
+                calls.call(tool, (context, &key), arguments, progress).await
             }
-            _ => self.tools.call(context, name, arguments, progress).await,
+            (OwnToolKind::Server(_), None) => Err(ToolError::Unknown(name.to_owned())),
         }
     }
 }

@@ -334,7 +334,8 @@ fn is_unsafe_segment(text: &str) -> bool {
     true
 }
 
-fn percent_decode(bytes: &[u8]) -> Vec<u8> {
+/// Decodes percent-encoded bytes; what is not encoded is kept.
+pub(super) fn percent_decode(bytes: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
     while let [first, after @ ..] = rest {

@@ -1,3 +1,5 @@
+mod servers;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 

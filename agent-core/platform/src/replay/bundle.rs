@@ -1,11 +1,13 @@
 //! Bundles: a run with its inputs and its log, as one JSON text with a digest.
 
 use agent_core::event::Event;
+use agent_core::role::RoleBlock;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use crate::conversation::{Run, RunPrompt};
+use crate::roles::fill_secrets;
 use crate::run_observer::RunInputs;
 
 /// Maximum size of a bundle, in bytes.
@@ -100,6 +102,15 @@ impl RunBundle {
             return Err(BundleError::Altered);
         }
         serde_json::from_str(envelope.record.get()).map_err(BundleError::Malformed)
+    }
+
+    /// Sets the masked secrets of the recorded role, as [`fill_secrets`] does.
+    #[must_use]
+    pub fn with_secrets_of(mut self, stored: RoleBlock) -> Self {
+        if let Some(inputs) = &mut self.inputs {
+            fill_secrets(&mut inputs.role, stored);
+        }
+        self
     }
 
     /// Returns the bundle as a JSON text.

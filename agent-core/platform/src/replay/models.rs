@@ -11,21 +11,26 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 
 use super::Replay;
+use super::live::ReplayedCall;
 
 /// A [`ModelSource`] whose models build their requests as those of another source do, and answer from the record.
 pub struct ReplayModels<S, C> {
     source: S,
     replay: Arc<Replay>,
     fallbacks: FallbackSettings<C>,
+    live: Option<LiveModels<C>>,
 }
 
 /// Returns the settings of a container's fallbacks.
 type FallbackSettings<C> = Box<dyn Fn(&C) -> Vec<C> + Send + Sync>;
 
+/// Returns the model of a container that can be called anew; `None` if it cannot be.
+type LiveModels<C> = Box<dyn Fn(&C) -> Option<Arc<dyn Model>> + Send + Sync>;
+
 impl<S, C> ReplayModels<S, C> {
     /// Wraps a source.
     pub fn new(source: S, replay: Arc<Replay>) -> Self {
-        Self { source, replay, fallbacks: Box::new(|_| Vec::new()) }
+        Self { source, replay, fallbacks: Box::new(|_| Vec::new()), live: None }
     }
 
     /// Sets the function that returns the settings of a container's fallbacks. A round whose request was built for one of
@@ -33,14 +38,24 @@ impl<S, C> ReplayModels<S, C> {
     pub fn with_fallbacks(self, fallbacks: impl Fn(&C) -> Vec<C> + Send + Sync + 'static) -> Self {
         Self { fallbacks: Box::new(fallbacks), ..self }
     }
+
+    /// Sets the function that returns the models that [`Replay::call_models`] calls, `None` for one that cannot be called.
+    pub fn with_live_models(
+        self,
+        models: impl Fn(&C) -> Option<Arc<dyn Model>> + Send + Sync + 'static,
+    ) -> Self {
+        Self { live: Some(Box::new(models)), ..self }
+    }
 }
 
 impl<C: 'static, S: ModelSource<C>> ModelSource<C> for ReplayModels<S, C> {
     fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
         let (model, replay) = (self.source.model(settings)?, self.replay.clone());
         let fallbacks = (self.fallbacks)(settings);
+        let live = self.live.as_ref();
+        let live = live.map(|models| std::iter::once(settings).chain(&fallbacks).map(models).collect());
         let fallbacks = fallbacks.iter().map(|settings| self.source.model(settings).ok()).collect();
-        Ok(Arc::new(ReplayModel { model, fallbacks, replay }))
+        Ok(Arc::new(ReplayModel { model, fallbacks, live, replay }))
     }
 }
 
@@ -48,15 +63,20 @@ struct ReplayModel {
     model: Arc<dyn Model>,
     /// The fallbacks; `None` for one that cannot be created.
     fallbacks: Vec<Option<Arc<dyn Model>>>,
+    /// The models that can be called anew: the first one and the fallbacks.
+    live: Option<Vec<Option<Arc<dyn Model>>>>,
     replay: Arc<Replay>,
 }
 
 impl ReplayModel {
-    /// Returns the model for which the next round's request was built.
-    fn recorded(&self) -> &Arc<dyn Model> {
-        let round = self.replay.progress().requests.len();
-        let entry = self.replay.inputs.rounds.get(round).map_or(0, |round| round.entry);
-        let fallback = entry.checked_sub(1).and_then(|place| self.fallbacks.get(place)?.as_ref());
+    /// Returns the place of the model for which a round's request was built.
+    fn entry(&self, round: usize) -> usize {
+        self.replay.inputs.rounds.get(round).map_or(0, |round| round.entry)
+    }
+
+    /// Returns the model for which a round's request was built.
+    fn recorded(&self, round: usize) -> &Arc<dyn Model> {
+        let fallback = self.entry(round).checked_sub(1).and_then(|place| self.fallbacks.get(place)?.as_ref());
         fallback.unwrap_or(&self.model)
     }
 }
@@ -75,7 +95,8 @@ impl Model for ReplayModel {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        self.recorded().prepare(request)
+        let round = self.replay.progress().requests.len();
+        self.recorded(round).prepare(request)
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
@@ -85,6 +106,15 @@ impl Model for ReplayModel {
             progress.requests.len() - 1
         };
         let script = &self.replay.script;
+        if let Some(live) = &self.live {
+            let call = ReplayedCall {
+                model: live.get(self.entry(round)).cloned().flatten(),
+                info: self.recorded(round).info(),
+                payload,
+                recorded: script.rounds.get(round).map(|round| round.answer.clone()).unwrap_or_default(),
+            };
+            self.replay.progress().calls.push(call);
+        }
         let Some(answered) = script.rounds.get(round) else {
             return match script.failure() {
                 Some(failure) => Err(failure),

@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
+use crate::parameters::{ModelApi, ModelParameters};
 
 /// Names of the built-in tools, sorted.
 pub(crate) const TOOL_NAMES: [&str; 23] = [
@@ -186,6 +187,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             Container::EmbeddedAi(embedded) => {
                 check_provider(&mut found, format!("{at}.provider"), &embedded.provider, &EMBEDDED_PROVIDERS);
                 check_fallbacks(&mut found, &at, embedded);
+                check_parameters(&mut found, &at, embedded);
             }
             _ => {}
         }
@@ -227,6 +229,22 @@ fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi
         let message = format!("has more than {MAX_FALLBACKS} models");
         found.push(RoleFinding::new(format!("{at}.fallbacks"), message));
     }
+}
+
+/// Checks the parameters of a container's model and of its fallbacks.
+fn check_parameters(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+    for (name, parameters) in parameters_of(embedded) {
+        for fault in ModelParameters::read(parameters).err().into_iter().flatten() {
+            found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.path), fault.message));
+        }
+    }
+}
+
+/// Returns the parameters of a container's model and of its fallbacks, with their paths.
+fn parameters_of(embedded: &EmbeddedAi) -> impl Iterator<Item = (String, &Map<String, Value>)> {
+    let fallbacks = embedded.fallbacks.iter().enumerate();
+    let fallbacks = fallbacks.map(|(i, other)| (format!("fallbacks[{i}].parameters"), &other.parameters));
+    std::iter::once(("parameters".to_owned(), &embedded.parameters)).chain(fallbacks)
 }
 
 fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>, known: &[&str]) {
@@ -303,6 +321,20 @@ fn tool_warnings(found: &mut Vec<RoleFinding>, role: &RoleBlock) {
     }
 }
 
+/// Warns of the parameters that the named models have no use for.
+fn parameter_warnings(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
+    let fallbacks = embedded.fallbacks.iter().map(|other| (&other.provider, &other.model));
+    let models = std::iter::once((&embedded.provider, &embedded.model)).chain(fallbacks);
+    for ((provider, model), (name, parameters)) in models.zip(parameters_of(embedded)) {
+        let api = ModelApi::of_provider(provider.as_deref().unwrap_or_default().trim());
+        let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { continue };
+        for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim()) {
+            let message = "has no effect on this model, which is not sent it";
+            found.push(RoleFinding::new(format!("{at}.content.{name}.{ignored}"), message));
+        }
+    }
+}
+
 fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container) {
     let is_unused = "is missing, so the container is not used";
     match child {
@@ -312,14 +344,16 @@ fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container)
         Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
             found.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
         }
-        Container::EmbeddedAi(embedded) if embedded.provider.as_deref() == Some("local") => {
+        Container::EmbeddedAi(embedded) => {
+            parameter_warnings(found, at, embedded);
+            let is_local = embedded.provider.as_deref() == Some("local");
             for (name, is_set) in [
                 ("enableThinking", embedded.enable_thinking.is_some()),
                 ("reasoningEffort", embedded.reasoning_effort.is_some()),
                 ("baseUrl", embedded.base_url.is_some()),
                 ("apiKey", embedded.api_key.is_some()),
             ] {
-                if is_set {
+                if is_local && is_set {
                     let message = "has no effect on the model in the process";
                     found.push(RoleFinding::new(format!("{at}.content.{name}"), message));
                 }
@@ -435,6 +469,17 @@ mod tests {
             ]
             .map(|name| format!("children[0].content.{name}"))
         );
+        let fallbacks = json!([{}, {"parameters": {"temperature": 3}}]);
+        let embedded = json!({"parameters": {"temprature": 1, "topP": 0.5}, "fallbacks": fallbacks});
+        let children = json!([{"name": "EmbeddedAI", "content": embedded}]);
+        let sampled = serde_json::from_value(role(json!({}), children)).expect("a role");
+        assert_eq!(
+            paths(&unknown_names(&sampled, &[])),
+            [
+                "children[0].content.parameters.temprature",
+                "children[0].content.fallbacks[1].parameters.temperature"
+            ]
+        );
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
             "fallbacks": [{"provider": "anthropic"}]}}]);
@@ -471,6 +516,17 @@ mod tests {
                     "children[1].content.webhookUrl",
                     "children[2].name",
                     "children[3].content.enableThinking",
+                ],
+            ),
+            (
+                json!({}),
+                json!([{"name": "EmbeddedAI", "content": {"provider": "openai", "model": "gpt-5",
+                    "parameters": {"temperature": 1, "maxOutputTokens": 9},
+                    "fallbacks": [{"provider": "ollama", "parameters": {"topK": 2}},
+                        {"provider": "local", "parameters": {"seed": 2}}]}}]),
+                &[
+                    "children[0].content.parameters.temperature",
+                    "children[0].content.fallbacks[1].parameters.seed",
                 ],
             ),
         ] {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use url::Url;
 
 use agent_core::role::{
@@ -94,21 +94,43 @@ fn workflow_field<'a>(content: &str, workflow: &'a mut WorkflowConnector) -> Opt
     Some(SecretField { path: format!("{content}.auth.{field}"), destination, secret })
 }
 
-/// Returns the secrets of the role's own tools. A tool's is identified by its name, so that its place in the list does not
-/// matter; of two tools of one name, which cannot be saved, the second has none. It is sent to the origin of the address.
+/// Returns the secrets of the role's own tools. A tool's is identified by its name, and a group's by its id, so that its
+/// place in the list does not matter; of two of one name, which cannot be saved, the second has none. It is sent to the
+/// origin of the address.
 fn own_tool_fields(tools: &mut OwnTools) -> impl Iterator<Item = SecretField<'_>> {
+    let http_url = |settings: &Map<String, Value>| {
+        let url = text(settings.get("request").and_then(|request| request.get("url")));
+        http_tool_destination(&url)
+    };
+    let url_in = |field: &'static str| {
+        move |settings: &Map<String, Value>| normalize_url(&Some(text(settings.get(field))))
+    };
+    let http_tools = tool_fields(&mut tools.http_tools, ("httpTools", "name"), http_url);
+    let open_api = tool_fields(&mut tools.open_api, ("openApi", "id"), url_in("server"));
+    let servers = tool_fields(&mut tools.tool_servers, ("toolServers", "id"), url_in("url"));
+    http_tools.chain(open_api).chain(servers)
+}
+
+/// Returns the secrets of a list of tools; `key` is the field that identifies one.
+fn tool_fields<'a>(
+    tools: &'a mut [OwnTool],
+    (list, key): (&'static str, &'static str),
+    address: impl Fn(&Map<String, Value>) -> String,
+) -> impl Iterator<Item = SecretField<'a>> {
     let mut names = HashSet::new();
-    tools.http_tools.iter_mut().filter_map(move |OwnTool { auth, settings }| {
-        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-        let name = text(settings.get("name"));
+    tools.iter_mut().filter_map(move |OwnTool { auth, settings }| {
+        let name = text(settings.get(key));
         let auth = auth.as_mut().filter(|_| names.insert(name.clone()))?;
         // A header that the operator names may be logged where another is not, so it is a part of the destination.
         let kind = [text(auth.settings.get("type")), text(auth.settings.get("name"))].join(" ");
-        let url = settings.get("request").and_then(|request| request.get("url"));
-        let destination = vec![http_tool_destination(&text(url)), kind];
-        let path = format!("content.httpTools[{name}].auth.secret");
+        let destination = vec![address(settings), kind];
+        let path = format!("content.{list}[{name}].auth.secret");
         Some(SecretField { path, destination, secret: &mut auth.secret })
     })
+}
+
+fn text(value: Option<&Value>) -> String {
+    value.and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// Returns the address that receives a tool's secret: scheme, host, port, and the path up to its first placeholder.
@@ -164,6 +186,17 @@ pub fn merge_secrets(role: &mut RoleBlock, mut stored: Option<RoleBlock>) {
                     .and_then(|before| before.secret.take())
             }
         };
+    }
+}
+
+/// Sets the masked secrets of a role to those that the stored role has for the same addresses. The others stay masked.
+pub fn fill_secrets(role: &mut RoleBlock, stored: RoleBlock) {
+    let mut filled = role.clone();
+    merge_secrets(&mut filled, Some(stored));
+    for (place, filled) in secret_fields(role).into_iter().zip(secret_fields(&mut filled)) {
+        if let Some(secret) = filled.secret.take() {
+            *place.secret = Some(secret);
+        }
     }
 }
 

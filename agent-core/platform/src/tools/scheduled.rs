@@ -11,7 +11,7 @@ use super::builtin::{ADDITIVE, DESTRUCTIVE, Stores, tool};
 use crate::pulse::{
     JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, has_too_many_open_jobs, user_scope,
 };
-use crate::run_tools::allowed_tools_in_run;
+use crate::run_tools::{allowed_tools_in_run, has_grant};
 use crate::workspace::utc_time;
 use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
@@ -84,7 +84,7 @@ async fn schedule_tool(
 ) -> Result<ScheduledCall, ToolError> {
     let pulse = scheduler(stores, context)?;
     let role = stores.role(context).await?;
-    if !can_schedule(&role, &wish.tool) || !context.has_grant(&wish.tool) {
+    if !can_schedule(&role, &wish.tool) || !has_grant(context, &wish.tool) {
         return Err(ToolError::NotFound(format!(
             "there is no tool named {:?} that you can schedule",
             wish.tool

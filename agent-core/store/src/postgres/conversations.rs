@@ -7,11 +7,11 @@ use agent_platform::conversation::commit;
 use agent_platform::conversation::page::select_nodes;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
-    LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
-    NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease,
-    RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner, ThreadPage,
-    ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
+    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
+    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
+    RunKey, RunLease, RunPage, RunSignal, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks,
+    ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, parse_number_cursor,
 };
 use agent_platform::records::StoreError;
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use self::tables::{ConversationTables, TableError};
 use super::PostgresRecords;
 use super::fault::{OperationError, PostgresErrorKind};
 use super::session::{Session, contains_nul};
-use crate::conversation_row::RowError;
+use crate::conversation_row::{FIRST_DUE, RowError};
 
 pub(super) mod context_tables;
 pub(super) mod feedback_tables;
@@ -314,11 +314,11 @@ impl Conversations for PostgresRecords {
         read!(self, company, |tables| tables.waiting_runs(company, limit))
     }
 
-    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
-        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
+    async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
+        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_DUE);
         let limit = i64::try_from(MAX_REAPED_RUNS + 1).unwrap_or(i64::MAX);
-        let runs = read!(self, "", |tables| tables.scan_waiting_runs(after, limit))?;
-        Ok(WaitingRuns::from_overfetch(runs))
+        let runs = read!(self, "", |tables| tables.due_runs(now, after, limit))?;
+        Ok(DueRuns::from_overfetch(runs))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

@@ -48,13 +48,13 @@ const INSERT_THREADS: &str = "
                          $8::text[], $9::int8[], $10::text[])";
 
 const SELECT_RUNS: &str = "
-    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms FROM runs
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms, due_ms FROM runs
     WHERE n > $1 ORDER BY n LIMIT $2";
 
 const INSERT_RUNS: &str = "
-    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms)
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms, due_ms)
     SELECT * FROM unnest($1::int8[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::text[], $7::text[],
-                         $8::text[], $9::text[], $10::text[], $11::int8[], $12::int8[])";
+                         $8::text[], $9::text[], $10::text[], $11::int8[], $12::int8[], $13::int8[])";
 
 /// Selects a page of chunks that has a number of bytes at most, and one more chunk.
 const SELECT_LOGS: &str = "
@@ -255,6 +255,7 @@ impl CopySink for PostgresCopyTarget {
         let threads: Vec<i64> = rows.iter().map(|row| row.thread).collect();
         let seqs: Vec<i64> = rows.iter().map(|row| row.seq).collect();
         let log_ends: Vec<Option<i64>> = rows.iter().map(|row| row.log_until_ms).collect();
+        let due: Vec<Option<i64>> = rows.iter().map(|row| row.due_ms).collect();
         let values: Values<'_> = &[
             &numbers,
             &text(|row| &row.company),
@@ -268,6 +269,7 @@ impl CopySink for PostgresCopyTarget {
             &text(|row| &row.body),
             &seqs,
             &log_ends,
+            &due,
         ];
         self.0.0.query(INSERT_RUNS, values).await.map(drop).map_err(CopyError::failed)
     }
@@ -373,6 +375,7 @@ fn run_row(row: &Row) -> RunRow {
         body: row.get(9),
         seq: row.get(10),
         log_until_ms: row.get(11),
+        due_ms: row.get(12),
     }
 }
 

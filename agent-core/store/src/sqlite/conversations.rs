@@ -6,11 +6,12 @@ use agent_platform::conversation::page::{path_to_fork, select_nodes};
 use agent_platform::conversation::tree::Tree;
 use agent_platform::conversation::{
     AppendedNodes, BeginRun, BegunRun, ChangeRun, ConversationError, Conversations, CreateThread,
-    DeleteFilter, DeletedThreads, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage, ForkThread,
-    LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, MAX_TRIMMED_LOGS,
-    NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter, RunKey, RunLease,
-    RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey, ThreadLinks, ThreadOwner,
-    ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor, WaitingRuns, parse_number_cursor,
+    DeleteFilter, DeletedThreads, DueRuns, EndRun, EndedRun, Feedback, FeedbackCursor, FeedbackPage,
+    ForkThread, LogPage, MAX_DELETED_THREADS, MAX_PAGE_THREADS, MAX_REAPED_RUNS, MAX_SCANNED_THREADS,
+    MAX_TRIMMED_LOGS, NewNode, NodeId, NodePage, NodeQuery, QueueRun, Run, RunChunk, RunClock, RunFilter,
+    RunKey, RunLease, RunPage, RunSignal, StoredNode, Thread, ThreadCursor, ThreadFilter, ThreadKey,
+    ThreadLinks, ThreadOwner, ThreadPage, ThreadPatch, ThreadScan, TurnContext, VisitorThreadCursor,
+    parse_number_cursor,
 };
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use jiff::Timestamp;
 use self::rows::{ConversationTables, TableError};
 use self::write::ConversationWrite;
 use super::SqliteStore;
-use crate::conversation_row::{RowError, with_stored_events};
+use crate::conversation_row::{FIRST_DUE, RowError, with_stored_events};
 
 pub(super) mod context_rows;
 pub(super) mod feedback_rows;
@@ -297,11 +298,10 @@ impl Conversations for SqliteStore {
         self.read_conversations(move |tables| tables.waiting_runs(&company, MAX_PAGE_THREADS)).await
     }
 
-    async fn scan_waiting_runs(&self, cursor: Option<&str>) -> Result<WaitingRuns, ConversationError> {
-        let after = cursor.map(parse_number_cursor).transpose()?.unwrap_or(i64::MIN);
-        let read =
-            self.read_conversations(move |tables| tables.scan_waiting_runs(after, MAX_REAPED_RUNS + 1));
-        Ok(WaitingRuns::from_overfetch(read.await?))
+    async fn due_runs(&self, now: Timestamp, cursor: Option<&str>) -> Result<DueRuns, ConversationError> {
+        let after = DueRuns::position(cursor)?.unwrap_or(FIRST_DUE);
+        let read = self.read_conversations(move |tables| tables.due_runs(now, after, MAX_REAPED_RUNS + 1));
+        Ok(DueRuns::from_overfetch(read.await?))
     }
 
     async fn renew_lease(&self, lease: &RunLease) -> Result<(), ConversationError> {

@@ -43,12 +43,12 @@ const INSERT_THREAD: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 const SELECT_RUNS: &str = "
-    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms FROM runs
+    SELECT n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms, due_ms FROM runs
     WHERE n > ?1 ORDER BY n LIMIT ?2";
 
 const INSERT_RUN: &str = "
-    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    INSERT INTO runs (n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms, due_ms)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
 const SELECT_LOGS: &str = "
     SELECT run, first, last, body FROM run_events WHERE (run, first) > (?1, ?2) ORDER BY run, first LIMIT ?3";
@@ -227,9 +227,23 @@ impl CopySink for SqliteCopyTarget {
                 body,
                 seq,
                 log_until_ms,
+                due_ms,
             } = row;
-            let values =
-                params![n, company, owner, id, thread, agent, state, kind, process, body, seq, log_until_ms];
+            let values = params![
+                n,
+                company,
+                owner,
+                id,
+                thread,
+                agent,
+                state,
+                kind,
+                process,
+                body,
+                seq,
+                log_until_ms,
+                due_ms
+            ];
             insert.execute(values).map_err(CopyError::failed)?;
         }
         Ok(())
@@ -305,6 +319,7 @@ fn run_row(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         body: row.get(9)?,
         seq: row.get(10)?,
         log_until_ms: row.get(11)?,
+        due_ms: row.get(12)?,
     })
 }
 

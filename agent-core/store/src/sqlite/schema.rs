@@ -259,6 +259,11 @@ const MIGRATIONS: &[&str] = &["
     CREATE TRIGGER node_contexts_erased AFTER UPDATE OF status ON nodes WHEN new.status = 'deleted' BEGIN
         DELETE FROM turn_contexts WHERE thread = old.thread AND seq = old.seq;
     END;
+", "
+    -- Time from which a run that waits needs no more decisions. A process of the version before sets none: such a run
+    -- counts as due, which costs no more than in that version.
+    ALTER TABLE runs ADD COLUMN due_ms INTEGER;
+    CREATE INDEX runs_due ON runs (coalesce(due_ms, 0), n) WHERE state = 'waiting';
 "];
 
 /// Returns an error if the file belongs to another program or a newer version. Changes nothing.

@@ -10,15 +10,16 @@ use serde_json::value::RawValue;
 use super::{Cluster, conversation, database, fault, impatient, other, usage};
 
 /// Script of each database.
-const DATABASES: [(&str, &str); 6] = [
+const DATABASES: [(&str, &str); 7] = [
     ("version_1", include_str!("../golden/postgres-app-v1.sql")),
     ("version_2", include_str!("../golden/postgres-app-v2.sql")),
     ("version_3", include_str!("../golden/postgres-app-v3.sql")),
     ("version_4", include_str!("../golden/postgres-app-v4.sql")),
     ("version_5", include_str!("../golden/postgres-app-v5.sql")),
-    ("version_6", NEWEST),
+    ("version_6", include_str!("../golden/postgres-app-v6.sql")),
+    ("version_7", NEWEST),
 ];
-const NEWEST: &str = include_str!("../golden/postgres-app-v6.sql");
+const NEWEST: &str = include_str!("../golden/postgres-app-v7.sql");
 const SELECT_ROWS: &str = "
     SELECT row_to_json(row)::text FROM (
         SELECT company, collection, id, version, value FROM app.records ORDER BY company, collection, id
@@ -156,16 +157,16 @@ async fn a_newer_compatible_version_is_used_and_another_refused(cluster: &Cluste
     let url = database(cluster, "newer").await;
     drop(open(&url).await);
     let client = other(cluster, "newer").await;
-    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 7";
+    let sql = "ALTER TABLE app.records ADD COLUMN added text; UPDATE app.schema_version SET version = 8";
     client.batch_execute(sql).await.expect("expanded");
     let store = open(&url).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("a program of the release before writes");
     assert!(store.get(&key).await.expect("read").is_some());
-    client.batch_execute("UPDATE app.schema_version SET compatible_from = 7").await.expect("contracted");
+    client.batch_execute("UPDATE app.schema_version SET compatible_from = 8").await.expect("contracted");
     let newer = refused(&url).await;
     let said =
-        "the schema \"app\" has version 7, and this program knows versions up to 6: update this program";
+        "the schema \"app\" has version 8, and this program knows versions up to 7: update this program";
     assert_eq!(newer.to_string(), said);
 
     let url = database(cluster, "others").await;
@@ -179,7 +180,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
     let url = database(cluster, "empty").await;
     let status = |app, jobs| {
         vec![
-            MigrationStatus { schema: "app", found: app, newest: 6 },
+            MigrationStatus { schema: "app", found: app, newest: 7 },
             MigrationStatus { schema: "app_jobs", found: jobs, newest: 3 },
         ]
     };
@@ -187,7 +188,7 @@ async fn pending_migrations_are_told_and_nothing_is_changed(cluster: &Cluster) {
         assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(0, 0));
     }
     migrate(&url, &impatient()).await.expect("migrated");
-    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(6, 3));
+    assert_eq!(migration_status(&url, &impatient()).await.expect("read"), status(7, 3));
 }
 
 async fn few_rights_are_enough(cluster: &Cluster) {

@@ -155,7 +155,7 @@ async fn a_lock_that_outlasts_the_wait_is_said_of_every_act() {
 #[tokio::test]
 async fn a_full_disk_is_said_and_what_was_acknowledged_is_there() {
     let place = TempStore::new();
-    let limit = SqliteOptions { max_file_bytes: Some(400_000), ..SqliteOptions::default() };
+    let limit = SqliteOptions { max_file_bytes: Some(450_000), ..SqliteOptions::default() };
     let mut acknowledged = Vec::new();
     let mut refused = Vec::new();
     {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::workflow::WorkflowBackend;
 use agent_client::outbound::OutboundClient;
-use agent_core::backend::EmbeddedBackend;
+use agent_core::backend::{EmbeddedBackend, ModelSource};
 use agent_core::model::Model;
+use agent_core::role::EmbeddedAi;
 use agent_core::secret::Secret;
 use agent_core::turn::Platform;
 use agent_platform::bpe::BpeCounter;
@@ -18,7 +19,8 @@ use crate::StartError;
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Builds the platform of a replay.
+/// Builds the platform of a replay. With `is_live`, the models of embedded agents can be called anew, with the keys of the
+/// role or, where the role has none, with this installation's.
 ///
 /// # Errors
 /// The outbound HTTP client cannot be created.
@@ -27,17 +29,28 @@ pub fn replay(
     stores: &Stores,
     local: Option<Arc<dyn Model>>,
     replay: &Arc<Replay>,
+    is_live: bool,
 ) -> Result<Platform, StartError> {
     let outbound = OutboundClient::new(config.server.outbound.clone())?;
     let public_url = config.public_url(config.server.listen);
     let limits = model_limits(&config.server);
     let mut as_recorded = config.clone();
     select_provider(&mut as_recorded, replay.provider());
-    let models = embedded_models(&as_recorded, &outbound, local, &limits);
+    let models = embedded_models(&as_recorded, &outbound, local.clone(), &limits);
     let tool_limits = Replay::limits(config.server.tool_loop);
     let fallbacks = config.fallback.defaults.fallbacks.clone();
-    let models = ReplayModels::new(models, replay.clone())
+    let mut models = ReplayModels::new(models, replay.clone())
         .with_fallbacks(move |settings| fallback_settings(settings, &fallbacks).collect());
+    if is_live {
+        // The recorded provider is called, and not with the key that stands in for one.
+        let own_key = config.server.hosted.api_key.clone();
+        as_recorded.server.hosted.api_key = as_recorded.server.hosted.api_key.and(own_key);
+        let live = embedded_models(&as_recorded, &outbound, local, &limits);
+        models = models.with_live_models(move |settings: &EmbeddedAi| {
+            let has_mask = settings.api_key.as_ref().is_some_and(Secret::is_mask);
+            (!has_mask).then(|| live.model(settings).ok()).flatten()
+        });
+    }
     let embedded = EmbeddedBackend::new(models).with_tools(replay.tools()).with_limits(tool_limits);
     let subscriptions = subscriptions(config, &outbound, &coding(config, &outbound, stores), &limits);
     let subscriptions = EmbeddedBackend::new(ReplayModels::new(subscriptions, replay.clone()))

@@ -9,6 +9,8 @@ use agent_client::outbound::OutboundClient;
 use agent_core::clock::SystemClock;
 use agent_core::tool::ToolRegistry;
 use agent_http::app::{ApprovedCalls, McpEndpoint};
+use agent_http::tool_servers::OutboundToolServers;
+use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{AgentLimits, HostGuard, LegacyQuery, McpAuthenticator, McpServer, McpServerLimits};
 use agent_platform::approval_tools::ApprovalTools;
 use agent_platform::journal::{JournaledTools, Journals};
@@ -74,19 +76,22 @@ pub(super) fn agent_tools(
     }
 }
 
-/// Creates the built-in tools and those of roles, whose effects happen once in an occurrence of a job.
+/// Creates the built-in tools and those of roles, whose effects happen once in an occurrence of a job; and the registry of
+/// the roles' tools.
 pub(super) fn builtin_tools(
     stores: &Stores,
     services: ToolServices,
     (outbound, journals): (&OutboundClient, &Arc<Journals>),
     usage: &UsageRecorder,
-) -> Arc<dyn ToolRegistry> {
+) -> (Arc<dyn ToolRegistry>, Arc<OwnToolRegistry>) {
     let tools = Arc::new(tools::builtin_tools(stores.records.clone(), stores.roles.clone(), services));
     let http = Arc::new(OutboundHttpTools { outbound: outbound.clone() });
-    let tools = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(SystemClock));
-    let tools = Arc::new(tools);
-    let tools = Arc::new(MeteredTools::new(tools, usage.clone()));
-    Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable))
+    let servers = OutboundToolServers { outbound: outbound.clone(), discoveries: DiscoveryCache::default() };
+    let own = OwnToolRegistry::new(tools, stores.roles.clone(), http, Arc::new(SystemClock))
+        .with_tool_servers(Arc::new(servers), stores.records.clone());
+    let own = Arc::new(own);
+    let tools = Arc::new(MeteredTools::new(own.clone(), usage.clone()));
+    (Arc::new(JournaledTools::new(tools, journals.clone(), tools::is_repeatable)), own)
 }
 
 /// Returns the tools with calls that wait for approval by the rules of roles.

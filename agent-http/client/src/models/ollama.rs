@@ -20,6 +20,7 @@ use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::secret::Secret;
 use agent_core::tool::ToolSpec;
+use agent_platform::parameters::ReasoningLevel;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use http::StatusCode;
@@ -30,12 +31,15 @@ pub use self::listing::{ListedModel, choose_chat_model, list_models};
 use self::stream::{ChatStream, PromptEstimate};
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
 use super::limits::ResolvedLimits;
+use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of Ollama models.
 const PROVIDER: &str = "ollama";
+/// Part of the names of the models whose `think` is a level.
+const MODELS_WITH_LEVELS: &str = "gpt-oss";
 
 /// A model on an Ollama server.
 pub struct Ollama {
@@ -101,17 +105,21 @@ impl Model for Ollama {
         let ResolvedLimits { context_window, max_output_tokens } = self.model.limits();
         let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model.name).raw(r#","stream":true"#);
-        match (&self.model.reasoning_effort, request.thinking) {
+        let level = thinking_level(&self.model.name, self.model.parameters.reasoning);
+        match (self.model.reasoning_effort.as_deref().or(level), self.model.thinking(request)) {
             (Some(effort), _) => {
-                body.raw(r#","think":"#).json(effort);
+                body.raw(r#","think":"#).json(&effort);
             }
             (None, Some(think)) => {
                 body.raw(r#","think":"#).json(&think);
             }
             (None, None) => {}
         }
+        push_extra(&self.model.parameters, &mut body);
         body.raw(r#","options":{"num_ctx":"#).json(&context_window);
-        body.raw(r#","num_predict":"#).json(&max_output_tokens).raw("}");
+        body.raw(r#","num_predict":"#).json(&max_output_tokens);
+        push_sampling(&self.model.parameters, &mut body);
+        body.raw("}");
         push_tools(tools, &mut body);
         push_messages(request, Dialect::Ollama, &mut body);
         body.raw("}");
@@ -122,6 +130,16 @@ impl Model for Ollama {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         self.model.learning(payload.prompt_tokens(), self.send(payload)).await
     }
+}
+
+/// Returns the level of a model whose reasoning has levels; the reasoning of others is on or off.
+fn thinking_level(model: &str, level: Option<ReasoningLevel>) -> Option<&'static str> {
+    let level = level.filter(|level| *level != ReasoningLevel::None && model.contains(MODELS_WITH_LEVELS))?;
+    Some(match level {
+        ReasoningLevel::Minimal | ReasoningLevel::Low => "low",
+        ReasoningLevel::High | ReasoningLevel::Xhigh => "high",
+        _ => "medium",
+    })
 }
 
 /// Appends `tools` before the messages, because they change less often.

@@ -16,6 +16,7 @@ use url::Url;
 
 use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
+use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
@@ -94,10 +95,12 @@ impl Model for OpenAi {
         body.raw(r#"{"model":"#).json(&self.model.name);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
         body.raw(",").json(&self.output_limit_field()).raw(":").json(&self.model.limits().max_output_tokens);
-        let effort = self.model.reasoning_effort.as_deref();
-        if let Some(effort) = effort.or_else(|| reasoning::effort(&self.model.name, request.thinking?)) {
+        let switched = || reasoning::effort(&self.model.name, self.model.thinking(request)?);
+        if let Some(effort) = self.model.effort().or_else(switched) {
             body.raw(r#","reasoning_effort":"#).json(&effort);
         }
+        push_sampling(&self.model.parameters, &mut body);
+        push_extra(&self.model.parameters, &mut body);
         push_tools(request, &mut body);
         push_messages(request, Dialect::ChatCompletions, &mut body);
         body.raw("}");

@@ -115,7 +115,7 @@ impl ResponsesProtocol {
         let aliases = names.filter(|(alias, name)| alias != *name);
         body.attach(AnswerContext {
             aliases: aliases.map(|(alias, name)| (alias.into_owned(), name.clone())).collect(),
-            hides_reasoning: request.thinking == Some(false),
+            hides_reasoning: self.model.thinking(request) == Some(false),
             prompt_tokens: None,
         });
         Ok(())

@@ -1,7 +1,8 @@
 //! The part of a model that all adapters share: its name, its reasoning level and its limits.
 
 use agent_core::error::AgentError;
-use agent_core::model::ModelInfo;
+use agent_core::model::{ModelInfo, ModelRequest};
+use agent_platform::parameters::{ModelParameters, ReasoningLevel};
 
 use super::limits::{ModelLimits, ResolvedLimits, window_key};
 
@@ -12,6 +13,8 @@ pub struct ModelSpec {
     pub(super) name: String,
     /// Level of the model's reasoning, in the server's terms.
     pub(super) reasoning_effort: Option<String>,
+    /// Parameters that the model is sent.
+    pub(super) parameters: ModelParameters,
     limits: ModelLimits,
     window_key: String,
 }
@@ -20,12 +23,35 @@ impl ModelSpec {
     /// Creates a specification with the default limits and without a reasoning level.
     pub fn new(name: impl Into<String>) -> Self {
         let (limits, window_key) = (ModelLimits::default(), String::new());
-        Self { name: name.into(), reasoning_effort: None, limits, window_key }
+        Self {
+            name: name.into(),
+            reasoning_effort: None,
+            parameters: ModelParameters::default(),
+            limits,
+            window_key,
+        }
     }
 
     /// Sets the level of the model's reasoning, such as `low`, sent in place of a request's switch.
     pub fn with_reasoning_effort(self, effort: Option<&str>) -> Self {
         Self { reasoning_effort: effort.map(str::to_owned), ..self }
+    }
+
+    /// Sets the parameters of the calls. They must be those that the model is [sent](ModelParameters::for_model); the limit on
+    /// the answer is one of the limits.
+    pub fn with_parameters(self, parameters: ModelParameters) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// Returns the level of the model's reasoning in OpenAI's terms, if one is set.
+    pub(super) fn effort(&self) -> Option<&str> {
+        let level = self.parameters.reasoning.filter(|level| *level != ReasoningLevel::None);
+        self.reasoning_effort.as_deref().or(level.map(ReasoningLevel::as_str))
+    }
+
+    /// Returns true or false if a request switches the model's reasoning on or off.
+    pub(super) fn thinking(&self, request: &ModelRequest) -> Option<bool> {
+        self.parameters.reasoning.map(|level| level != ReasoningLevel::None).or(request.thinking)
     }
 
     /// Sets the limits on the model's tokens.

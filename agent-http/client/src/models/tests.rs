@@ -5,6 +5,7 @@ use agent_core::model::ModelRequest;
 use agent_core::prompt::Prompt;
 use agent_core::testing::ScriptedModel;
 use agent_core::tool::ToolChoice;
+use serde_json::json;
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
@@ -285,4 +286,92 @@ fn an_unknown_provider_is_told_the_choices() {
         failure.message(),
         "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, anthropic, local, openai, openai-responses, ollama"
     );
+}
+
+/// Returns the request of a model, as JSON.
+fn body_of(model: &dyn Model) -> Value {
+    let payload = model.prepare(&harness::request()).expect("a request");
+    serde_json::from_slice(&payload.into_bytes()).expect("JSON")
+}
+
+#[test]
+fn parameters_are_sent_in_the_words_of_each_api() {
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let models = EmbeddedModels {
+        hosted: vendor(&own, Some("sk-op"), ""),
+        anthropic: vendor(&own, Some("sk-op"), ""),
+        ollama: ollama_server(Some(&own), None, ""),
+        prefer_ollama: false,
+        local: None,
+    };
+    let Value::Object(parameters) = json!({"temperature": 0.70, "maxOutputTokens": 500, "topP": 0.9, "topK": 40,
+        "presencePenalty": -0.5, "frequencyPenalty": 1, "stopSequences": ["END", "\n\n"], "seed": 7,
+        "reasoning": "high", "extraBody": {"service_tier": "flex"}})
+    else {
+        panic!("an object")
+    };
+    let body = |provider: &str, model: &str| {
+        let settings = EmbeddedAi {
+            provider: Some(provider.to_owned()),
+            model: Some(model.to_owned()),
+            parameters: parameters.clone(),
+            ..EmbeddedAi::default()
+        };
+        body_of(&*models.model(&settings).expect("a model"))
+    };
+    let common = json!({"temperature": 0.7, "top_p": 0.9, "presence_penalty": -0.5, "frequency_penalty": 1,
+        "stop": ["END", "\n\n"], "seed": 7});
+    let has = |body: &Value, expected: &Value| {
+        for (name, value) in expected.as_object().expect("an object") {
+            assert_eq!(&body[name], value, "{name} of {body}");
+        }
+    };
+    let chat = body("openai", "gpt-4o");
+    has(&chat, &common);
+    has(
+        &chat,
+        &json!({"max_tokens": 500, "reasoning_effort": "high", "service_tier": "flex", "top_k": null}),
+    );
+    // A model that reasons refuses to be sampled otherwise.
+    let reasoning = body("openai", "gpt-5-mini");
+    has(&reasoning, &json!({"temperature": null, "top_p": null, "seed": 7, "reasoning_effort": "high"}));
+    let responses = body("openai-responses", "gpt-4.1");
+    has(
+        &responses,
+        &json!({"temperature": 0.7, "top_p": 0.9, "max_output_tokens": 500, "stop": null, "seed": null,
+        "reasoning": {"effort": "high", "summary": "auto"}, "service_tier": "flex"}),
+    );
+    let ollama = body("ollama", "qwen3");
+    has(&ollama["options"], &common);
+    has(&ollama["options"], &json!({"num_predict": 500, "num_ctx": 8192, "top_k": 40}));
+    has(&ollama, &json!({"think": true, "service_tier": "flex"}));
+    has(&body("ollama", "gpt-oss:20b"), &json!({"think": "high"}));
+    // A model that thinks, too.
+    let thinking = body("anthropic", "claude-opus-4-6");
+    has(&thinking, &json!({"max_tokens": 500, "temperature": null, "stop_sequences": ["END", "\n\n"],
+        "output_config": {"effort": "high"}, "service_tier": "flex", "seed": null}));
+    has(&body("anthropic", "claude-3-haiku-20240307"), &json!({"temperature": 0.7, "top_p": 0.9, "top_k": 40}));
+}
+
+#[test]
+fn reasoning_is_switched_off_by_its_level() {
+    let own = Url::parse("https://api.example.com/v1").expect("an address");
+    let Value::Object(parameters) = json!({"reasoning": "none"}) else { panic!("an object") };
+    let settings = |model| HostedSettings {
+        model: Some(model),
+        parameters: Some(&parameters),
+        ..HostedSettings::default()
+    };
+    let hosted = vendor(&own, Some("sk-op"), "");
+    let chat = |model| body_of(&hosted.model(settings(model)).expect("a model"))["reasoning_effort"].clone();
+    assert_eq!((chat("gpt-5"), chat("gpt-4o")), (json!("minimal"), Value::Null));
+    let responses = body_of(&hosted.responses_model(settings("gpt-5")).expect("a model"));
+    assert_eq!(responses["reasoning"], json!({"effort": "low"}));
+    let ollama = ollama_server(Some(&own), None, "").model(settings("gpt-oss:20b")).expect("a model");
+    assert_eq!(body_of(&ollama)["think"], json!(false));
+    let Value::Object(wrong) = json!({"topP": 2}) else { panic!("an object") };
+    let refused = hosted.model(HostedSettings { parameters: Some(&wrong), ..HostedSettings::default() });
+    let refused = refused.err().expect("refused");
+    assert_eq!(refused.kind(), AgentErrorKind::InvalidRequest);
+    assert_eq!(refused.message(), "parameters.topP must be a number from 0 to 1");
 }

@@ -64,7 +64,7 @@ impl OutboundRequest {
     ///
     /// `InvalidRequest` if name or value is not valid in a header, or if the name is one of the headers that frame and
     /// route HTTP/1.1 messages, which only this client sets.
-    pub(crate) fn secret_header(self, name: &str, value: &Secret) -> Result<Self, AgentError> {
+    pub fn secret_header(self, name: &str, value: &Secret) -> Result<Self, AgentError> {
         let name = HeaderName::try_from(name)
             .ok()
             .filter(|name| !RESERVED_HEADERS.contains(name))

@@ -21,6 +21,8 @@ pub(super) const NOT_JSON_RPC: &str = "the response is not a JSON-RPC message";
 pub(super) const OTHER_REQUEST: &str = "the response is for another request";
 pub(super) const NO_RESPONSE: &str = "the tool server did not respond to the call";
 pub(super) const NOT_A_TOOL_RESULT: &str = "the tool server's response is not a tool result";
+pub(super) const NOT_A_TOOL_LIST: &str = "the tool server's response is not a list of tools";
+pub(super) const TOO_MANY_TOOLS: &str = "the tool server lists too many tools";
 pub(super) const INPUT_REQUIRED: &str = "the tool requests input, which is not supported";
 
 /// Converts a failure of the exchange for request `id` to a JSON-RPC error that answers it.

@@ -5,6 +5,9 @@ use rmcp::model::{Implementation, ProgressNotificationParam, RequestId};
 
 /// Maximum length of a progress message, in bytes; longer messages are truncated.
 const MAX_REPORT_MESSAGE_BYTES: usize = 1024;
+/// Maximum number of tools that a server lists, and of pages of the list.
+pub(super) const MAX_LISTED_TOOLS: usize = 1000;
+pub(super) const MAX_LIST_PAGES: usize = 50;
 
 /// Returns the name and version of this client.
 pub(super) fn implementation() -> Implementation {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use agent_core::tool::{Progress, ToolError, ToolOutput};
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, JsonObject,
-    ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult,
+    PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult, Tool,
 };
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions, RequestHandle,
@@ -23,7 +23,7 @@ use tokio::sync::{Mutex, mpsc, watch};
 use super::exchange::Exchange;
 use super::fault;
 use super::http_client::HttpClient;
-use super::message::{forward_progress, implementation};
+use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation};
 use crate::{meta, output};
 
 /// Maximum number of unread progress reports per call; further reports are dropped.
@@ -80,6 +80,21 @@ impl SessionConnection {
             ServerResult::InputRequiredResult(_) => Err(fault::unavailable(fault::INPUT_REQUIRED)),
             _ => Err(fault::unavailable(fault::NOT_A_TOOL_RESULT)),
         }
+    }
+
+    /// Lists the server's tools.
+    pub(super) async fn list_tools(&self) -> Result<Vec<Tool>, ToolError> {
+        let (mut all, mut cursor) = (Vec::new(), None);
+        for _ in 0..MAX_LIST_PAGES {
+            let params = PaginatedRequestParams::default().with_cursor(cursor.take());
+            let page = self.service.list_tools(Some(params)).await.map_err(fault::call_error)?;
+            all.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() && all.len() <= MAX_LISTED_TOOLS {
+                return Ok(all);
+            }
+        }
+        Err(fault::unavailable(fault::TOO_MANY_TOOLS))
     }
 
     async fn send(

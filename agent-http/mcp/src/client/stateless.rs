@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::{
     CallToolResult, ClientCapabilities, DiscoverResult, ErrorCode, ErrorData, InputRequiredResult,
     JsonObject, JsonRpcVersion2_0, ProgressNotificationParam, ProgressToken, ProtocolVersion, RequestId,
-    RequestMetaObject,
+    RequestMetaObject, Tool,
 };
 use rmcp::transport::common::http_header::{BASE64_HEADER_PREFIX, BASE64_HEADER_SUFFIX};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use tokio::time::timeout;
 
 use super::exchange::{self, Answer, Exchange};
 use super::fault::{self, failed};
-use super::message::{forward_progress, implementation, is_same_id};
+use super::message::{MAX_LIST_PAGES, MAX_LISTED_TOOLS, forward_progress, implementation, is_same_id};
 use crate::{meta as call_meta, output};
 
 /// The revision of this client, and its text.
@@ -123,6 +123,23 @@ struct DiscoverParams<'a> {
 }
 
 #[derive(Serialize)]
+struct ListParams<'a> {
+    #[serde(rename = "_meta")]
+    meta: &'a RequestMetaObject,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cursor: Option<&'a str>,
+}
+
+/// One page of the list of tools.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolPage {
+    tools: Vec<Tool>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
 struct CallParams<'a> {
     #[serde(rename = "_meta")]
     meta: &'a RequestMetaObject,
@@ -182,6 +199,26 @@ impl StatelessClient {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Lists the server's tools.
+    pub(super) async fn list_tools(&self) -> Result<Result<Vec<Tool>, ToolError>, ExchangeError> {
+        let (mut all, mut cursor) = (Vec::new(), None::<String>);
+        let read = |result: &RawValue| serde_json::from_str::<ToolPage>(result.get()).ok();
+        for _ in 0..MAX_LIST_PAGES {
+            let id = self.new_id();
+            let params = ListParams { meta: &CLIENT_META, cursor: cursor.as_deref() };
+            let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/list", params };
+            let Some(page) = self.send(&request, None, |_| (), read).await? else {
+                return Ok(Err(fault::unavailable(fault::NOT_A_TOOL_LIST)));
+            };
+            all.extend(page.tools);
+            cursor = page.next_cursor;
+            if cursor.is_none() && all.len() <= MAX_LISTED_TOOLS {
+                return Ok(Ok(all));
+            }
+        }
+        Ok(Err(fault::unavailable(fault::TOO_MANY_TOOLS)))
     }
 
     /// Calls a tool. Dropping the future cancels the call at the server, by the end of its connection.

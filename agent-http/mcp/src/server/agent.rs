@@ -16,7 +16,7 @@ use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
 use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
-use agent_platform::run_tools::allowed_tools_in_run;
+use agent_platform::run_tools::{allowed_tools_in_run, has_grant};
 use agent_platform::workspace;
 use async_trait::async_trait;
 use rmcp::model::{
@@ -99,7 +99,7 @@ impl ToolAccess {
 /// credential's grants.
 fn allowed_tools(role: &RoleBlock, who: &Identity) -> BTreeSet<String> {
     let mut names = allowed_tools_in_run(role, who.context.caller);
-    names.retain(|name| who.context.has_grant(name));
+    names.retain(|name| has_grant(&who.context, name));
     names
 }
 

@@ -26,11 +26,12 @@ pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {
 /// Ends the runs whose questions have expired, and returns their number.
 async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, ConversationError> {
     let (mut ended, mut cursor) = (0, None);
+    let now = app.conversations.now();
     loop {
-        let page = store.scan_waiting_runs(cursor.as_deref()).await?;
+        let page = store.due_runs(now, cursor.as_deref()).await?;
         for (owner, run) in page.runs {
             // One that cannot be ended does not hinder the others.
-            match expire(app, store, &owner, &run).await {
+            match expire(app, store, &owner, &run, now).await {
                 Ok(is_ended) => ended += usize::from(is_ended),
                 Err(error) => tracing::warn!(run_id = %run.id, %error, "an expired run was not ended"),
             }
@@ -42,31 +43,34 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
     }
 }
 
-/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call
-/// has ended it.
+/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call has ended its wait for decisions.
 async fn expire(
     app: &Arc<App>,
     store: &dyn Conversations,
     owner: &ThreadOwner,
     run: &Run,
+    now: Timestamp,
 ) -> Result<bool, ConversationError> {
-    let now = app.conversations.now();
-    if run.clone().at(now).is_undecided() {
+    let is_decided = !run.is_undecided();
+    if is_decided && !is_left(app, run, now) {
         return Ok(false);
     }
-    if !run.is_undecided() {
-        if is_left(app, run, now) && continue_waiting(app, owner, run).await {
-            tracing::info!(run_id = %run.id, "a decided run was continued");
-        }
-        return Ok(false);
-    }
-    if !run.has_expired(now) {
-        // Another call was approved in time. The run that makes it refuses the expired ones.
-        let is_continued = continue_waiting(app, owner, run).await;
-        if is_continued {
-            app.record_expiry(owner, run);
-        }
-        return Ok(is_continued);
+    if is_decided || !run.has_expired(now) {
+        // The run that makes the approved calls refuses the expired ones.
+        return match continue_run(app, owner, run).await {
+            Ok(()) => {
+                if is_decided {
+                    tracing::info!(run_id = %run.id, "a decided run was continued");
+                } else {
+                    app.record_expiry(owner, run);
+                }
+                Ok(!is_decided)
+            }
+            Err(error) => {
+                tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
+                Ok(false)
+            }
+        };
     }
     let key = RunKey { owner: owner.clone(), id: run.id.clone() };
     let ended = store.change_run(ChangeRun { run: key, change: RunChange::Expire, now }).await?;
@@ -83,13 +87,4 @@ async fn expire(
 fn is_left(app: &App, run: &Run, now: Timestamp) -> bool {
     let decided = run.approvals.iter().filter_map(|approval| approval.decided_at).max();
     decided.is_some_and(|at| now.duration_since(at).unsigned_abs() >= app.conversations.times.lease)
-}
-
-/// Continues a run that waits for nobody. Returns false if that is not possible now.
-async fn continue_waiting(app: &Arc<App>, owner: &ThreadOwner, run: &Run) -> bool {
-    let continued = continue_run(app, owner, run).await;
-    if let Err(error) = &continued {
-        tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
-    }
-    continued.is_ok()
 }

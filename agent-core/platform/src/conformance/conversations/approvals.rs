@@ -6,15 +6,19 @@ use serde_json::json;
 
 use super::*;
 use crate::conversation::{
-    ApprovalState, CallExecution, CancelReason, ChangeRun, Decision, DecisionRoute, Run, RunChange,
-    RunEndKind, RunKey, RunState, ThreadStatus, Verdict,
+    ApprovalState, CallExecution, CancelReason, ChangeRun, Decision, DecisionRoute, MAX_REAPED_RUNS, Run,
+    RunChange, RunEndKind, RunKey, RunState, ThreadStatus, Verdict,
 };
 
 const CALLS: [&str; 2] = ["call-1", "call-2"];
 
 /// Begins a run `id` in the thread `t`, and ends it with two calls that wait for approval until `at(1000)`.
 pub(super) async fn waiting_run(store: &dyn Conversations, id: &str) -> Run {
-    let begun = done("a beginning", store.begin_run(begin(key("t"), id, None, "Send both", 0)).await);
+    waiting_run_in(store, "t", id).await
+}
+
+async fn waiting_run_in(store: &dyn Conversations, thread: &str, id: &str) -> Run {
+    let begun = done("a beginning", store.begin_run(begin(key(thread), id, None, "Send both", 0)).await);
     let calls = CALLS.map(|call| ToolCall::new(call, "send", r#"{"to":"bob"}"#)).to_vec();
     let parent = begun.nodes.last().map(|node| node.id.clone());
     let answer =
@@ -168,15 +172,16 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
         store.change_run(change("r1", RunChange::Decide(decision("r1", "call-1", deny)), 10)).await,
     );
     let before = thread(store, &key("t")).await;
-    let page = done("a scan", store.scan_waiting_runs(None).await);
-    let waiting: Vec<_> = page.runs.iter().map(|(owner, run)| (owner.clone(), run.id.clone())).collect();
-    assert_eq!((waiting, page.next_cursor), (vec![(ada(), run.id.clone())], None));
+    assert_eq!(done("too early", store.due_runs(at(999), None).await).runs, [], "it waits for somebody");
+    let page = done("a scan", store.due_runs(at(1000), None).await);
+    let due: Vec<_> = page.runs.iter().map(|(owner, run)| (owner.clone(), run.id.clone())).collect();
+    assert_eq!((due, page.next_cursor), (vec![(ada(), run.id.clone())], None));
     let ended = done("expired", store.change_run(expire("r1", 1000)).await);
     let states: Vec<_> = ended.approvals.iter().map(|approval| approval.state).collect();
     assert_eq!(states, [ApprovalState::Denied, ApprovalState::Expired]);
     assert_eq!((ended.state, ended.ended_at), (RunState::Completed, Some(at(1000))));
     assert_eq!(done("again", store.change_run(expire("r1", 2000)).await), ended);
-    assert_eq!(done("a scan", store.scan_waiting_runs(None).await).runs, [], "nothing waits");
+    assert_eq!(done("a scan", store.due_runs(at(2000), None).await).runs, [], "nothing waits");
     let after = thread(store, &key("t")).await;
     assert_eq!((after.status, after.open_run_id), (ThreadStatus::Idle, None));
     assert_eq!((after.version, after.last_activity_at), (before.version + 1, before.last_activity_at));
@@ -195,8 +200,34 @@ pub(super) async fn questions_that_expire_free_their_thread(store: &dyn Conversa
     let approved = change("r3", RunChange::Decide(decision("r3", "call-1", approve())), 20);
     let approved = done("an approval", store.change_run(approved).await);
     assert_eq!(done("expired", store.change_run(expire("r3", 1000)).await), approved);
-    let wrong = store.scan_waiting_runs(Some("?")).await;
+    let wrong = store.due_runs(at(1000), Some("?")).await;
     assert!(matches!(wrong, Err(ConversationError::Invalid(_))), "{wrong:?}");
+}
+
+pub(super) async fn due_runs_are_read_in_pages(store: &dyn Conversations) {
+    let ids: Vec<String> = (0..MAX_REAPED_RUNS + 2).map(|number| format!("r{number}")).collect();
+    for id in &ids {
+        waiting_run_in(store, &format!("thread of {id}"), id).await;
+    }
+    // Its last decision makes a run due before the others.
+    for (call, ms) in [("call-1", 10), ("call-2", 20)] {
+        let deny = RunChange::Decide(decision("r7", call, Verdict::Deny { reason: None }));
+        let decided = done("a decision", store.change_run(change("r7", deny, ms)).await);
+        assert_eq!(decided.due_at(), Some(at(if ms == 20 { 20 } else { 1000 })));
+    }
+    let page = done("a page", store.due_runs(at(20), None).await);
+    let due: Vec<&str> = page.runs.iter().map(|(_, run)| run.id.as_str()).collect();
+    assert_eq!((due, page.next_cursor), (vec!["r7"], None));
+    let first = done("a page", store.due_runs(at(1000), None).await);
+    assert_eq!((first.runs.len(), first.runs[0].1.id.as_str()), (MAX_REAPED_RUNS, "r7"));
+    let second = done("a page", store.due_runs(at(1000), first.next_cursor.as_deref()).await);
+    assert_eq!((second.runs.len(), second.next_cursor), (2, None));
+    let mut found: Vec<String> =
+        first.runs.iter().chain(&second.runs).map(|(_, run)| run.id.to_string()).collect();
+    let mut wanted = ids;
+    wanted.sort();
+    found.sort();
+    assert_eq!(found, wanted, "each is in one page");
 }
 
 pub(super) async fn erased_messages_leave_no_arguments(store: &dyn Conversations) {

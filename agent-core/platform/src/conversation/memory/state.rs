@@ -9,11 +9,10 @@ use jiff::Timestamp;
 
 use super::super::commit::{self, ChangeRows, EndRows, KnownNodes, NodePlace, StoredRun, referenced_ids};
 use super::super::{
-    ActiveThread, ChangeRun, ConversationError, DeletedThreads, EndRun, EndedRun, LogChunk,
-    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_REAPED_RUNS, MAX_SCANNED_THREADS, NewNode, NodeId,
-    NodeLink, NodeRole, NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, RunState,
-    SentContext, StoredNode, Thread, ThreadKey, ThreadOwner, ThreadScan, TurnContext, WaitingRuns,
-    interrupt_run,
+    ActiveThread, ChangeRun, ConversationError, DeletedThreads, DueRuns, EndRun, EndedRun, LogChunk,
+    MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, MAX_SCANNED_THREADS, NewNode, NodeId, NodeLink, NodeRole,
+    NodeStatus, Run, RunClock, RunEvents, RunKey, RunLease, RunSignal, SentContext, StoredNode, Thread,
+    ThreadKey, ThreadOwner, ThreadScan, TurnContext, interrupt_run,
 };
 
 /// Capacity in nodes.
@@ -128,25 +127,24 @@ impl ConversationState {
         threads.filter(move |(_, found)| found.thread.agent_id == *agent)
     }
 
-    /// Returns the runs that wait after a place in the order of company, owner and id.
-    pub(super) fn scan_waiting(&self, after: Option<(CompanyId, UserId, RunId)>) -> WaitingRuns {
-        let mut page = BTreeMap::new();
+    /// Returns the runs that are due at a time, after a position in the order of due time, company, owner and id.
+    pub(super) fn due_runs(
+        &self,
+        now: Timestamp,
+        after: Option<(Timestamp, CompanyId, UserId, RunId)>,
+    ) -> DueRuns {
+        let mut due = Vec::new();
         for (owner, found) in &self.owners {
-            for run in found.runs.values().filter(|run| run.stored.run.state == RunState::Waiting) {
-                let key = (&owner.company, &owner.owner, &run.stored.run.id);
-                if after.as_ref().is_some_and(|(company, user, id)| key <= (company, user, id)) {
-                    continue;
-                }
-                page.insert(key, (owner.clone(), run.run()));
-                if page.len() > MAX_REAPED_RUNS + 1 {
-                    page.pop_last();
+            for run in found.runs.values() {
+                let Some(at) = run.stored.run.due_at().filter(|at| *at <= now) else { continue };
+                let position = (at, owner.company.clone(), owner.owner.clone(), run.stored.run.id.clone());
+                if after.as_ref().is_none_or(|after| position > *after) {
+                    due.push((position, owner.clone(), run.run()));
                 }
             }
         }
-        let has_more = page.len() > MAX_REAPED_RUNS;
-        let last = page.keys().nth(MAX_REAPED_RUNS - 1).filter(|_| has_more);
-        let next_cursor = last.and_then(|key| serde_json::to_string(key).ok());
-        WaitingRuns { runs: page.into_values().take(MAX_REAPED_RUNS).collect(), next_cursor }
+        due.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+        DueRuns::from_overfetch(due)
     }
 
     /// Checks that there is room for nodes.

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::tables::{ConversationTables, TableError};
-use crate::conversation_row::{RunRow, from_millis, log_until_ms, parse_run, with_stored_events};
+use crate::conversation_row::{
+    DuePosition, DueRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, with_stored_events,
+};
 use crate::postgres::param::Param;
 use crate::postgres::session::contains_nul;
 
@@ -34,8 +36,8 @@ const SELECT_THREAD_RUNS: &str = "
     ORDER BY seq DESC LIMIT $7";
 
 const INSERT_RUN: &str = "
-    INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body, log_until_ms, seq)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+    INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body, log_until_ms, due_ms, seq)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
             (SELECT coalesce(max(seq), 0) + 1 FROM runs WHERE company = $1 AND owner = $2))";
 
 const LOCK_LIVE_RUNS: &str = "
@@ -52,6 +54,11 @@ const SELECT_LOST_RUNS: &str = "
     WHERE state IN ('queued', 'running') AND NOT EXISTS (
         SELECT FROM processes WHERE processes.id = runs.process AND lease_ms > $1
     ) LIMIT $2";
+
+const SELECT_DUE_RUNS: &str = "
+    SELECT coalesce(due_ms, 0), n, company, owner, id, body FROM runs
+    WHERE state = 'waiting' AND coalesce(due_ms, 0) <= $1 AND (coalesce(due_ms, 0), n) > ($2, $3)
+    ORDER BY coalesce(due_ms, 0), n LIMIT $4";
 
 const PUT_LEASE: &str = "
     INSERT INTO processes AS found (id, lease_ms) VALUES ($1, $2)
@@ -145,17 +152,17 @@ impl ConversationTables {
         Ok(runs?)
     }
 
-    /// Returns at most `limit` runs that wait for decisions with greater numbers than `after`, in the order of their numbers.
-    pub(super) async fn scan_waiting_runs(
+    /// Returns at most `limit` runs that are due at a time, after a due time and a number, in their order.
+    pub(super) async fn due_runs(
         &self,
-        after: i64,
+        now: Timestamp,
+        (after_ms, after): DuePosition,
         limit: i64,
-    ) -> Result<Vec<(i64, ThreadOwner, Run)>, TableError> {
-        let sql = "SELECT n, company, owner, id, body FROM runs WHERE state = 'waiting' AND n > $1 ORDER BY n LIMIT $2";
-        let rows = self.select(sql, &[&after, &limit]).await?;
+    ) -> Result<Vec<DueRun>, TableError> {
+        let rows = self.select(SELECT_DUE_RUNS, &[&now.as_millisecond(), &after_ms, &after, &limit]).await?;
         let run = |row: &Row| {
-            let owner = ThreadOwner::new(row.get::<_, &str>(1), row.get::<_, &str>(2));
-            Ok((row.get(0), owner, parse_run(row.get(3), row.get(4))?))
+            let owner = ThreadOwner::new(row.get::<_, &str>(2), row.get::<_, &str>(3));
+            Ok(((row.get(0), row.get(1)), owner, parse_run(row.get(4), row.get(5))?))
         };
         let runs: Result<_, StoreError> = rows.iter().map(run).collect();
         Ok(runs?)
@@ -188,7 +195,7 @@ impl ConversationTables {
         stored: &StoredRun,
     ) -> Result<(), TableError> {
         let row = RunRow::new(0, owner, thread, stored)?;
-        let values: [&(dyn Param + Sync); 10] = [
+        let values: [&(dyn Param + Sync); 11] = [
             &row.company,
             &row.owner,
             &row.id,
@@ -199,6 +206,7 @@ impl ConversationTables {
             &row.process,
             &row.body,
             &row.log_until_ms,
+            &row.due_ms,
         ];
         self.select(INSERT_RUN, &values).await?;
         Ok(())
@@ -206,9 +214,10 @@ impl ConversationTables {
 
     pub(super) async fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
         let body = serde_json::to_string(run).unwrap_or_default();
-        let sql = "UPDATE runs SET state = $2, kind = $3, body = $4, log_until_ms = $5 WHERE n = $1";
+        let sql =
+            "UPDATE runs SET state = $2, kind = $3, body = $4, log_until_ms = $5, due_ms = $6 WHERE n = $1";
         let (state, kind) = (run.state.as_str(), run.trigger.kind.as_str());
-        self.select(sql, &[&n, &state, &kind, &body, &log_until_ms(run)]).await?;
+        self.select(sql, &[&n, &state, &kind, &body, &log_until_ms(run), &due_ms(run)]).await?;
         Ok(())
     }
 

@@ -239,4 +239,9 @@ pub(super) const STEPS: &[&str] = &["
         FOR EACH ROW EXECUTE FUNCTION delete_contexts();
     CREATE TRIGGER node_contexts_erased AFTER UPDATE OF status ON nodes
         FOR EACH ROW WHEN (new.status = 'deleted') EXECUTE FUNCTION delete_contexts();
+", "
+    -- Time from which a run that waits needs no more decisions. A process of the version before sets none: such a run
+    -- counts as due, which costs no more than in that version.
+    ALTER TABLE runs ADD COLUMN due_ms int8;
+    CREATE INDEX runs_due ON runs ((coalesce(due_ms, 0)), n) WHERE state = 'waiting';
 "];

@@ -7,7 +7,9 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension, Row, params};
 
 use super::rows::{ConversationTables, TableError, text};
-use crate::conversation_row::{RunRow, from_millis, log_until_ms, parse_run, with_stored_events};
+use crate::conversation_row::{
+    DuePosition, DueRun, RunRow, due_ms, from_millis, log_until_ms, parse_run, with_stored_events,
+};
 
 impl ConversationTables<'_> {
     /// Returns a run with its number and its thread's.
@@ -92,20 +94,24 @@ impl ConversationTables<'_> {
         Ok(runs)
     }
 
-    /// Returns at most `limit` runs that wait for decisions with greater numbers than `after`, in the order of their numbers.
-    pub(super) fn scan_waiting_runs(
+    /// Returns at most `limit` runs that are due at a time, after a due time and a number, in their order.
+    pub(super) fn due_runs(
         &self,
-        after: i64,
+        now: Timestamp,
+        (after_ms, after): DuePosition,
         limit: usize,
-    ) -> Result<Vec<(i64, ThreadOwner, Run)>, TableError> {
+    ) -> Result<Vec<DueRun>, TableError> {
         let mut statement = self.0.prepare_cached(
-            "SELECT n, company, owner, id, body FROM runs WHERE state = 'waiting' AND n > ?1 ORDER BY n LIMIT ?2",
+            "SELECT coalesce(due_ms, 0), n, company, owner, id, body FROM runs
+             WHERE state = 'waiting' AND coalesce(due_ms, 0) BETWEEN ?2 AND ?1
+               AND (coalesce(due_ms, 0) > ?2 OR n > ?3)
+             ORDER BY coalesce(due_ms, 0), n LIMIT ?4",
         )?;
-        let mut rows = statement.query(params![after, limit])?;
+        let mut rows = statement.query(params![now.as_millisecond(), after_ms, after, limit])?;
         let mut runs = Vec::new();
         while let Some(row) = rows.next()? {
-            let owner = ThreadOwner::new(text(row, 1)?, text(row, 2)?);
-            runs.push((row.get(0)?, owner, parse_run(text(row, 3)?, text(row, 4)?)?));
+            let owner = ThreadOwner::new(text(row, 2)?, text(row, 3)?);
+            runs.push(((row.get(0)?, row.get(1)?), owner, parse_run(text(row, 4)?, text(row, 5)?)?));
         }
         Ok(runs)
     }
@@ -119,8 +125,8 @@ impl ConversationTables<'_> {
     ) -> Result<(), TableError> {
         let row = RunRow::new(0, owner, thread, stored)?;
         let mut insert = self.0.prepare_cached(
-            "INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body, log_until_ms, seq)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
+            "INSERT INTO runs (company, owner, id, thread, agent, state, kind, process, body, log_until_ms, due_ms, seq)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
                      (SELECT coalesce(max(seq), 0) + 1 FROM runs WHERE company = ?1 AND owner = ?2))",
         )?;
         insert.execute(params![
@@ -133,7 +139,8 @@ impl ConversationTables<'_> {
             row.kind,
             row.process,
             row.body,
-            row.log_until_ms
+            row.log_until_ms,
+            row.due_ms
         ])?;
         Ok(())
     }
@@ -141,9 +148,10 @@ impl ConversationTables<'_> {
     pub(super) fn update_run(&self, n: i64, run: &Run) -> Result<(), TableError> {
         let body = serde_json::to_string(run).unwrap_or_default();
         let mut update = self.0.prepare_cached(
-            "UPDATE runs SET state = ?2, kind = ?3, body = ?4, log_until_ms = ?5 WHERE n = ?1",
+            "UPDATE runs SET state = ?2, kind = ?3, body = ?4, log_until_ms = ?5, due_ms = ?6 WHERE n = ?1",
         )?;
-        update.execute(params![n, run.state.as_str(), run.trigger.kind.as_str(), body, log_until_ms(run)])?;
+        let (state, kind) = (run.state.as_str(), run.trigger.kind.as_str());
+        update.execute(params![n, state, kind, body, log_until_ms(run), due_ms(run)])?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::ModelRequest;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use super::messages::{MessagesWriter, is_supported};
 use super::thinking;
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
+use crate::models::sampling;
 use crate::models::spec::ModelSpec;
 
 /// Member of a block up to which the server may cache the prompt.
@@ -33,7 +35,8 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     body.raw(r#"{"model":"#).json(&model.name);
     body.raw(r#","max_tokens":"#).json(&model.limits().max_output_tokens);
     body.raw(r#","stream":true"#);
-    thinking::push(model, request, &mut body);
+    let thinks = thinking::push(model, request, &mut body);
+    push_parameters(&model.parameters, thinks, &mut body);
     push_tools(request, &mut body);
     push_system(request, &mut body);
     push_messages(request, &mut body);
@@ -44,6 +47,18 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
     body.attach(RequestTraits::new(request));
     Ok(body.finish())
+}
+
+/// Appends the parameters of the call. A model that thinks refuses to be sampled otherwise than by its default.
+fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut PayloadBuilder) {
+    if !thinks {
+        sampling::push(body, "temperature", parameters.temperature.as_ref());
+        sampling::push(body, "top_p", parameters.top_p.as_ref());
+        sampling::push(body, "top_k", parameters.top_k);
+    }
+    let texts = Some(&parameters.stop_sequences).filter(|texts| !texts.is_empty());
+    sampling::push(body, "stop_sequences", texts);
+    sampling::push_extra(parameters, body);
 }
 
 /// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt. The

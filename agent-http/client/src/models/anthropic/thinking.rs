@@ -4,6 +4,7 @@ use agent_core::message::{Message, Role};
 use agent_core::model::ModelRequest;
 use agent_core::payload::PayloadBuilder;
 use agent_core::tool::ToolChoice;
+use agent_platform::parameters::ReasoningLevel;
 use serde_json::json;
 
 use crate::models::answer_parts::is_thinking;
@@ -35,38 +36,56 @@ enum ThinkingForm {
 /// Appends the members `thinking` and `output_config` of a request.
 ///
 /// Nothing is sent if neither the settings nor the request ask for it. Thinking is left out where the API would reject
-/// it: with a forced call and, within a budget, in a turn that has called tools without it.
-pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) {
+/// it: with a forced call and, within a budget, in a turn that has called tools without it. Returns true if the model
+/// thinks.
+pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) -> bool {
     let form = form_of(&model.name);
-    let level = model.reasoning_effort.as_deref();
+    let level = model.reasoning_effort.as_deref().or_else(|| level_of(model.parameters.reasoning?));
+    let switch = model.thinking(request);
     if let (ThinkingForm::Adaptive { .. }, Some(level)) = (form, level) {
         body.raw(r#","output_config":"#).json(&json!({ "effort": level }));
     }
     let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
         && !request.tools.is_empty();
-    let is_wanted = request.thinking.unwrap_or(level.is_some());
+    let is_wanted = switch.unwrap_or(level.is_some());
     match form {
-        ThinkingForm::Adaptive { can_disable: true } if request.thinking == Some(false) || is_forced => {
+        ThinkingForm::Adaptive { can_disable: true } if switch == Some(false) || is_forced => {
             body.raw(r#","thinking":{"type":"disabled"}"#);
+            false
         }
-        ThinkingForm::Adaptive { .. } if is_wanted && !is_forced => {
-            body.raw(r#","thinking":{"type":"adaptive","display":"summarized"}"#);
+        ThinkingForm::Adaptive { .. } => {
+            if is_wanted && !is_forced {
+                body.raw(r#","thinking":{"type":"adaptive","display":"summarized"}"#);
+            }
+            true
         }
         ThinkingForm::Budget if is_wanted && !is_forced && !has_begun_without(request) => {
-            push_budget(level, model.limits().max_output_tokens, body);
+            push_budget(level, model.limits().max_output_tokens, body)
         }
-        _ => {}
+        _ => false,
     }
 }
 
-fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut PayloadBuilder) {
+/// Returns the name of a level in the API's words.
+fn level_of(level: ReasoningLevel) -> Option<&'static str> {
+    match level {
+        ReasoningLevel::None => None,
+        ReasoningLevel::Minimal | ReasoningLevel::Low => Some("low"),
+        ReasoningLevel::Medium => Some("medium"),
+        ReasoningLevel::High | ReasoningLevel::Xhigh => Some("high"),
+    }
+}
+
+fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut PayloadBuilder) -> bool {
     let level = level.unwrap_or(DEFAULT_LEVEL);
     let budget = BUDGETS.iter().find(|(name, _)| *name == level).or(BUDGETS.last());
     // The budget is part of the answer's limit, and what is left must suffice for the answer.
     let budget = budget.map_or(0, |(_, tokens)| *tokens).min(max_output_tokens / 2);
-    if budget >= MIN_BUDGET {
+    let is_enough = budget >= MIN_BUDGET;
+    if is_enough {
         body.raw(r#","thinking":"#).json(&json!({ "type": "enabled", "budget_tokens": budget }));
     }
+    is_enough
 }
 
 /// Returns true if the latest turn's first calls were made without thinking: by another model, or before a restart. The

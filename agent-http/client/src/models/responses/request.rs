@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::ResponsesProtocol;
 use super::items::{is_supported, push_items};
 use crate::models::names::wire_tool_name;
+use crate::models::sampling::{push_extra, push_sampling};
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
 const MODELS_WITHOUT_REASONING: [&str; 4] = ["chatgpt-", "gpt-3.5", "gpt-4", "gpt-5-chat"];
@@ -37,6 +38,8 @@ pub(super) fn push_body(
     if protocol.sends_output_limit {
         body.raw(r#","max_output_tokens":"#).json(&protocol.model.limits().max_output_tokens);
     }
+    push_sampling(&protocol.model.parameters, body);
+    push_extra(&protocol.model.parameters, body);
     if let Some(key) = &protocol.prompt_cache_key {
         body.raw(r#","prompt_cache_key":"#).secret(key);
     }
@@ -90,12 +93,12 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
 /// Appends the request for reasoning and for its encrypted form. Switched on, the level is `medium`; switched off, it is
 /// the lowest one that every model has, without a summary.
 fn push_reasoning(protocol: &ResponsesProtocol, request: &ModelRequest, body: &mut PayloadBuilder) {
-    let level = protocol.model.reasoning_effort.as_deref();
-    if level.is_none() && request.thinking != Some(true) && !reasons(&protocol.model.name) {
+    let (level, thinking) = (protocol.model.effort(), protocol.model.thinking(request));
+    if level.is_none() && thinking != Some(true) && !reasons(&protocol.model.name) {
         return;
     }
-    let switch = request.thinking.map(|thinking| if thinking { "medium" } else { "low" });
-    let summary = (request.thinking != Some(false)).then_some("auto");
+    let switch = thinking.map(|thinking| if thinking { "medium" } else { "low" });
+    let summary = (thinking != Some(false)).then_some("auto");
     body.raw(r#","reasoning":"#).json(&Reasoning { effort: level.or(switch), summary });
     body.raw(r#","include":["reasoning.encrypted_content"]"#);
 }

@@ -1,0 +1,158 @@
+//! OpenAPI documents (3.0 and 3.1) of a role: their operations are compiled to HTTP tools where the role is saved, so that
+//! a document that changes changes no tool.
+
+mod document;
+mod operation;
+mod schemas;
+
+use agent_core::role::{OwnTool, grouped_name};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::definition::{HttpTool, read};
+use super::tool_server::{check_group_id, parse_server_url};
+use super::{MAX_NAME_BYTES, MAX_OWN_TOOLS, SettingsFault};
+
+use document::OpenApiDocument;
+
+/// Maximum length of an operation's key, in bytes.
+const MAX_KEY_BYTES: usize = 256;
+
+/// An OpenAPI document in a role, without its credential.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct OpenApiSettings {
+    id: String,
+    /// Document of the company from which the tools are compiled whenever the role is saved.
+    #[serde(default, rename = "documentId")]
+    _document_id: Option<String>,
+    server: String,
+    operations: Vec<String>,
+    #[serde(default)]
+    identity: Option<Value>,
+    /// The compiled tools: settings of HTTP tools without credential and identity.
+    #[serde(default)]
+    compiled: Vec<Map<String, Value>>,
+    #[serde(default)]
+    skipped: Vec<SkippedOperation>,
+}
+
+/// An operation that cannot be represented.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SkippedOperation {
+    operation: String,
+    reason: String,
+}
+
+/// Compiles the operations that an entry of `openApi` names, and replaces its `document` by them.
+///
+/// # Errors
+/// Fault with the field's path in the entry.
+pub fn compile_open_api(entry: &mut Map<String, Value>, document: &Value) -> Result<(), SettingsFault> {
+    let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (id, server) = (text("id"), text("server"));
+    let document =
+        OpenApiDocument::new(document).map_err(|message| SettingsFault::new("document", message))?;
+    let keys = entry.get("operations").and_then(Value::as_array).cloned().unwrap_or_default();
+    let (mut compiled, mut skipped) = (Vec::new(), Vec::new());
+    for (i, key) in keys.iter().take(MAX_OWN_TOOLS).enumerate() {
+        let key = key.as_str().unwrap_or_default();
+        let Some(found) = document.operation(key) else {
+            let message = "is not the operationId of an operation of the document, nor its method and path";
+            return Err(SettingsFault::new(format!("operations[{i}]"), message));
+        };
+        let tool = found.and_then(|operation| {
+            let settings = operation::compile(&document, &operation, (&grouped_name(&id, key), &server))?;
+            check(settings)
+        });
+        match tool {
+            Ok(settings) => compiled.push(Value::Object(settings)),
+            Err(reason) => skipped.push(json!(SkippedOperation { operation: key.to_owned(), reason })),
+        }
+    }
+    entry.remove("document");
+    for (field, list) in [("compiled", compiled), ("skipped", skipped)] {
+        match list.is_empty() {
+            true => drop(entry.remove(field)),
+            false => drop(entry.insert(field.to_owned(), Value::Array(list))),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the settings of a tool that passes the checks of HTTP tools, without patterns that cannot be matched in linear
+/// time.
+fn check(settings: Map<String, Value>) -> Result<Map<String, Value>, String> {
+    let parse = |settings: &Map<String, Value>| {
+        let tool = OwnTool { auth: None, settings: settings.clone() };
+        HttpTool::parse(&tool)
+            .map(drop)
+            .map_err(|SettingsFault { path, message }| format!("{path} {message}"))
+    };
+    if parse(&settings).is_ok() {
+        return Ok(settings);
+    }
+    let mut plain = settings;
+    if let Some(schema) = plain.get_mut("inputSchema") {
+        schemas::remove_patterns(schema);
+    }
+    parse(&plain).map(|()| plain)
+}
+
+/// Returns the tools of an entry, each with the entry's credential.
+///
+/// # Errors
+/// Fault with the field's path in the entry.
+pub(super) fn parse_open_api(entry: &OwnTool) -> Result<Vec<HttpTool>, SettingsFault> {
+    let settings: OpenApiSettings = read(&entry.settings)?;
+    check_group_id(&settings.id)?;
+    parse_server_url(&settings.server).map_err(|message| SettingsFault::new("server", message))?;
+    if settings.operations.is_empty() || settings.operations.len() > MAX_OWN_TOOLS {
+        let message = format!("must name 1 to {MAX_OWN_TOOLS} operations of the document");
+        return Err(SettingsFault::new("operations", message));
+    }
+    let mut tools = Vec::new();
+    for (i, key) in settings.operations.iter().enumerate() {
+        let fault = |message: String| SettingsFault::new(format!("operations[{i}]"), message);
+        let name = grouped_name(&settings.id, key);
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            return Err(fault(format!("must have 1 to {MAX_KEY_BYTES} bytes")));
+        }
+        if settings.operations[..i].iter().any(|other| grouped_name(&settings.id, other) == name) {
+            return Err(fault("is offered under the name of another operation".to_owned()));
+        }
+        if settings.skipped.iter().any(|skipped| skipped.operation == *key) {
+            continue;
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return Err(fault(format!("is offered as {name}, which exceeds {MAX_NAME_BYTES} bytes")));
+        }
+        let compiled = settings.compiled.iter().find(|tool| tool.get("name") == Some(&json!(name)));
+        let compiled = compiled
+            .ok_or_else(|| fault("is not compiled; give the document or documentId again".to_owned()))?;
+        tools.push(parse_tool(entry, &settings, compiled).map_err(fault)?);
+    }
+    Ok(tools)
+}
+
+fn parse_tool(
+    entry: &OwnTool,
+    settings: &OpenApiSettings,
+    compiled: &Map<String, Value>,
+) -> Result<HttpTool, String> {
+    let url = compiled.get("request").and_then(|request| request.get("url")?.as_str()).unwrap_or_default();
+    // The credential is bound to the server's address.
+    if url.strip_prefix(settings.server.trim_end_matches('/')).is_none_or(|path| !path.starts_with('/')) {
+        return Err("is not compiled for this server; give the document or documentId again".to_owned());
+    }
+    let mut compiled = compiled.clone();
+    if let Some(identity) = &settings.identity {
+        compiled.insert("identity".to_owned(), identity.clone());
+    }
+    let tool = OwnTool { auth: entry.auth.clone(), settings: compiled };
+    HttpTool::parse(&tool).map_err(|SettingsFault { path, message }| format!("has a fault: {path} {message}"))
+}
+
+#[cfg(test)]
+mod tests;

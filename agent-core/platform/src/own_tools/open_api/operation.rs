@@ -1,0 +1,248 @@
+//! Compiles an operation to the settings of an HTTP tool.
+
+use serde_json::{Map, Value, json};
+
+use super::document::{OpenApiDocument, OpenApiOperation};
+use super::schemas::Schemas;
+
+/// Maximum length of a description, in bytes; a longer one is truncated.
+const MAX_DESCRIPTION_BYTES: usize = 1024;
+/// Maximum number of parameters.
+const MAX_PARAMETERS: usize = 64;
+/// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
+const IGNORED_HEADERS: [&str; 3] = ["accept", "content-type", "authorization"];
+
+/// Returns the settings of the tool `name` at `server`.
+///
+/// # Errors
+/// Reason for which the operation cannot be represented.
+pub(super) fn compile<'d>(
+    document: &'d OpenApiDocument<'d>,
+    operation: &OpenApiOperation<'d>,
+    (name, server): (&str, &str),
+) -> Result<Map<String, Value>, String> {
+    if !operation.path.starts_with('/') {
+        return Err("has a path that does not begin with a slash".to_owned());
+    }
+    let mut builder = RequestBuilder::new(document, operation.path);
+    for parameter in parameters(document, operation)? {
+        builder.add_parameter(parameter)?;
+    }
+    if let Some(body) = operation.fields.get("requestBody") {
+        builder.add_body(operation.method, document.resolve(body)?)?;
+    }
+    let RequestBuilder { schemas, path, query, headers, body, mut properties, required, .. } = builder;
+    let mut request = json!({
+        "method": operation.method.to_ascii_uppercase(),
+        "url": format!("{}{path}", server.trim_end_matches('/')),
+    });
+    for (field, values) in [("query", query), ("headers", headers)] {
+        if !values.is_empty() {
+            request[field] = Value::Object(values);
+        }
+    }
+    if let Some(body) = body {
+        request["body"] = body;
+    }
+    properties.sort_keys();
+    let mut schema = json!({"type": "object", "properties": properties});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    if let Some(definitions) = schemas.into_definitions()? {
+        schema["$defs"] = definitions;
+    }
+    let (is_read, is_delete) = (operation.method == "get", operation.method == "delete");
+    let tool = json!({
+        "name": name,
+        "description": description(operation),
+        "inputSchema": schema,
+        "annotations": {
+            "readOnlyHint": is_read,
+            "destructiveHint": is_delete,
+            "idempotentHint": is_read || is_delete || operation.method == "put",
+        },
+        "request": request,
+    });
+    match tool {
+        Value::Object(tool) => Ok(tool),
+        _ => Err("cannot be compiled".to_owned()),
+    }
+}
+
+fn description(operation: &OpenApiOperation<'_>) -> String {
+    let text = |field: &str| operation.fields.get(field).and_then(Value::as_str).unwrap_or_default().trim();
+    let (summary, description) = (text("summary"), text("description"));
+    let whole = match (summary, description) {
+        ("", "") => format!("{} {}", operation.method.to_ascii_uppercase(), operation.path),
+        ("", text) | (text, "") => text.to_owned(),
+        (summary, description) if description.starts_with(summary) => description.to_owned(),
+        (summary, description) => format!("{summary}\n{description}"),
+    };
+    cut(&whole)
+}
+
+/// Returns a description within its limit.
+pub(super) fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_DESCRIPTION_BYTES)].to_owned()
+}
+
+/// Returns the parameters of an operation; its own replace those of the path with the same name and place.
+fn parameters<'d>(
+    document: &'d OpenApiDocument<'d>,
+    operation: &OpenApiOperation<'d>,
+) -> Result<Vec<&'d Map<String, Value>>, String> {
+    let mut all: Vec<&Map<String, Value>> = Vec::new();
+    let lists = [operation.shared_parameters, operation.fields.get("parameters")];
+    for parameter in lists.into_iter().flatten().filter_map(Value::as_array).flatten() {
+        let parameter =
+            document.resolve(parameter)?.as_object().ok_or("has a parameter that is not an object")?;
+        all.retain(|other| {
+            (other.get("name"), other.get("in")) != (parameter.get("name"), parameter.get("in"))
+        });
+        all.push(parameter);
+    }
+    match all.len() <= MAX_PARAMETERS {
+        true => Ok(all),
+        false => Err(format!("has more than {MAX_PARAMETERS} parameters")),
+    }
+}
+
+/// The request and the arguments of a tool under construction.
+struct RequestBuilder<'d> {
+    document: &'d OpenApiDocument<'d>,
+    schemas: Schemas<'d>,
+    path: String,
+    query: Map<String, Value>,
+    headers: Map<String, Value>,
+    body: Option<Value>,
+    properties: Map<String, Value>,
+    required: Vec<String>,
+}
+
+impl<'d> RequestBuilder<'d> {
+    fn new(document: &'d OpenApiDocument<'d>, path: &str) -> Self {
+        Self {
+            document,
+            schemas: Schemas::new(document),
+            path: path.to_owned(),
+            query: Map::new(),
+            headers: Map::new(),
+            body: None,
+            properties: Map::new(),
+            required: Vec::new(),
+        }
+    }
+
+    fn add_parameter(&mut self, parameter: &'d Map<String, Value>) -> Result<(), String> {
+        let text = |field: &str| parameter.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (name, place) = (text("name"), text("in"));
+        let is_required = place == "path" || parameter.get("required") == Some(&Value::Bool(true));
+        let is_ignored =
+            place == "header" && IGNORED_HEADERS.iter().any(|other| name.eq_ignore_ascii_case(other));
+        if is_ignored {
+            return Ok(());
+        }
+        match self.unsupported(parameter, (name, place)) {
+            // The operation can be called without it.
+            Some(_) if !is_required => return Ok(()),
+            Some(reason) => return Err(format!("has the parameter {name:?}, {reason}")),
+            None => {}
+        }
+        let schema = parameter.get("schema").ok_or("has a parameter without a schema")?;
+        let mut schema = self.schemas.convert(schema)?;
+        if let (Some(text), Some(fields)) = (parameter.get("description"), schema.as_object_mut())
+            && let Some(text) = text.as_str()
+        {
+            fields.insert("description".to_owned(), cut(text).into());
+        }
+        let argument = self.argument(name, schema, is_required);
+        let placeholder = Value::String(format!("{{{argument}}}"));
+        match place {
+            "path" => {
+                self.path = self.path.replace(&format!("{{{name}}}"), &format!("{{{argument}}}"));
+            }
+            "query" => drop(self.query.insert(name.to_owned(), placeholder)),
+            _ => drop(self.headers.insert(name.to_owned(), placeholder)),
+        }
+        Ok(())
+    }
+
+    /// Returns the reason for which a parameter cannot be sent, if there is one.
+    fn unsupported(
+        &self,
+        parameter: &'d Map<String, Value>,
+        (name, place): (&str, &str),
+    ) -> Option<&'static str> {
+        if parameter.contains_key("content") {
+            return Some("which is serialized as a media type");
+        }
+        let schema =
+            parameter.get("schema").map(|schema| self.document.resolve(schema).unwrap_or(&Value::Null));
+        let has_type = |name: &str| match schema.and_then(|schema| schema.get("type")) {
+            Some(Value::String(of)) => of == name,
+            Some(Value::Array(of)) => of.iter().any(|of| of == name),
+            _ => false,
+        };
+        let style = parameter.get("style").and_then(Value::as_str);
+        let explode = parameter.get("explode").and_then(Value::as_bool);
+        match place {
+            "path" if style.is_some_and(|style| style != "simple") => Some("whose style is not supported"),
+            "path" | "header" if has_type("array") || has_type("object") => {
+                Some("which is a list or an object")
+            }
+            "path" => None,
+            "query" if style.is_some_and(|style| style != "form") => Some("whose style is not supported"),
+            "query" if has_type("object") => Some("which is an object"),
+            "query" if has_type("array") && explode == Some(false) => Some("which is a list in one value"),
+            "query" => None,
+            "header" => super::super::request::check_header_name(name).err(),
+            _ => Some("which is a cookie"),
+        }
+    }
+
+    fn add_body(&mut self, method: &str, body: &'d Value) -> Result<(), String> {
+        let is_required = body.get("required") == Some(&Value::Bool(true));
+        let content = body.get("content").and_then(Value::as_object).into_iter().flatten();
+        let is_json = |media_type: &str| {
+            let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            matches!(essence.as_str(), "application/json" | "application/*" | "*/*")
+        };
+        let media_type =
+            content.into_iter().find(|(name, _)| is_json(name)).map(|(_, media_type)| media_type);
+        let Some(media_type) = media_type.filter(|_| method != "get") else {
+            return match is_required {
+                true => Err("has a body that is not JSON".to_owned()),
+                false => Ok(()),
+            };
+        };
+        let schema = match media_type.get("schema") {
+            Some(schema) => self.schemas.convert(schema)?,
+            None => json!({}),
+        };
+        let argument = self.argument("body", schema, is_required);
+        self.body = Some(Value::String(format!("{{{argument}}}")));
+        Ok(())
+    }
+
+    /// Adds an argument, and returns its name, which differs from the others'.
+    fn argument(&mut self, name: &str, schema: Value, is_required: bool) -> String {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let mut plain: String = name.chars().map(|c| if is_allowed(c) { c } else { '_' }).take(56).collect();
+        if plain.is_empty() {
+            plain.push('_');
+        }
+        let mut unique = plain.clone();
+        for n in 2..=MAX_PARAMETERS + 2 {
+            if !self.properties.contains_key(&unique) {
+                break;
+            }
+            unique = format!("{plain}_{n}");
+        }
+        self.properties.insert(unique.clone(), schema);
+        if is_required {
+            self.required.push(unique.clone());
+        }
+        unique
+    }
+}

@@ -1,0 +1,214 @@
+//! Converts the schemas of a document to JSON Schema whose references are to its own definitions.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::document::OpenApiDocument;
+use super::operation::cut;
+
+/// Maximum depth of a schema, and the number of schemas to which an operation refers.
+const MAX_DEPTH: usize = 32;
+const MAX_DEFINITIONS: usize = 128;
+/// Keywords that are kept as they are.
+const PLAIN_KEYWORDS: [&str; 23] = [
+    "const",
+    "default",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "required",
+    "title",
+    "type",
+    "uniqueItems",
+    "dependentRequired",
+];
+/// Keywords whose value is a schema, a list of schemas, or schemas by name.
+const SCHEMA_KEYWORDS: [&str; 8] =
+    ["additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"];
+const LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+const MAP_KEYWORDS: [&str; 3] = ["dependentSchemas", "patternProperties", "properties"];
+
+/// The schemas of one operation.
+pub(super) struct Schemas<'d> {
+    document: &'d OpenApiDocument<'d>,
+    /// Names of the definitions by their references, and those that are not converted yet.
+    names: BTreeMap<String, String>,
+    pending: Vec<String>,
+}
+
+impl<'d> Schemas<'d> {
+    pub(super) fn new(document: &'d OpenApiDocument<'d>) -> Self {
+        Self { document, names: BTreeMap::new(), pending: Vec::new() }
+    }
+
+    /// Converts a schema.
+    ///
+    /// # Errors
+    /// Reason for which it cannot be represented.
+    pub(super) fn convert(&mut self, schema: &Value) -> Result<Value, String> {
+        self.convert_at(schema, 0)
+    }
+
+    /// Converts the definitions to which the converted schemas refer; `None` if there are none.
+    ///
+    /// # Errors
+    /// Reason for which one cannot be represented.
+    pub(super) fn into_definitions(mut self) -> Result<Option<Value>, String> {
+        let mut all = Map::new();
+        while let Some(reference) = self.pending.pop() {
+            let name = self.names.get(&reference).cloned().unwrap_or_default();
+            let target = self.document.target(&reference)?;
+            let converted = self.convert(target)?;
+            all.insert(name, converted);
+        }
+        all.sort_keys();
+        Ok((!all.is_empty()).then_some(Value::Object(all)))
+    }
+
+    fn convert_at(&mut self, schema: &Value, depth: usize) -> Result<Value, String> {
+        if depth > MAX_DEPTH {
+            return Err("has a schema that is nested too deeply".to_owned());
+        }
+        let fields = match schema {
+            Value::Object(fields) => fields,
+            Value::Bool(_) => return Ok(schema.clone()),
+            _ => return Err("has a schema that is not an object".to_owned()),
+        };
+        if fields.contains_key("$dynamicRef") || fields.contains_key("$recursiveRef") {
+            return Err("has a dynamic reference".to_owned());
+        }
+        let mut converted = Map::new();
+        if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+            let name = self.definition(reference)?;
+            converted.insert("$ref".to_owned(), format!("#/$defs/{name}").into());
+            // Beside a reference, revision 3.0 has no other keywords.
+            if self.document.is_3_0 {
+                return Ok(Value::Object(converted));
+            }
+        }
+        self.convert_fields(fields, &mut converted, depth)?;
+        if self.document.is_3_0 {
+            upgrade(fields, &mut converted);
+        }
+        Ok(Value::Object(converted))
+    }
+
+    fn convert_fields(
+        &mut self,
+        fields: &Map<String, Value>,
+        converted: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<(), String> {
+        // The client does not send what only the server sets.
+        let is_sent = |schema: &Value| schema.get("readOnly") != Some(&Value::Bool(true));
+        for (keyword, value) in fields {
+            let keyword = keyword.as_str();
+            let value = match value {
+                Value::String(text) if keyword == "description" => cut(text).into(),
+                value if PLAIN_KEYWORDS.contains(&keyword) => value.clone(),
+                value if SCHEMA_KEYWORDS.contains(&keyword) => self.convert_at(value, depth + 1)?,
+                Value::Array(items) if LIST_KEYWORDS.contains(&keyword) => {
+                    let items = items.iter().map(|item| self.convert_at(item, depth + 1));
+                    Value::Array(items.collect::<Result<_, _>>()?)
+                }
+                Value::Object(schemas) if MAP_KEYWORDS.contains(&keyword) => {
+                    let sent = schemas.iter().filter(|(_, schema)| is_sent(schema));
+                    let sent =
+                        sent.map(|(name, schema)| Ok((name.clone(), self.convert_at(schema, depth + 1)?)));
+                    Value::Object(sent.collect::<Result<_, String>>()?)
+                }
+                _ => continue,
+            };
+            converted.insert(keyword.to_owned(), value);
+        }
+        if let (Some(Value::Array(required)), Some(properties)) =
+            (converted.get_mut("required"), fields.get("properties").and_then(Value::as_object))
+        {
+            let is_unsent = |name: &Value| {
+                name.as_str().and_then(|name| properties.get(name)).is_some_and(|schema| !is_sent(schema))
+            };
+            required.retain(|name| !is_unsent(name));
+        }
+        Ok(())
+    }
+
+    /// Returns the name of the definition for a reference.
+    fn definition(&mut self, reference: &str) -> Result<String, String> {
+        if let Some(name) = self.names.get(reference) {
+            return Ok(name.clone());
+        }
+        self.document.target(reference)?;
+        if self.names.len() >= MAX_DEFINITIONS {
+            return Err(format!("refers to more than {MAX_DEFINITIONS} schemas"));
+        }
+        let last = reference.rsplit('/').next().unwrap_or_default();
+        let plain: String = last
+            .chars()
+            .filter(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+            .take(64)
+            .collect();
+        let is_taken = self.names.values().any(|other| *other == plain) || plain.is_empty();
+        let name = if is_taken { format!("{plain}_{}", self.names.len()) } else { plain };
+        self.names.insert(reference.to_owned(), name.clone());
+        self.pending.push(reference.to_owned());
+        Ok(name)
+    }
+}
+
+/// Converts the keywords of revision 3.0 that JSON Schema does not have, or has with another meaning.
+fn upgrade(fields: &Map<String, Value>, converted: &mut Map<String, Value>) {
+    for (exclusive, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        match fields.get(exclusive) {
+            Some(Value::Bool(true)) => {
+                converted.remove(exclusive);
+                if let Some(value) = converted.remove(limit) {
+                    converted.insert(exclusive.to_owned(), value);
+                }
+            }
+            Some(Value::Bool(false)) => drop(converted.remove(exclusive)),
+            _ => {}
+        }
+    }
+    if fields.get("nullable") != Some(&Value::Bool(true)) {
+        return;
+    }
+    if let Some(kind @ Value::String(_)) = converted.get("type").cloned() {
+        converted.insert("type".to_owned(), json!([kind, "null"]));
+    }
+    if let Some(Value::Array(values)) = converted.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+}
+
+/// Removes the patterns of a schema.
+pub(super) fn remove_patterns(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            if fields.get("pattern").is_some_and(Value::is_string) {
+                fields.remove("pattern");
+            }
+            if fields.get("patternProperties").is_some_and(Value::is_object) {
+                fields.remove("patternProperties");
+            }
+            fields.values_mut().for_each(remove_patterns);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_patterns),
+        _ => {}
+    }
+}

@@ -1,0 +1,243 @@
+use agent_core::role::OwnTools;
+use serde_json::json;
+
+use super::*;
+
+/// A pet store in the manner of the well-known example, in revision 3.0.
+const PETS_3_0: &str = include_str!("tests/pets-3.0.json");
+/// The same in revision 3.1.
+const PETS_3_1: &str = include_str!("tests/pets-3.1.json");
+/// An issue tracker, in revision 3.1: shared parameters, lists, headers, patches.
+const ISSUES: &str = include_str!("tests/issues-3.1.json");
+/// A shop, in revision 3.0: composed and recursive schemas, a form, a file.
+const SHOP: &str = include_str!("tests/shop-3.0.json");
+/// The application's own API, which is real and large.
+const OWN: &str = include_str!("../../../../../docs/openapi.json");
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("JSON")
+}
+
+fn entry(operations: &[String]) -> Map<String, Value> {
+    let entry = json!({"id": "x", "server": "https://api.acme.example/v1/", "operations": operations});
+    entry.as_object().expect("an object").clone()
+}
+
+/// Compiles these operations; returns the entry.
+fn compile(document: &Value, operations: &[&str]) -> Map<String, Value> {
+    let operations: Vec<String> = operations.iter().map(|key| (*key).to_owned()).collect();
+    let mut entry = entry(&operations);
+    compile_open_api(&mut entry, document).expect("compiled");
+    entry
+}
+
+fn tools(entry: &Map<String, Value>) -> Vec<HttpTool> {
+    parse_open_api(&OwnTool { auth: None, settings: entry.clone() }).expect("valid tools")
+}
+
+fn tool(document: &Value, operation: &str) -> Value {
+    let entry = compile(document, &[operation]);
+    assert_eq!(entry.get("skipped"), None, "{operation}");
+    assert_eq!(tools(&entry).len(), 1);
+    entry["compiled"][0].clone()
+}
+
+fn reason(document: &Value, operation: &str) -> String {
+    let entry = compile(document, &[operation]);
+    assert_eq!(entry.get("compiled"), None, "{operation}");
+    assert!(tools(&entry).is_empty());
+    entry["skipped"][0]["reason"].as_str().expect("a reason").to_owned()
+}
+
+#[test]
+fn operations_become_http_tools() {
+    for text in [PETS_3_0, PETS_3_1] {
+        let pets = document(text);
+        let get = tool(&pets, "getPetById");
+        assert_eq!(
+            get["request"],
+            json!({"method": "GET", "url": "https://api.acme.example/v1/pet/{petId}"})
+        );
+        assert_eq!(get["name"], "x_getPetById");
+        assert_eq!(get["description"], "Finds a pet.\nReturns a single pet.");
+        assert_eq!(get["inputSchema"]["required"], json!(["petId"]));
+        assert_eq!(get["annotations"]["readOnlyHint"], true);
+        let find = tool(&pets, "findPets");
+        assert_eq!(find["request"]["query"], json!({"status": "{status}", "tags": "{tags}"}));
+        let add = tool(&pets, "addPet");
+        assert_eq!(add["request"]["body"], "{body}");
+        let schema = &add["inputSchema"];
+        assert_eq!(schema["properties"]["body"], json!({"$ref": "#/$defs/Pet"}));
+        let pet = &schema["$defs"]["Pet"];
+        assert_eq!(pet["required"], json!(["name"]), "the server sets the id");
+        assert!(pet["properties"].get("id").is_none() && pet.get("xml").is_none(), "{pet}");
+        assert_eq!(pet["properties"]["nickname"]["type"], json!(["string", "null"]));
+        assert_eq!(pet["properties"]["weight"], json!({"type": "number", "exclusiveMinimum": 0}));
+        let delete = tool(&pets, "DELETE /pet/{petId}");
+        assert_eq!(delete["name"], "x_DELETE__pet__petId_");
+        assert_eq!(delete["annotations"]["destructiveHint"], true);
+        assert_eq!(delete["request"]["headers"], json!({"X-Reason": "{X-Reason}"}));
+        assert_eq!(reason(&pets, "uploadImage"), "has a body that is not JSON");
+    }
+}
+
+/// Compiles all operations whose body, if they need one, is JSON; returns their number, and those that are no tools with the
+/// reasons.
+fn compile_all(text: &str) -> (usize, Vec<String>) {
+    let root = document(text);
+    let read = OpenApiDocument::new(&root).expect("a document");
+    let (mut count, mut unusable) = (0, Vec::new());
+    for operation in read.operations() {
+        let id = operation.fields.get("operationId").and_then(Value::as_str);
+        let path = format!("{} {}", operation.method.to_ascii_uppercase(), operation.path);
+        let entry = compile(&root, &[id.unwrap_or(&path)]);
+        let reason =
+            entry.get("skipped").map(|skipped| skipped[0]["reason"].as_str().expect("text").to_owned());
+        if reason.as_deref() == Some("has a body that is not JSON") {
+            continue;
+        }
+        count += 1;
+        unusable.extend(reason.map(|reason| format!("{path} {reason}")));
+    }
+    (count, unusable)
+}
+
+#[test]
+fn nearly_all_operations_with_json_are_usable() {
+    let mut total = 0;
+    for text in [PETS_3_0, PETS_3_1, ISSUES, SHOP, OWN] {
+        let (count, unusable) = compile_all(text);
+        assert!(unusable.len() * 20 <= count, "of {count}: {unusable:#?}");
+        total += count;
+    }
+    assert!(total > 150, "{total}");
+}
+
+#[test]
+fn recursive_schemas_refer_to_themselves() {
+    let shop = document(SHOP);
+    let tool = tool(&shop, "putCategory");
+    let category = &tool["inputSchema"]["$defs"]["Category"];
+    assert_eq!(category["properties"]["children"]["items"], json!({"$ref": "#/$defs/Category"}));
+    let mut root = shop;
+    root["paths"]["/loop"] = json!({"$ref": "#/paths/~1loop"});
+    root["components"]["parameters"]["a"] = json!({"$ref": "#/components/parameters/a"});
+    root["paths"]["/a"] =
+        json!({"get": {"operationId": "a", "parameters": [{"$ref": "#/components/parameters/a"}]}});
+    assert_eq!(reason(&root, "a"), "has a reference that leads to itself");
+    assert_eq!(
+        compile_open_api(&mut entry(&["GET /loop".to_owned()]), &root).expect_err("none").path,
+        "operations[0]"
+    );
+}
+
+#[test]
+fn hostile_documents_are_bounded() {
+    let body = |schema: Value| {
+        json!({"openapi": "3.1.0", "paths": {"/a": {"post": {"operationId": "a",
+        "description": "d".repeat(1 << 20),
+        "requestBody": {"required": true, "content": {"application/json": {"schema": schema}}}}}}})
+    };
+    let cut = tool(&body(json!({"type": "object", "description": "x".repeat(1 << 20)})), "a");
+    assert!(cut.to_string().len() < 4096, "long descriptions are truncated");
+    let mut deep = json!({"type": "string"});
+    for _ in 0..60 {
+        deep = json!({"type": "array", "items": deep});
+    }
+    let many: Map<String, Value> =
+        (0..200).map(|i| (format!("p{i}"), json!({"$ref": format!("#/components/schemas/S{i}")}))).collect();
+    let mut wide = body(json!({"type": "object", "properties": many}));
+    wide["components"]["schemas"] =
+        (0..200).map(|i| (format!("S{i}"), json!({"type": "string"}))).collect::<Map<_, _>>().into();
+    for (root, expected) in [
+        (body(deep), "has a schema that is nested too deeply"),
+        (body(json!({"$ref": "https://evil.example/schema.json"})), "refers to another document"),
+        (body(json!({"$ref": "other.json#/a"})), "refers to another document"),
+        (body(json!({"items": {"$ref": "file:///etc/passwd"}})), "refers to another document"),
+        (
+            body(json!({"$ref": "#/components/schemas/None"})),
+            "refers to a part that the document does not have",
+        ),
+        (body(json!({"$dynamicRef": "#a"})), "has a dynamic reference"),
+        (wide, "refers to more than 128 schemas"),
+    ] {
+        assert_eq!(reason(&root, "a"), expected);
+    }
+    // A pattern that the linear engine refuses is left out.
+    let look = tool(&body(json!({"type": "string", "pattern": "^(?!a)b"})), "a");
+    assert_eq!(look["inputSchema"]["properties"]["body"], json!({"type": "string"}));
+    // Two operations of one name, and paths that leave the server's.
+    let twice = json!({"openapi": "3.0.3", "paths": {
+        "/a": {"get": {"operationId": "a"}}, "/b": {"get": {"operationId": "a"}},
+        "/../admin": {"get": {"operationId": "up"}}, "@evil.example/": {"get": {"operationId": "host"}},
+        "/x/{id}": {"get": {"operationId": "no-parameter"}}}});
+    assert_eq!(reason(&twice, "a"), "is the name of several operations");
+    assert!(reason(&twice, "up").starts_with("request.url"));
+    assert_eq!(reason(&twice, "host"), "has a path that does not begin with a slash");
+    assert!(reason(&twice, "no-parameter").contains("not a property of inputSchema"));
+    for (root, expected) in [(json!({"swagger": "2.0", "paths": {}}), "document"), (json!([]), "document")] {
+        assert_eq!(
+            compile_open_api(&mut entry(&["a".to_owned()]), &root).expect_err("a fault").path,
+            expected
+        );
+    }
+}
+
+#[test]
+fn arguments_do_not_collide() {
+    let root = json!({"openapi": "3.0.3", "paths": {"/a/{id}": {
+        "parameters": [{"name": "id", "in": "path", "required": true, "schema": {"type": "string"}},
+            {"name": "page", "in": "query", "schema": {"type": "string"}}],
+        "post": {"operationId": "a", "parameters": [
+            {"name": "id", "in": "query", "schema": {"type": "integer"}},
+            {"name": "page", "in": "query", "description": "own", "schema": {"type": "integer"}},
+            {"name": "filter[name]", "in": "query", "schema": {"type": "string"}},
+            {"name": "body", "in": "query", "schema": {"type": "string"}},
+            {"name": "session", "in": "cookie", "schema": {"type": "string"}},
+            {"name": "Authorization", "in": "header", "required": true, "schema": {"type": "string"}}],
+            "requestBody": {"content": {"application/json; charset=utf-8": {"schema": {"type": "array"}}}}}}}});
+    let tool = tool(&root, "a");
+    assert_eq!(tool["request"]["url"], "https://api.acme.example/v1/a/{id}");
+    assert_eq!(
+        tool["request"]["query"],
+        json!({"page": "{page}", "id": "{id_2}", "filter[name]": "{filter_name_}", "body": "{body}"})
+    );
+    assert_eq!((&tool["request"]["body"], &tool["request"].get("headers")), (&json!("{body_2}"), &None));
+    assert_eq!(tool["inputSchema"]["properties"]["page"], json!({"type": "integer", "description": "own"}));
+}
+
+#[test]
+fn compiled_tools_belong_to_their_entry() {
+    let pets = document(PETS_3_0);
+    let compiled = compile(&pets, &["getPetById", "uploadImage"]);
+    assert!(compiled.get("document").is_none());
+    let fault = |change: &dyn Fn(&mut Map<String, Value>)| {
+        let mut entry = compiled.clone();
+        change(&mut entry);
+        let own: OwnTools = serde_json::from_value(json!({"openApi": [entry]})).expect("own tools");
+        let faults = super::super::faults(&own, |name| name == "builtin_tool");
+        faults.into_iter().map(|fault| fault.path).collect::<Vec<_>>()
+    };
+    assert_eq!(fault(&|_| {}), Vec::<String>::new());
+    assert_eq!(
+        fault(&|entry| drop(entry.insert("server".to_owned(), json!("https://api.acme.example.evil/")))),
+        ["openApi[0].operations[0]"],
+        "another server, which would receive the credential"
+    );
+    assert_eq!(
+        fault(&|entry| drop(entry.insert("operations".to_owned(), json!(["addPet"])))),
+        ["openApi[0].operations[0]"]
+    );
+    assert_eq!(fault(&|entry| drop(entry.insert("id".to_owned(), json!("a b")))), ["openApi[0].id"]);
+    assert_eq!(fault(&|entry| drop(entry.insert("document".to_owned(), json!({})))), ["openApi[0].document"]);
+    let server = json!("https://u:p@api.acme.example/v1");
+    assert_eq!(
+        fault(&|entry| drop(entry.insert("server".to_owned(), server.clone()))),
+        ["openApi[0].server"]
+    );
+    let mut entry = compiled.clone();
+    entry.insert("identity".to_owned(), json!("signed"));
+    let auth = serde_json::from_value(json!({"type": "bearer", "secret": "secret-canary"})).expect("auth");
+    let tools = parse_open_api(&OwnTool { auth: Some(auth), settings: entry }).expect("valid tools");
+    assert!(tools[0].is_signed);
+}

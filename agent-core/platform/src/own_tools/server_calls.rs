@@ -1,0 +1,347 @@
+//! Calls of tools at tool servers: one connection for each run and server, whose list is compared with the pins before the
+//! run's first call.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use agent_core::clock::Clock;
+use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
+use agent_core::secret::Secret;
+use agent_core::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput};
+use async_trait::async_trait;
+use futures_util::lock::Mutex as AsyncMutex;
+use quick_cache::sync::Cache;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::answer::cut;
+use super::credential::IDENTITY_SECONDS;
+use super::pins::{AgentPins, PinStore};
+use super::redact::Redactor;
+use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
+
+/// Maximum number of connections of runs; the least used are closed.
+const MAX_CONNECTIONS: usize = 512;
+/// Time after which another identity is signed: half of its lifetime.
+const IDENTITY_REUSE: Duration = Duration::from_secs(IDENTITY_SECONDS / 2);
+/// Time after which the list is compared again in a run that is still going on.
+const MAX_COMPARISON_AGE: Duration = Duration::from_secs(600);
+/// Maximum length of an error's text in a result, in bytes.
+const MAX_ERROR_BYTES: usize = 1024;
+
+/// A tool server as a client reaches it.
+#[derive(Clone)]
+pub struct ToolServerAddress {
+    /// The address, which a role has given.
+    pub url: Url,
+    /// Time limit of a request and its response together.
+    pub timeout: Duration,
+    /// Returns the headers of a request, whose values are secret.
+    pub headers: Arc<dyn Fn() -> Vec<(String, Secret)> + Send + Sync>,
+}
+
+/// Client of the Model Context Protocol, which applies the operator's address policy and follows no redirect.
+pub trait ToolServerClient: Send + Sync + 'static {
+    /// Returns a connection. Nothing is sent before its first request.
+    ///
+    /// # Errors
+    /// The address is refused.
+    fn connect(&self, address: ToolServerAddress) -> Result<Arc<dyn ToolServerConnection>, ToolError>;
+}
+
+/// A connection to a tool server, which is closed when it is dropped, and opened again after it was idle.
+#[async_trait]
+pub trait ToolServerConnection: Send + Sync + 'static {
+    /// Lists all tools of the server.
+    ///
+    /// # Errors
+    /// [`ToolError::Unavailable`] without a list, or for one that exceeds the client's limits.
+    async fn list(&self) -> Result<Vec<ToolDefinition>, ToolError>;
+
+    /// Calls a tool by its name at the server; `key` is the call's idempotency key.
+    async fn call(
+        &self,
+        name: &str,
+        arguments: Map<String, Value>,
+        key: &str,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError>;
+}
+
+/// Calls the tools of tool servers.
+pub(super) struct ServerCalls {
+    client: Arc<dyn ToolServerClient>,
+    pub(super) pins: PinStore,
+    clock: Arc<dyn Clock>,
+    connections: Cache<ConnectionKey, Arc<RunConnection>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct ConnectionKey {
+    company_id: CompanyId,
+    agent_id: AgentId,
+    user_id: UserId,
+    run_id: RunId,
+    caller: Caller,
+    server_id: String,
+}
+
+/// Fingerprints by the tools' names at their server.
+type SharedFingerprints = Arc<BTreeMap<String, String>>;
+
+/// A connection of a run.
+pub(super) struct RunConnection {
+    server: Arc<ToolServer>,
+    credential: Arc<RunCredential>,
+    connection: Arc<dyn ToolServerConnection>,
+    /// The fingerprints of the server's tools with the time of the list, once they are listed.
+    listed: AsyncMutex<Option<(SystemTime, SharedFingerprints)>>,
+}
+
+/// The credential of a connection, and the identity of its user.
+struct RunCredential {
+    server: Arc<ToolServer>,
+    context: ExecutionContext,
+    clock: Arc<dyn Clock>,
+    identities: Mutex<SignedIdentities>,
+}
+
+/// Signed identities that the server may have.
+#[derive(Default)]
+struct SignedIdentities {
+    /// The latest one, with the time of its signature.
+    latest: Option<(SystemTime, Secret)>,
+    /// The one before.
+    earlier: Option<Secret>,
+}
+
+impl RunCredential {
+    /// Returns the headers of a request.
+    ///
+    /// # Errors
+    /// The secret is missing.
+    fn headers(&self) -> Result<Vec<(String, Secret)>, ToolError> {
+        let mut headers: Vec<_> =
+            self.server.credential.header(&mut Redactor::default())?.into_iter().collect();
+        if self.server.is_signed {
+            headers.push(self.identity()?);
+        }
+        Ok(headers)
+    }
+
+    fn identity(&self) -> Result<(String, Secret), ToolError> {
+        let now = self.clock.now();
+        let mut identities = self.identities.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age < IDENTITY_REUSE);
+        if let Some((_, token)) = identities.latest.as_ref().filter(|(at, _)| is_fresh(*at)) {
+            return Ok((super::credential::IDENTITY_HEADER.to_owned(), token.clone()));
+        }
+        let audience = &self.server.id;
+        let signed = self.server.credential.identity(
+            audience,
+            (&self.context, None),
+            now,
+            &mut Redactor::default(),
+        )?;
+        identities.earlier = identities.latest.replace((now, signed.1.clone())).map(|(_, token)| token);
+        Ok(signed)
+    }
+
+    /// Returns the masking of all secrets that the server has received.
+    fn redactor(&self) -> Redactor {
+        let mut redactor = Redactor::default();
+        // The secret was there when the connection was made.
+        let _ = self.server.credential.header(&mut redactor);
+        let identities = self.identities.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = identities.latest.iter().map(|(_, token)| token).chain(&identities.earlier);
+        tokens.for_each(|token| redactor.add(token.clone()));
+        redactor
+    }
+}
+
+impl ServerCalls {
+    pub(super) fn new(client: Arc<dyn ToolServerClient>, pins: PinStore, clock: Arc<dyn Clock>) -> Self {
+        Self { client, pins, clock, connections: Cache::new(MAX_CONNECTIONS) }
+    }
+
+    /// Calls a tool, unless the server's definition is not the pinned one.
+    pub(super) async fn call(
+        &self,
+        tool: &ServerTool,
+        (context, key): (&ExecutionContext, &str),
+        arguments: Value,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments = check_arguments(&tool.validator, arguments).map_err(ToolError::InvalidArguments)?;
+        let run = self.connection(&tool.server, context)?;
+        let fingerprints = match run.fingerprints().await {
+            Ok((fingerprints, is_new)) => {
+                if is_new {
+                    self.observe(context, &tool.server, Some(&fingerprints)).await;
+                }
+                fingerprints
+            }
+            Err(error) => {
+                self.observe(context, &tool.server, None).await;
+                return Err(run.masked(error));
+            }
+        };
+        match fingerprints.get(&tool.name) {
+            Some(live) if *live == tool.fingerprint => {}
+            Some(_) => {
+                tracing::warn!(
+                    tool = tool.spec.name,
+                    "the definition of a tool has changed; it is not called"
+                );
+                return Ok(ToolOutput::error(
+                    "the tool was not called: its definition has changed, and the agent's owner has not accepted the new one",
+                ));
+            }
+            None => {
+                return Ok(ToolOutput::error(
+                    "the tool was not called: its server does not have it any more",
+                ));
+            }
+        }
+        let called = run.connection.call(&tool.name, arguments, key, progress).await;
+        called.map(|output| run.result(output)).map_err(|error| run.masked(error))
+    }
+
+    /// Lists the tools of a server over a new connection.
+    pub(super) async fn list(
+        &self,
+        server: &Arc<ToolServer>,
+        context: &ExecutionContext,
+    ) -> Result<Vec<ToolDefinition>, ToolError> {
+        let run = self.open(server, context)?;
+        run.connection.list().await.map_err(|error| run.masked(error))
+    }
+
+    /// Returns the connection of the context's run. A role that was saved meanwhile has another one.
+    fn connection(
+        &self,
+        server: &Arc<ToolServer>,
+        context: &ExecutionContext,
+    ) -> Result<Arc<RunConnection>, ToolError> {
+        if context.run_id.is_empty() {
+            return self.open(server, context);
+        }
+        let key = ConnectionKey {
+            company_id: context.company_id.clone(),
+            agent_id: context.agent_id.clone(),
+            user_id: context.user_id.clone(),
+            run_id: context.run_id.clone(),
+            caller: context.caller,
+            server_id: server.id.clone(),
+        };
+        if let Some(run) = self.connections.get(&key).filter(|run| Arc::ptr_eq(&run.server, server)) {
+            return Ok(run);
+        }
+        let run = self.open(server, context)?;
+        self.connections.insert(key, run.clone());
+        Ok(run)
+    }
+
+    fn open(
+        &self,
+        server: &Arc<ToolServer>,
+        context: &ExecutionContext,
+    ) -> Result<Arc<RunConnection>, ToolError> {
+        let credential = Arc::new(RunCredential {
+            server: server.clone(),
+            context: context.clone(),
+            clock: self.clock.clone(),
+            identities: Mutex::default(),
+        });
+        credential.headers()?;
+        let headers = {
+            let credential = credential.clone();
+            Arc::new(move || credential.headers().unwrap_or_default())
+        };
+        let address = ToolServerAddress { url: server.url.clone(), timeout: server.timeout, headers };
+        let connection = self.client.connect(address)?;
+        Ok(Arc::new(RunConnection {
+            server: server.clone(),
+            credential,
+            connection,
+            listed: AsyncMutex::default(),
+        }))
+    }
+
+    /// Stores the states of a server's pinned tools for the agent's owner.
+    pub(super) async fn observe(
+        &self,
+        context: &ExecutionContext,
+        server: &ToolServer,
+        live: Option<&BTreeMap<String, String>>,
+    ) {
+        let agent = (&context.company_id, &context.agent_id);
+        let stored = async {
+            let found = self.pins.load(agent.0, agent.1).await?;
+            let pins: AgentPins = found.map(|record| record.value).unwrap_or_default();
+            match pins.of(server) {
+                Some(pins) => self.pins.observe(agent, &server.id, pins, pins.compare(live)).await,
+                None => Ok(()),
+            }
+        };
+        if let Err(error) = stored.await {
+            tracing::warn!(%error, "the states of a tool server's tools were not stored");
+        }
+    }
+}
+
+impl RunConnection {
+    /// Returns the fingerprints of the server's tools, and true if they were read now. Concurrent calls wait for one list.
+    async fn fingerprints(&self) -> Result<(SharedFingerprints, bool), ToolError> {
+        let mut listed = self.listed.lock().await;
+        let now = self.credential.clock.now();
+        let is_fresh = |at: SystemTime| now.duration_since(at).is_ok_and(|age| age < MAX_COMPARISON_AGE);
+        if let Some((_, listed)) = listed.as_ref().filter(|(at, _)| is_fresh(*at)) {
+            return Ok((listed.clone(), false));
+        }
+        let all = Arc::new(fingerprints(&self.connection.list().await?));
+        *listed = Some((now, all.clone()));
+        Ok((all, true))
+    }
+
+    /// Returns a result without secrets, within its limit, and without what only this platform's own tools may ask for.
+    fn result(&self, output: ToolOutput) -> ToolOutput {
+        let ToolOutput { text, structured, is_error, follow_up: _, suspension: _ } = output;
+        let redactor = self.credential.redactor();
+        let whole = structured.as_ref().map(Value::to_string);
+        let is_structured_alone = whole.is_some_and(|whole| whole == text);
+        let structured = structured.map(|value| redactor.value(value));
+        let text = match &structured {
+            Some(value) if is_structured_alone => value.to_string(),
+            _ => redactor.text(text),
+        };
+        let max_bytes = self.server.max_result_bytes;
+        let fits = |value: &Value| text.len() <= max_bytes && value.to_string().len() <= max_bytes;
+        let structured = structured.filter(|value| value.is_object() && fits(value));
+        ToolOutput { text: cut(text, max_bytes), structured, is_error, ..ToolOutput::default() }
+    }
+
+    fn masked(&self, error: ToolError) -> ToolError {
+        let redactor = self.credential.redactor();
+        let text = |text: String| cut(redactor.text(text), MAX_ERROR_BYTES);
+        match error {
+            ToolError::Unavailable(message) => ToolError::Unavailable(text(message)),
+            ToolError::OutcomeUnknown(message) => ToolError::OutcomeUnknown(text(message)),
+            ToolError::InvalidArguments(message) => ToolError::InvalidArguments(text(message)),
+            error => error,
+        }
+    }
+}
+
+/// Returns the fingerprints of tools by their names. A name that occurs twice has none, so that its tool is not called.
+pub(super) fn fingerprints(tools: &[ToolDefinition]) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, String> = BTreeMap::new();
+    for tool in tools {
+        let fingerprint = tool.fingerprint();
+        all.entry(tool.name.clone())
+            .and_modify(|first| *first = "ambiguous".to_owned())
+            .or_insert(fingerprint);
+    }
+    all
+}

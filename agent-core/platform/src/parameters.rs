@@ -1,0 +1,406 @@
+//! Parameters of model calls: their names and bounds, and those that an API or a model has no use for.
+
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Number, Value};
+
+/// Bounds of the numbers.
+const TEMPERATURE: RangeInclusive<f64> = 0.0..=2.0;
+const TOP_P: RangeInclusive<f64> = 0.0..=1.0;
+const TOP_K: RangeInclusive<u64> = 1..=1_000;
+const PENALTY: RangeInclusive<f64> = -2.0..=2.0;
+/// Largest seed: the whole numbers up to it are exact in every JSON implementation.
+const MAX_SEED: u64 = (1 << 53) - 1;
+/// Limits on stop sequences.
+const MAX_STOP_SEQUENCES: usize = 4;
+const MAX_STOP_BYTES: usize = 256;
+/// Limit on the extra members of a request, in bytes of JSON.
+const MAX_EXTRA_BYTES: usize = 4 << 10;
+/// Members of requests that adapters write, and that extra members must not replace.
+const RESERVED_MEMBERS: [&str; 32] = [
+    "cache_control",
+    "frequency_penalty",
+    "include",
+    "input",
+    "instructions",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_tokens",
+    "messages",
+    "model",
+    "n",
+    "options",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "reasoning",
+    "reasoning_effort",
+    "response_format",
+    "seed",
+    "stop",
+    "stop_sequences",
+    "store",
+    "stream",
+    "stream_options",
+    "system",
+    "temperature",
+    "text",
+    "think",
+    "thinking",
+    "tool_choice",
+    "tools",
+    "top_p",
+];
+/// Beginnings of the names of models that reason and refuse to be sampled otherwise than by their default.
+const FIXED_SAMPLING: [&str; 4] = ["gpt-5", "o1", "o3", "o4"];
+/// Models of these families that are sampled as others are.
+const FREE_SAMPLING: [&str; 1] = ["gpt-5-chat"];
+
+/// Parameters of an agent's model calls. Absent ones are left to the model.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelParameters {
+    /// Sampling temperature, 0 to 2.
+    pub temperature: Option<Number>,
+    /// Limit on the answer, in tokens.
+    pub max_output_tokens: Option<NonZeroU32>,
+    /// Share of the probability that is sampled from, 0 to 1.
+    pub top_p: Option<Number>,
+    /// Number of the most probable tokens that are sampled from, 1 to 1,000.
+    pub top_k: Option<u64>,
+    /// Penalty on tokens that occur in the text, -2 to 2.
+    pub presence_penalty: Option<Number>,
+    /// Penalty on tokens by the number of their occurrences, -2 to 2.
+    pub frequency_penalty: Option<Number>,
+    /// Texts that end the answer, at most 4.
+    pub stop_sequences: Vec<String>,
+    /// Seed of the sampling.
+    pub seed: Option<u64>,
+    /// Level of the model's reasoning; `None` leaves it to the model.
+    pub reasoning: Option<ReasoningLevel>,
+    /// Members that are added to the request as they are.
+    pub extra_body: Map<String, Value>,
+}
+
+/// Level of a model's reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningLevel {
+    /// None.
+    None,
+    /// The least.
+    Minimal,
+    /// Low.
+    Low,
+    /// Medium.
+    Medium,
+    /// High.
+    High,
+    /// The most.
+    Xhigh,
+}
+
+impl ReasoningLevel {
+    const ALL: [Self; 6] = [Self::None, Self::Minimal, Self::Low, Self::Medium, Self::High, Self::Xhigh];
+
+    /// Returns the name used in roles, which is also that of OpenAI's APIs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+            Self::Xhigh => "xhigh",
+        }
+    }
+}
+
+/// API through which a model is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelApi {
+    /// OpenAI's Chat Completions, and the servers that are compatible with it.
+    ChatCompletions,
+    /// OpenAI's Responses.
+    Responses,
+    /// Ollama's own.
+    Ollama,
+    /// Anthropic's Messages.
+    Messages,
+    /// A model in the process.
+    InProcess,
+}
+
+impl ModelApi {
+    /// Returns the API of a provider's name; `None` for `auto` and unknown names.
+    pub fn of_provider(provider: &str) -> Option<Self> {
+        match provider {
+            "openai" => Some(Self::ChatCompletions),
+            "openai-responses" => Some(Self::Responses),
+            "ollama" => Some(Self::Ollama),
+            "anthropic" => Some(Self::Messages),
+            "local" => Some(Self::InProcess),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the API has the parameter.
+    fn has(self, name: &str) -> bool {
+        match self {
+            Self::ChatCompletions => name != "topK",
+            Self::Responses => {
+                !matches!(name, "topK" | "presencePenalty" | "frequencyPenalty" | "stopSequences" | "seed")
+            }
+            Self::Ollama => true,
+            Self::Messages => !matches!(name, "presencePenalty" | "frequencyPenalty" | "seed"),
+            Self::InProcess => false,
+        }
+    }
+}
+
+/// Fault of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParameterFault {
+    /// Path of the value below the parameters, such as `stopSequences[1]`.
+    pub path: String,
+    /// Description, worded to follow the path.
+    pub message: String,
+}
+
+impl ModelParameters {
+    /// Reads parameters. `null` counts as absent.
+    ///
+    /// # Errors
+    /// The faults of all values: unknown names, wrong types and values out of their bounds.
+    pub fn read(given: &Map<String, Value>) -> Result<Self, Vec<ParameterFault>> {
+        let (mut read, mut faults) = (Self::default(), Vec::new());
+        for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+            let set = match name.as_str() {
+                "temperature" => number(value, TEMPERATURE).map(|number| read.temperature = Some(number)),
+                "maxOutputTokens" => tokens(value).map(|tokens| read.max_output_tokens = Some(tokens)),
+                "topP" => number(value, TOP_P).map(|number| read.top_p = Some(number)),
+                "topK" => whole(value, TOP_K).map(|number| read.top_k = Some(number)),
+                "presencePenalty" => {
+                    number(value, PENALTY).map(|number| read.presence_penalty = Some(number))
+                }
+                "frequencyPenalty" => {
+                    number(value, PENALTY).map(|number| read.frequency_penalty = Some(number))
+                }
+                "stopSequences" => stop_sequences(value).map(|texts| read.stop_sequences = texts),
+                "seed" => whole(value, 0..=MAX_SEED).map(|seed| read.seed = Some(seed)),
+                "reasoning" => reasoning(value).map(|level| read.reasoning = level),
+                "extraBody" => extra_body(value).map(|members| read.extra_body = members),
+                _ => Err("is not a parameter of models".to_owned()),
+            };
+            if let Err(message) = set {
+                faults.push(ParameterFault { path: name.clone(), message });
+            }
+        }
+        if faults.is_empty() { Ok(read) } else { Err(faults) }
+    }
+
+    /// Returns the names of the parameters that are set.
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        [
+            ("temperature", self.temperature.is_some()),
+            ("maxOutputTokens", self.max_output_tokens.is_some()),
+            ("topP", self.top_p.is_some()),
+            ("topK", self.top_k.is_some()),
+            ("presencePenalty", self.presence_penalty.is_some()),
+            ("frequencyPenalty", self.frequency_penalty.is_some()),
+            ("stopSequences", !self.stop_sequences.is_empty()),
+            ("seed", self.seed.is_some()),
+            ("reasoning", self.reasoning.is_some()),
+            ("extraBody", !self.extra_body.is_empty()),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_set)| is_set.then_some(name))
+    }
+
+    /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the
+    /// API does not have, and those that the model refuses.
+    pub fn ignored(&self, api: ModelApi, model: &str) -> Vec<&'static str> {
+        let is_fixed = has_fixed_sampling(api, model);
+        let is_sampling =
+            |name: &str| matches!(name, "temperature" | "topP" | "presencePenalty" | "frequencyPenalty");
+        self.names().filter(|name| !api.has(name) || (is_fixed && is_sampling(name))).collect()
+    }
+
+    /// Returns the parameters that a model called through an API is sent.
+    #[must_use]
+    pub fn for_model(mut self, api: ModelApi, model: &str) -> Self {
+        for name in self.ignored(api, model) {
+            match name {
+                "temperature" => self.temperature = None,
+                "maxOutputTokens" => self.max_output_tokens = None,
+                "topP" => self.top_p = None,
+                "topK" => self.top_k = None,
+                "presencePenalty" => self.presence_penalty = None,
+                "frequencyPenalty" => self.frequency_penalty = None,
+                "stopSequences" => self.stop_sequences.clear(),
+                "seed" => self.seed = None,
+                "reasoning" => self.reasoning = None,
+                _ => self.extra_body.clear(),
+            }
+        }
+        self
+    }
+}
+
+/// Returns true for a model of a family that refuses sampling parameters. A server at home may give any name to a model.
+fn has_fixed_sampling(api: ModelApi, model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
+    let is_of = |family: &&str| {
+        name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
+    };
+    matches!(api, ModelApi::ChatCompletions | ModelApi::Responses)
+        && FIXED_SAMPLING.iter().any(&is_of)
+        && !FREE_SAMPLING.iter().any(is_of)
+}
+
+fn number(value: &Value, bounds: RangeInclusive<f64>) -> Result<Number, String> {
+    match value {
+        Value::Number(number) if number.as_f64().is_some_and(|value| bounds.contains(&value)) => {
+            Ok(number.clone())
+        }
+        _ => Err(format!("must be a number from {} to {}", bounds.start(), bounds.end())),
+    }
+}
+
+fn whole(value: &Value, bounds: RangeInclusive<u64>) -> Result<u64, String> {
+    let number = value.as_u64().filter(|number| bounds.contains(number));
+    number.ok_or_else(|| format!("must be a whole number from {} to {}", bounds.start(), bounds.end()))
+}
+
+fn tokens(value: &Value) -> Result<NonZeroU32, String> {
+    let tokens = whole(value, 1..=u32::MAX.into())?;
+    u32::try_from(tokens).ok().and_then(NonZeroU32::new).ok_or_else(|| "is too large".to_owned())
+}
+
+fn stop_sequences(value: &Value) -> Result<Vec<String>, String> {
+    let message = || {
+        format!("must be an array of at most {MAX_STOP_SEQUENCES} texts of 1 to {MAX_STOP_BYTES} bytes each")
+    };
+    let texts = value.as_array().filter(|texts| texts.len() <= MAX_STOP_SEQUENCES).ok_or_else(message)?;
+    let text = |value: &Value| {
+        let text = value.as_str().filter(|text| (1..=MAX_STOP_BYTES).contains(&text.len()));
+        text.map(str::to_owned).ok_or_else(message)
+    };
+    texts.iter().map(text).collect()
+}
+
+fn reasoning(value: &Value) -> Result<Option<ReasoningLevel>, String> {
+    match value.as_str() {
+        Some("default") => Ok(None),
+        name => {
+            let level = ReasoningLevel::ALL.into_iter().find(|level| Some(level.as_str()) == name);
+            let message = || {
+                let names: Vec<_> = ReasoningLevel::ALL.into_iter().map(ReasoningLevel::as_str).collect();
+                format!("must be one of default, {}", names.join(", "))
+            };
+            level.map(Some).ok_or_else(message)
+        }
+    }
+}
+
+fn extra_body(value: &Value) -> Result<Map<String, Value>, String> {
+    let Value::Object(members) = value else { return Err("must be an object".to_owned()) };
+    if let Some(name) = members.keys().find(|name| RESERVED_MEMBERS.contains(&name.as_str())) {
+        return Err(format!("must not name {name}, which the platform sets"));
+    }
+    let bytes = serde_json::to_vec(members).map_or(usize::MAX, |json| json.len());
+    match bytes <= MAX_EXTRA_BYTES {
+        true => Ok(members.clone()),
+        false => Err(format!("is larger than {MAX_EXTRA_BYTES} bytes")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(given: Value) -> Result<ModelParameters, Vec<ParameterFault>> {
+        let Value::Object(given) = given else { panic!("an object") };
+        ModelParameters::read(&given)
+    }
+
+    fn all() -> Value {
+        json!({"temperature": 0.7, "maxOutputTokens": 500, "topP": 0.9, "topK": 40, "presencePenalty": -0.5,
+            "frequencyPenalty": 1, "stopSequences": ["END"], "seed": 7, "reasoning": "low",
+            "extraBody": {"service_tier": "flex"}})
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let parameters = read(all()).expect("they are right");
+        let Value::Object(given) = all() else { panic!("an object") };
+        assert_eq!(parameters.names().collect::<Vec<_>>(), given.keys().collect::<Vec<_>>());
+        assert_eq!(parameters.ignored(ModelApi::Ollama, "qwen3"), Vec::<&str>::new());
+        assert_eq!(parameters.clone().for_model(ModelApi::Ollama, "qwen3"), parameters);
+        assert_eq!(parameters.clone().for_model(ModelApi::InProcess, "m"), ModelParameters::default());
+        assert_eq!(
+            read(json!({"temperature": null, "reasoning": "default"})),
+            Ok(ModelParameters::default())
+        );
+    }
+
+    #[test]
+    fn what_a_model_has_no_use_for_is_named_and_left_out() {
+        let parameters = read(all()).expect("they are right");
+        for (api, model, expected) in [
+            (ModelApi::ChatCompletions, "gpt-4o", &["topK"][..]),
+            (ModelApi::ChatCompletions, "gpt-5-chat-latest", &["topK"]),
+            (
+                ModelApi::ChatCompletions,
+                "openai/gpt-5.1-mini",
+                &["temperature", "topP", "topK", "presencePenalty", "frequencyPenalty"],
+            ),
+            (
+                ModelApi::Responses,
+                "gpt-4.1",
+                &["topK", "presencePenalty", "frequencyPenalty", "stopSequences", "seed"],
+            ),
+            (ModelApi::Ollama, "o1", &[]),
+            (ModelApi::Messages, "claude-haiku-4-5", &["presencePenalty", "frequencyPenalty", "seed"]),
+        ] {
+            assert_eq!(parameters.ignored(api, model), expected, "{model}");
+            let sent = parameters.clone().for_model(api, model);
+            assert_eq!(sent.ignored(api, model), Vec::<&str>::new(), "{model}");
+            assert_eq!(sent.names().count() + expected.len(), parameters.names().count());
+        }
+    }
+
+    #[test]
+    fn faults_name_their_parameters() {
+        let long = "x".repeat(MAX_STOP_BYTES + 1);
+        let huge = "x".repeat(MAX_EXTRA_BYTES);
+        for (given, path) in [
+            (json!({"temprature": 1}), "temprature"),
+            (json!({"temperature": 2.1}), "temperature"),
+            (json!({"temperature": "1"}), "temperature"),
+            (json!({"topP": -0.1}), "topP"),
+            (json!({"topK": 0}), "topK"),
+            (json!({"topK": 1.5}), "topK"),
+            (json!({"maxOutputTokens": 0}), "maxOutputTokens"),
+            (json!({"maxOutputTokens": 4_294_967_296_u64}), "maxOutputTokens"),
+            (json!({"presencePenalty": 3}), "presencePenalty"),
+            (json!({"stopSequences": "END"}), "stopSequences"),
+            (json!({"stopSequences": [""]}), "stopSequences"),
+            (json!({"stopSequences": [long]}), "stopSequences"),
+            (json!({"stopSequences": ["a", "b", "c", "d", "e"]}), "stopSequences"),
+            (json!({"seed": -1}), "seed"),
+            (json!({"seed": 9_007_199_254_740_992_u64}), "seed"),
+            (json!({"reasoning": "much"}), "reasoning"),
+            (json!({"reasoning": true}), "reasoning"),
+            (json!({"extraBody": []}), "extraBody"),
+            (json!({"extraBody": {"model": "other"}}), "extraBody"),
+            (json!({"extraBody": {"stream": false}}), "extraBody"),
+            (json!({"extraBody": {"x": huge}}), "extraBody"),
+        ] {
+            let faults = read(given.clone()).expect_err("a fault");
+            assert_eq!(faults.iter().map(|fault| &*fault.path).collect::<Vec<_>>(), [path], "{given}");
+        }
+        assert!(RESERVED_MEMBERS.is_sorted());
+    }
+}

@@ -1,0 +1,30 @@
+//! Members of request bodies for the parameters of a call.
+
+use agent_core::payload::PayloadBuilder;
+use agent_platform::parameters::ModelParameters;
+use serde::Serialize;
+
+/// Appends a member, if there is a value.
+pub(super) fn push<T: Serialize>(body: &mut PayloadBuilder, name: &str, value: Option<T>) {
+    if let Some(value) = value {
+        body.raw(",").json(&name).raw(":").json(&value);
+    }
+}
+
+/// Appends the members that OpenAI's APIs and Ollama's options have by the same names.
+pub(super) fn push_sampling(parameters: &ModelParameters, body: &mut PayloadBuilder) {
+    push(body, "temperature", parameters.temperature.as_ref());
+    push(body, "top_p", parameters.top_p.as_ref());
+    push(body, "top_k", parameters.top_k);
+    push(body, "presence_penalty", parameters.presence_penalty.as_ref());
+    push(body, "frequency_penalty", parameters.frequency_penalty.as_ref());
+    push(body, "stop", Some(&parameters.stop_sequences).filter(|texts| !texts.is_empty()));
+    push(body, "seed", parameters.seed);
+}
+
+/// Appends the members that a role adds to its requests.
+pub(super) fn push_extra(parameters: &ModelParameters, body: &mut PayloadBuilder) {
+    for (name, value) in &parameters.extra_body {
+        push(body, name, Some(value));
+    }
+}

@@ -1,0 +1,95 @@
+//! Connection to a tool server that a role names: its list of tools, and calls by the names in it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use agent_core::tool::{Progress, ToolError, ToolOutput};
+use agent_platform::own_tools::{ToolDefinition, ToolServerConnection};
+use async_trait::async_trait;
+use rmcp::model::{JsonObject, Tool};
+use tokio::time;
+
+use super::discovery::DiscoveryEntry;
+use super::fault;
+use super::transport::ToolServerTransport;
+use super::{McpClientLimits, McpTools};
+
+/// Time without a request after which the connection is closed; the next request opens another one.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// [`ToolServerConnection`] over [`McpTools`].
+pub struct ToolServerSession(Arc<SessionState>);
+
+struct SessionState {
+    tools: McpTools,
+    /// Number of requests that have begun or ended.
+    changes: AtomicU64,
+    /// Number of requests that have not ended.
+    open: AtomicU64,
+}
+
+impl ToolServerSession {
+    /// Creates the connection to the server behind `transport`. Nothing is sent before the first request. `discovery` is
+    /// the server's entry in the process's cache.
+    pub fn new(
+        transport: Arc<dyn ToolServerTransport>,
+        limits: McpClientLimits,
+        discovery: DiscoveryEntry,
+    ) -> Self {
+        let tools = McpTools::new(transport, Vec::new(), limits, discovery);
+        Self(Arc::new(SessionState { tools, changes: AtomicU64::new(0), open: AtomicU64::new(0) }))
+    }
+
+    fn begin(&self) -> OpenRequest<'_> {
+        self.0.open.fetch_add(1, Ordering::SeqCst);
+        self.0.changes.fetch_add(1, Ordering::SeqCst);
+        OpenRequest(&self.0)
+    }
+}
+
+/// A request that has not ended. Dropping it closes the connection later, unless another request begins before.
+struct OpenRequest<'s>(&'s Arc<SessionState>);
+
+impl Drop for OpenRequest<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+        let ended = self.0.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        let state = Arc::downgrade(self.0);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            time::sleep(IDLE_TIMEOUT).await;
+            let Some(state) = state.upgrade() else { return };
+            let is_idle = state.changes.load(Ordering::SeqCst) == ended;
+            if is_idle && state.open.load(Ordering::SeqCst) == 0 {
+                state.tools.close();
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl ToolServerConnection for ToolServerSession {
+    async fn list(&self) -> Result<Vec<ToolDefinition>, ToolError> {
+        let _open = self.begin();
+        let tools = self.0.tools.list_at_server().await?;
+        tools.into_iter().map(definition).collect()
+    }
+
+    async fn call(
+        &self,
+        name: &str,
+        arguments: JsonObject,
+        key: &str,
+        progress: &dyn Progress,
+    ) -> Result<ToolOutput, ToolError> {
+        let _open = self.begin();
+        self.0.tools.call_at_server(name, arguments, Some(key), progress).await
+    }
+}
+
+/// Returns the members that a fingerprint covers, in the form in which this client understands them.
+fn definition(tool: Tool) -> Result<ToolDefinition, ToolError> {
+    let value = serde_json::to_value(tool).and_then(serde_json::from_value);
+    value.map_err(|_| fault::unavailable(fault::NOT_A_TOOL_LIST))
+}

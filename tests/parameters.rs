@@ -1,0 +1,57 @@
+//! Parameters of model calls: they reach the model as the preview shows them.
+
+use serde_json::{Value, json};
+
+use crate::conversations::call_as;
+use crate::support::server::{self, session_token};
+use crate::support::vendor::{Vendor, answer};
+use crate::support::{parse_events, workspace};
+
+const PREVIEW: &str = "/api/svcchat/previewPrompt";
+
+#[tokio::test]
+async fn the_model_is_sent_what_the_preview_shows() {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    let parameters = json!({"temperature": 0.25, "maxOutputTokens": 300, "topP": 0.5, "topK": 9, "seed": 7,
+        "presencePenalty": 0.5, "frequencyPenalty": -1.5, "stopSequences": ["END"], "reasoning": "low",
+        "extraBody": {"service_tier": "flex"}});
+    workspace["agents"][0]["children"][0]["content"]["parameters"] = parameters.clone();
+    let app = server::app(&workspace, &[]).await;
+    vendor.on("m", [answer(&["Hi."])]);
+    let body = json!({"agentId": "a1", "message": "Hello", "runId": "r1"});
+    let token = session_token("u1", "c1");
+    let (status, shown) = call_as(&app, &token, "POST", PREVIEW, Some(body.clone())).await;
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["topK"]), "{shown}");
+    let response = app.chat(&body).await;
+    let events = parse_events(&response.text().await.expect("a whole body"));
+    let prompt = events.iter().find(|event| event["name"] == "agent.prompt").expect("the event");
+    assert_eq!(prompt["value"]["requestSha256"], shown["requestSha256"]);
+    let sent = vendor.received_bodies("m").remove(0);
+    assert_eq!(shown["payload"], sent);
+    for (name, value) in json!({"temperature": 0.25, "max_tokens": 300, "top_p": 0.5, "seed": 7, "stop": ["END"],
+        "presence_penalty": 0.5, "frequency_penalty": -1.5, "reasoning_effort": "low", "service_tier": "flex"})
+    .as_object()
+    .expect("an object")
+    {
+        assert_eq!(sent[name], *value, "{name}: {sent}");
+    }
+    assert_eq!(sent.get("top_k"), None, "{sent}");
+
+    // They are saved, read back and checked.
+    let (status, mut agent) = call_as(&app, &token, "GET", "/api/agents/a1", None).await;
+    assert_eq!((status, &agent["children"][0]["content"]["parameters"]), (200, &parameters));
+    let at = |agent: &mut Value, value: Value| agent["children"][0]["content"]["parameters"] = value;
+    for (value, path) in [
+        (json!({"temprature": 1}), "temprature"),
+        (json!({"temperature": 3}), "temperature"),
+        (json!({"extraBody": {"messages": []}}), "extraBody"),
+    ] {
+        at(&mut agent, value);
+        let (status, problem) = call_as(&app, &token, "PUT", "/api/agents/a1", Some(agent.clone())).await;
+        assert_eq!((status, &problem["code"]), (400, &json!("INVALID_REQUEST")), "{path}");
+        let named = format!("children[0].content.parameters.{path}");
+        assert!(problem.to_string().contains(&named), "{named}: {problem}");
+    }
+}
