@@ -321,6 +321,8 @@ pub struct AppConfig {
     pub rag: RagConfig,
     /// Access to the scheduler.
     pub pulse: PulseConfig,
+    /// Vendor of the provider `anthropic`.
+    pub anthropic: HostedConfig,
     /// Allows jobs and proactive calls to use the subscription of the user for whom they run.
     pub coding_unattended: bool,
     /// Path of the embedded model's weights, if they are not in `model_dir`.

@@ -45,6 +45,7 @@ pub fn replay(
         // The recorded provider is called, and not with the key that stands in for one.
         let own_key = config.server.hosted.api_key.clone();
         as_recorded.server.hosted.api_key = as_recorded.server.hosted.api_key.and(own_key);
+        as_recorded.anthropic.api_key = as_recorded.anthropic.api_key.and(config.anthropic.api_key.clone());
         let live = embedded_models(&as_recorded, &outbound, local, &limits);
         models = models.with_live_models(move |settings: &EmbeddedAi| {
             let has_mask = settings.api_key.as_ref().is_some_and(Secret::is_mask);

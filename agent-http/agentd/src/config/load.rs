@@ -50,12 +50,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             upload_bytes: required_usize(values.number("RAG_MAX_UPLOAD")),
             uploaded_bytes: required(values.number("MAX_UPLOADED_BYTES")),
         },
-        mcp: McpConfig {
-            legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
-            workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
-            concurrency: required_usize(values.number("MCP_CONCURRENCY")),
-            per_minute: per_minute(&values, "MCP_REQUESTS_PER_MINUTE"),
-        },
+        mcp: mcp(&values),
         rag: RagConfig {
             max_tokens: required_usize(values.number("RAG_MAX_TOKENS")),
             min_relevance: required(values.number("RAG_MIN_RELEVANCE")) as f32 / 1_000.0,
@@ -84,6 +79,16 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
+}
+
+/// Returns the configuration of the tool server.
+fn mcp(values: &SettingValues) -> McpConfig {
+    McpConfig {
+        legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
+        workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
+        concurrency: required_usize(values.number("MCP_CONCURRENCY")),
+        per_minute: per_minute(values, "MCP_REQUESTS_PER_MINUTE"),
+    }
 }
 
 /// Returns the prices of models and the repetition of their calls, `None` if its settings are invalid.

@@ -1,5 +1,6 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
+mod anthropic;
 mod coding;
 mod console;
 mod conversations;
@@ -51,6 +52,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
         .chain(usage::SETTINGS)
+        .chain(anthropic::SETTINGS)
         .chain(fallback::SETTINGS)
 }
 
@@ -154,27 +156,6 @@ const SETTINGS: &[Setting] = &[
         SettingKind::Text,
         &["gpt-5-mini"],
         "The hosted model for agents whose role names none.",
-    ),
-    setting(
-        "ANTHROPIC_BASE_URL",
-        APP,
-        SettingKind::Url,
-        &["https://api.anthropic.com"],
-        "The base URL of the provider `anthropic`: any server of Anthropic's Messages API, with or without `/v1`.",
-    ),
-    setting(
-        "ANTHROPIC_API_KEY",
-        APP,
-        SettingKind::Secret { min_bytes: 1 },
-        &[],
-        "The API key for agents with the provider `anthropic` and without their own. It is sent to `ANTHROPIC_BASE_URL` and URLs below it only.",
-    ),
-    setting(
-        "ANTHROPIC_MODEL",
-        APP,
-        SettingKind::Text,
-        &["claude-haiku-4-5"],
-        "The model for agents with the provider `anthropic` whose role names none.",
     ),
     setting(
         "OLLAMA_BASE_URL",

@@ -348,9 +348,15 @@ fn parameters_are_sent_in_the_words_of_each_api() {
     has(&body("ollama", "gpt-oss:20b"), &json!({"think": "high"}));
     // A model that thinks, too.
     let thinking = body("anthropic", "claude-opus-4-6");
-    has(&thinking, &json!({"max_tokens": 500, "temperature": null, "stop_sequences": ["END", "\n\n"],
-        "output_config": {"effort": "high"}, "service_tier": "flex", "seed": null}));
-    has(&body("anthropic", "claude-3-haiku-20240307"), &json!({"temperature": 0.7, "top_p": 0.9, "top_k": 40}));
+    has(
+        &thinking,
+        &json!({"max_tokens": 500, "temperature": null, "stop_sequences": ["END", "\n\n"],
+        "output_config": {"effort": "high"}, "service_tier": "flex", "seed": null}),
+    );
+    has(
+        &body("anthropic", "claude-3-haiku-20240307"),
+        &json!({"temperature": 0.7, "top_p": 0.9, "top_k": 40}),
+    );
 }
 
 #[test]

@@ -45,7 +45,13 @@ fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {
 
 #[test]
 fn the_smallest_body() {
-    check_body(&ModelSpec::new("m-1"), &request(), expect![[]]);
+    check_body(
+        &ModelSpec::new("m-1"),
+        &request(),
+        expect![[r#"
+        {"model":"m-1","max_tokens":16384,"stream":true,
+        "messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#]],
+    );
 }
 
 #[test]
@@ -90,7 +96,35 @@ fn a_body_with_tools_and_what_the_run_has_said_since() {
         ..with_history(&system, history)
     };
     let limited = ModelLimits { max_output_tokens: 7, ..ModelLimits::default() };
-    check_body(&ModelSpec::new("m-1").with_limits(limited), &request, expect![[]]);
+    check_body(
+        &ModelSpec::new("m-1").with_limits(limited),
+        &request,
+        expect![[r#"
+        {"model":"m-1","max_tokens":7,"stream":true,"tools":[{"name":"t_afe0f0996e87","description":"","input_schema":{"type":"object"}},
+        {"name":"createTodo","description":"Adds a \"todo\".","input_schema":{"type":"object","properties":{"title":{"type":"string"}}}}],"tool_choice":{"type":"auto"},
+        "system":[{"type":"text","text":"You are \"terse\".\n","cache_control":{"type":"ephemeral"}},
+        {"type":"text","text":"\n\nIt is noon.","cache_control":{"type":"ephemeral"}}],
+        "messages":[{"role":"user","content":[{"type":"text","text":"(The conversation begins with your message.)"}]},
+        {"role":"assistant","content":[{"type":"text","text":"Welcome."}]},
+        {"role":"user","content":[{"type":"text","text":"of the page"},
+        {"type":"text","text":"What?"},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"QUJD"}},
+        {"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},
+        {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"QUJD"}}]},
+        {"role":"assistant","content":[{"type":"text","text":"Wait."},
+        {"type":"tool_use","id":"c_5e92a53cfa80609c","name":"t_afe0f0996e87","input":{}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"c_5e92a53cfa80609c","content":[{"type":"text","text":"What?"},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"QUJD"}}],"cache_control":{"type":"ephemeral"}},
+        {"type":"text","text":"hi"}]},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"Hm","signature":"s1"},
+        {"type":"text","text":"One, "},
+        {"type":"tool_use","id":"1","name":"readTodos","input":{"n":1}},
+        {"type":"thinking","thinking":"Hm","signature":"s2"},
+        {"type":"text","text":"two"},
+        {"type":"tool_use","id":"2","name":"createTodo","input":{}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"one"}]},
+        {"type":"tool_result","tool_use_id":"2","cache_control":{"type":"ephemeral"}}]}]}"#]],
+    );
 }
 
 /// Returns the paths of the breakpoints in a body.
