@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)]
 
 mod address;
+mod anthropic;
 mod chat;
 mod clients;
 mod coding;

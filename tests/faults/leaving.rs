@@ -238,11 +238,13 @@ async fn app_with(workspace: &Value, tools: FakeTools) -> SocketAddr {
         base_url: hosted.base_url.clone(),
         key: None,
         default_model: hosted.model.clone(),
+        key_setting: hosted.key_setting,
         needs_key: hosted.needs_key,
         limits,
     };
     let tools = Arc::new(tools);
-    let models = EmbeddedModels { hosted, ollama, prefer_ollama: false, local: None };
+    let models =
+        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefer_ollama: false, local: None };
     let backend = EmbeddedBackend::new(models).with_tools(tools.clone());
     let platform = Platform::new(stores.roles.clone()).with_tools(tools).with_backend(backend);
     let mut app =

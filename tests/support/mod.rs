@@ -23,6 +23,7 @@ pub mod embedder;
 #[allow(dead_code)]
 pub mod issuer;
 pub mod log;
+pub mod messages_vendor;
 pub mod packages;
 // The store's tests use more of this module than these tests do.
 #[allow(dead_code)]

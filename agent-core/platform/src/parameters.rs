@@ -124,6 +124,8 @@ pub enum ModelApi {
     Responses,
     /// Ollama's own.
     Ollama,
+    /// Anthropic's Messages.
+    Messages,
     /// A model in the process.
     InProcess,
 }
@@ -135,6 +137,7 @@ impl ModelApi {
             "openai" => Some(Self::ChatCompletions),
             "openai-responses" => Some(Self::Responses),
             "ollama" => Some(Self::Ollama),
+            "anthropic" => Some(Self::Messages),
             "local" => Some(Self::InProcess),
             _ => None,
         }
@@ -148,6 +151,7 @@ impl ModelApi {
                 !matches!(name, "topK" | "presencePenalty" | "frequencyPenalty" | "stopSequences" | "seed")
             }
             Self::Ollama => true,
+            Self::Messages => !matches!(name, "presencePenalty" | "frequencyPenalty" | "seed"),
             Self::InProcess => false,
         }
     }
@@ -358,6 +362,7 @@ mod tests {
                 &["topK", "presencePenalty", "frequencyPenalty", "stopSequences", "seed"],
             ),
             (ModelApi::Ollama, "o1", &[]),
+            (ModelApi::Messages, "claude-haiku-4-5", &["presencePenalty", "frequencyPenalty", "seed"]),
         ] {
             assert_eq!(parameters.ignored(api, model), expected, "{model}");
             let sent = parameters.clone().for_model(api, model);

@@ -32,7 +32,7 @@ pub struct RetrySettings {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FallbackModel {
-    /// `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`.
+    /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Name of the model at the provider.

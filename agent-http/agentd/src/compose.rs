@@ -347,6 +347,7 @@ fn embedded_models(
 ) -> EmbeddedModels {
     EmbeddedModels {
         hosted: hosted(&config.server.hosted, outbound, limits),
+        anthropic: hosted(&config.anthropic, outbound, limits),
         ollama: ollama(&config.server.ollama, outbound, limits),
         prefer_ollama: config.server.ollama.preferred,
         local,
@@ -460,6 +461,7 @@ fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits
         base_url: config.base_url.clone(),
         key: config.api_key.clone().map(|key| BoundSecret::new(&config.base_url, key)),
         default_model: config.model.clone(),
+        key_setting: config.key_setting,
         needs_key: config.needs_key,
         limits: limits.clone(),
     }

@@ -198,13 +198,15 @@ pub struct ServerConfig {
     pub log: LogConfig,
 }
 
-/// Hosted model vendor, the default for agents without a base URL of their own.
+/// A hosted model vendor, for agents without a base URL of their own.
 #[derive(Debug, Clone)]
 pub struct HostedConfig {
     /// Base URL, such as `https://api.openai.com/v1`.
     pub base_url: Url,
     /// The operator's API key; it is sent to the base URL and below it only.
     pub api_key: Option<Secret>,
+    /// Setting that contains the key.
+    pub key_setting: &'static str,
     /// Default model.
     pub model: String,
     /// True if the base URL is the vendor's public default, which requires a key.
@@ -319,6 +321,8 @@ pub struct AppConfig {
     pub rag: RagConfig,
     /// Access to the scheduler.
     pub pulse: PulseConfig,
+    /// Vendor of the provider `anthropic`.
+    pub anthropic: HostedConfig,
     /// Allows jobs and proactive calls to use the subscription of the user for whom they run.
     pub coding_unattended: bool,
     /// Path of the embedded model's weights, if they are not in `model_dir`.

@@ -132,8 +132,8 @@ async fn open_workspace(app: &AppConfig, options: &DevOptions) -> Result<(Stores
 /// model of an Ollama server, or else the embedded model, which is downloaded if it is missing.
 async fn select_models(app: &mut AppConfig) -> Result<Option<Arc<dyn Model>>, StartError> {
     let of_ollama = detect_ollama(app).await?;
-    let hosted = &app.server.hosted;
-    if hosted.api_key.is_some() {
+    let vendors = [&app.server.hosted, &app.anthropic];
+    if let Some(hosted) = vendors.into_iter().find(|vendor| vendor.api_key.is_some()) {
         say(&format!("Agents use {} at {}.", hosted.model, hosted.base_url));
         return weights::open_configured(app);
     }

@@ -1,10 +1,14 @@
 //! Models reached over HTTP, and the selection of a model from the settings of a role or request.
 
+mod answer_parts;
+mod answer_stream;
+pub mod anthropic;
 mod body;
 mod failure;
 #[cfg(test)]
 mod harness;
 mod limits;
+mod names;
 pub mod ollama;
 pub mod openai;
 pub mod responses;
@@ -27,23 +31,26 @@ pub(crate) use self::limits::window_key;
 pub use self::limits::{DEFAULT_MAX_OUTPUT_TOKENS, LearntWindows, ModelLimits};
 pub use self::spec::ModelSpec;
 
+use self::anthropic::Anthropic;
 use self::ollama::Ollama;
 use self::openai::OpenAi;
 use self::responses::{Account, Responses, ResponsesProtocol};
 use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 use crate::secret::{BoundSecret, is_within};
 
-/// The hosted vendor that the operator has configured.
+/// A hosted vendor that the operator has configured.
 #[derive(Clone)]
 pub struct HostedVendor {
     /// HTTP client for the calls.
     pub outbound: OutboundClient,
-    /// The vendor's base URL, `OPENAI_BASE_URL`.
+    /// The vendor's base URL, `OPENAI_BASE_URL` or `ANTHROPIC_BASE_URL`.
     pub base_url: Url,
     /// The operator's API key, sent only to the base URL and below it.
     pub key: Option<BoundSecret>,
-    /// Model used if the settings name none, `OPENAI_MODEL`.
+    /// Model used if the settings name none, `OPENAI_MODEL` or `ANTHROPIC_MODEL`.
     pub default_model: String,
+    /// Setting that contains the key, for error messages.
+    pub key_setting: &'static str,
     /// True if the base URL is known to require a key.
     pub needs_key: bool,
     /// Limits on the models' tokens.
@@ -141,6 +148,15 @@ impl HostedVendor {
         Responses::new(self.outbound.clone(), &base, trust, key, protocol)
     }
 
+    /// Returns the model that `settings` select, called through Anthropic's Messages API.
+    ///
+    /// # Errors
+    /// As [`model`](Self::model).
+    pub fn anthropic_model(&self, settings: HostedSettings<'_>) -> Result<Anthropic, AgentError> {
+        let HostedTarget { base, trust, key, model } = self.target(&settings, ModelApi::Messages)?;
+        Anthropic::new(self.outbound.clone(), &base, trust, key, model)
+    }
+
     fn target(&self, settings: &HostedSettings<'_>, api: ModelApi) -> Result<HostedTarget, AgentError> {
         let base = match settings.base_url.and_then(non_blank) {
             Some(text) => parse_supplied_url("baseUrl", text)?,
@@ -150,7 +166,8 @@ impl HostedVendor {
         let brought = settings.api_key.filter(|key| !key.expose().is_empty());
         let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
         if key.is_none() && own && self.needs_key {
-            return Err(AgentError::new(AgentErrorKind::NotConfigured, "OPENAI_API_KEY is not configured"));
+            let message = format!("{} is not configured", self.key_setting);
+            return Err(AgentError::new(AgentErrorKind::NotConfigured, message));
         }
         let name = settings.model.and_then(non_blank).unwrap_or(&self.default_model);
         let model = settings.spec(api, name, self.limits.clone())?;
@@ -196,8 +213,10 @@ impl OllamaServer {
 
 /// Model source for `EmbeddedAI` containers.
 pub struct EmbeddedModels {
-    /// The hosted vendor.
+    /// The hosted vendor of the Chat Completions and Responses APIs.
     pub hosted: HostedVendor,
+    /// The hosted vendor of the Messages API.
+    pub anthropic: HostedVendor,
     /// The Ollama server.
     pub ollama: OllamaServer,
     /// True if provider `auto` falls back to Ollama when no hosted key is configured.
@@ -207,7 +226,7 @@ pub struct EmbeddedModels {
 }
 
 /// Provider names that an `EmbeddedAI` container accepts, for error messages.
-const PROVIDERS: &str = "auto, local, openai, openai-responses, ollama";
+const PROVIDERS: &str = "auto, anthropic, local, openai, openai-responses, ollama";
 /// Provider name of the hosted vendor's Responses API.
 const RESPONSES_PROVIDER: &str = "openai-responses";
 
@@ -215,14 +234,17 @@ impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         match settings.provider.as_deref().and_then(non_blank).unwrap_or("auto") {
             "auto" if self.hosted.key.is_some() || has_own_endpoint(settings) => self.hosted(settings),
+            "auto" if self.anthropic.key.is_some() => self.anthropic(settings),
             "auto" if self.prefer_ollama => self.ollama(settings),
             "auto" => {
-                self.local("OPENAI_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured")
+                let message = "OPENAI_API_KEY, ANTHROPIC_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured";
+                self.local(message)
             }
             "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
             "openai" => self.hosted(settings),
             RESPONSES_PROVIDER => Ok(Arc::new(self.hosted.responses_model(settings.into())?)),
             "ollama" => self.ollama(settings),
+            anthropic::PROVIDER => self.anthropic(settings),
             other => Err(AgentError::new(
                 AgentErrorKind::UnknownProvider,
                 format!("EmbeddedAI.provider {other:?} is unknown; expected one of {PROVIDERS}"),
@@ -245,6 +267,10 @@ fn non_blank(setting: &str) -> Option<&str> {
 impl EmbeddedModels {
     fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(self.hosted.model(settings.into())?))
+    }
+
+    fn anthropic(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(Arc::new(self.anthropic.anthropic_model(settings.into())?))
     }
 
     fn ollama(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {

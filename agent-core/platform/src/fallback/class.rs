@@ -6,7 +6,7 @@ use std::fmt;
 use agent_core::error::{AgentError, AgentErrorKind};
 
 /// Codes of an account that may not make the request.
-const ACCOUNT_WORDS: [&str; 8] = [
+const ACCOUNT_WORDS: [&str; 9] = [
     "insufficient_quota",
     "invalid_api_key",
     "model_not_found",
@@ -15,12 +15,16 @@ const ACCOUNT_WORDS: [&str; 8] = [
     "authentication_error",
     "unauthorized",
     "billing_hard_limit_reached",
+    "billing_error",
 ];
 /// Codes of a refusal by the provider's filter.
 const CONTENT_WORDS: [&str; 5] =
     ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
 /// Codes of a prompt beyond the context window.
-const SIZE_WORDS: [&str; 2] = ["context_length_exceeded", "exceed_context_size_error"];
+const SIZE_WORDS: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
+/// Codes of a model or an endpoint that the account does not have, and of an invalid request, where no status says so.
+const UNKNOWN_WORDS: [&str; 1] = ["not_found_error"];
+const REQUEST_WORDS: [&str; 1] = ["invalid_request_error"];
 /// Beginnings of the codes of a rate limit.
 const PATIENCE_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
@@ -113,6 +117,8 @@ impl UpstreamError {
             Some(429) => FailureClass::Patience,
             Some(400..500) => FailureClass::Request,
             _ if PATIENCE_PREFIXES.iter().any(begins) => FailureClass::Patience,
+            _ if has(&UNKNOWN_WORDS) => FailureClass::Account,
+            _ if has(&REQUEST_WORDS) => FailureClass::Request,
             _ => default,
         }
     }

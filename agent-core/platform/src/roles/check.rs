@@ -45,7 +45,7 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 ];
 /// Providers of an agent server, and of an `EmbeddedAI` container.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
-const EMBEDDED_PROVIDERS: [&str; 5] = ["auto", "local", "ollama", "openai", "openai-responses"];
+const EMBEDDED_PROVIDERS: [&str; 6] = ["anthropic", "auto", "local", "ollama", "openai", "openai-responses"];
 /// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
 const ATTEMPTS: RangeInclusive<u32> = 1..=10;
 const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
@@ -443,7 +443,7 @@ mod tests {
             ),
             (
                 json!({}),
-                json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": {"provider": "anthropic"}}]),
+                json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": {"provider": "abacus"}}]),
                 "children[1].content.provider",
             ),
         ] {
@@ -481,7 +481,8 @@ mod tests {
             ]
         );
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
-        let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local "}}]);
+        let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
+            "fallbacks": [{"provider": "anthropic"}]}}]);
         assert_eq!(unknown_names(&serde_json::from_value(role(fine, children)).expect("a role"), &[]), []);
         let own: RoleBlock =
             serde_json::from_value(role(json!({"tools": ["weather"]}), json!([]))).expect("a role");

@@ -45,6 +45,7 @@ pub fn replay(
         // The recorded provider is called, and not with the key that stands in for one.
         let own_key = config.server.hosted.api_key.clone();
         as_recorded.server.hosted.api_key = as_recorded.server.hosted.api_key.and(own_key);
+        as_recorded.anthropic.api_key = as_recorded.anthropic.api_key.and(config.anthropic.api_key.clone());
         let live = embedded_models(&as_recorded, &outbound, local, &limits);
         models = models.with_live_models(move |settings: &EmbeddedAi| {
             let has_mask = settings.api_key.as_ref().is_some_and(Secret::is_mask);
@@ -77,15 +78,19 @@ pub fn replay(
 
 /// Has the default provider be that of the record, whatever this installation has.
 fn select_provider(config: &mut AppConfig, recorded: Option<&str>) {
-    let server = &mut config.server;
-    match recorded {
-        Some("local") => server.hosted.api_key = None,
-        Some("ollama") => (server.hosted.api_key, server.ollama.preferred) = (None, true),
-        // Requests are built where the key is not at hand, too.
-        _ => {
-            server.hosted.api_key.get_or_insert_with(Secret::mask);
+    let (server, anthropic) = (&mut config.server, &mut config.anthropic);
+    // Requests are built where the key is not at hand, too.
+    let (of_hosted, of_anthropic) = match recorded {
+        Some("local") => (None, None),
+        Some("ollama") => {
+            server.ollama.preferred = true;
+            (None, None)
         }
-    }
+        Some("anthropic") => (None, Some(Secret::mask())),
+        _ => (Some(Secret::mask()), None),
+    };
+    server.hosted.api_key = of_hosted.map(|mask| server.hosted.api_key.take().unwrap_or(mask));
+    anthropic.api_key = of_anthropic.map(|mask| anthropic.api_key.take().unwrap_or(mask));
 }
 
 #[cfg(test)]
@@ -97,20 +102,23 @@ mod tests {
 
     #[test]
     fn the_default_provider_is_that_of_the_record() {
-        for (own_key, recorded, has_key, prefers_ollama) in [
-            (None, None, true, false),
-            (None, Some("openai"), true, false),
-            (Some("sk-own"), Some("local"), false, false),
-            (Some("sk-own"), Some("ollama"), false, true),
+        for (own_key, recorded, has_keys, prefers_ollama) in [
+            (None, None, (true, false), false),
+            (None, Some("openai"), (true, false), false),
+            (None, Some("anthropic"), (false, true), false),
+            (Some("sk-own"), Some("anthropic"), (false, true), false),
+            (Some("sk-own"), Some("openai"), (true, false), false),
+            (Some("sk-own"), Some("local"), (false, false), false),
+            (Some("sk-own"), Some("ollama"), (false, false), true),
         ] {
-            let key = own_key.map(|key| ("OPENAI_API_KEY", key));
+            let keys = own_key.map(|key| [("OPENAI_API_KEY", key), ("ANTHROPIC_API_KEY", key)]);
             let env: BTreeMap<&str, &str> =
-                key.into_iter().chain([("DATA_SECRET", "data-secret-0000")]).collect();
+                keys.into_iter().flatten().chain([("DATA_SECRET", "data-secret-0000")]).collect();
             let mut config = AppConfig::load(&Flags::default(), &env).expect("the settings are right");
             select_provider(&mut config, recorded);
             let server = &config.server;
-            let found = (server.hosted.api_key.is_some(), server.ollama.preferred);
-            assert_eq!(found, (has_key, prefers_ollama), "{recorded:?}");
+            let keys = (server.hosted.api_key.is_some(), config.anthropic.api_key.is_some());
+            assert_eq!((keys, server.ollama.preferred), (has_keys, prefers_ollama), "{recorded:?}");
         }
     }
 }

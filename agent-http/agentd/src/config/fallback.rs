@@ -11,7 +11,7 @@ use super::values::SettingValues;
 
 const MODEL_FALLBACKS: &str = "MODEL_FALLBACKS";
 /// Providers of fallbacks.
-const PROVIDERS: [&str; 4] = ["local", "ollama", "openai", "openai-responses"];
+const PROVIDERS: [&str; 5] = ["anthropic", "local", "ollama", "openai", "openai-responses"];
 
 /// Configuration of the repetition of models' calls.
 #[derive(Debug, Clone)]
@@ -73,12 +73,14 @@ mod tests {
         let pair = |provider: &str, model: &str| (Some(provider.to_owned()), Some(model.to_owned()));
         assert_eq!(names(""), []);
         assert_eq!(
-            names("openai/gpt-5-nano, ollama/library/qwen3:8b"),
-            [pair("openai", "gpt-5-nano"), pair("ollama", "library/qwen3:8b")]
+            names("openai/gpt-5-nano, ollama/library/qwen3:8b,anthropic/claude-haiku-4-5"),
+            [
+                pair("openai", "gpt-5-nano"),
+                pair("ollama", "library/qwen3:8b"),
+                pair("anthropic", "claude-haiku-4-5")
+            ]
         );
-        for invalid in
-            ["gpt-5-nano", "openai/", "anthropic/m", "openai/a,openai/b,openai/c,openai/d,openai/e"]
-        {
+        for invalid in ["gpt-5-nano", "openai/", "abacus/m", "openai/a,openai/b,openai/c,openai/d,openai/e"] {
             assert!(parse_fallbacks(invalid).is_err(), "{invalid}");
         }
     }

@@ -50,12 +50,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             upload_bytes: required_usize(values.number("RAG_MAX_UPLOAD")),
             uploaded_bytes: required(values.number("MAX_UPLOADED_BYTES")),
         },
-        mcp: McpConfig {
-            legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
-            workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
-            concurrency: required_usize(values.number("MCP_CONCURRENCY")),
-            per_minute: per_minute(&values, "MCP_REQUESTS_PER_MINUTE"),
-        },
+        mcp: mcp(&values),
         rag: RagConfig {
             max_tokens: required_usize(values.number("RAG_MAX_TOKENS")),
             min_relevance: required(values.number("RAG_MIN_RELEVANCE")) as f32 / 1_000.0,
@@ -69,6 +64,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             cron_secret: values.secret("CRON_SECRET"),
             deadline: required(values.millis("PROACTIVE_TIMEOUT_MS")),
         },
+        anthropic: hosted(resolved, &values, ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "ANTHROPIC_MODEL"]),
         coding_unattended: values.text("CODING_UNATTENDED").is_some_and(|word| word == "on"),
         embedded_model_path: values.path("EMBEDDED_MODEL_PATH"),
         model_dir: required(values.path("MODEL_DIR")),
@@ -83,6 +79,16 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         widget: values.text("WIDGET").is_some_and(|word| word == "on"),
         allowed_hosts: required(values.hosts("ALLOWED_HOSTS")),
     })
+}
+
+/// Returns the configuration of the tool server.
+fn mcp(values: &SettingValues) -> McpConfig {
+    McpConfig {
+        legacy_query: values.text("MCP_LEGACY_QUERY").is_some_and(|word| word == "on"),
+        workflow_ttl: required(values.millis("MCP_WORKFLOW_TTL")),
+        concurrency: required_usize(values.number("MCP_CONCURRENCY")),
+        per_minute: per_minute(values, "MCP_REQUESTS_PER_MINUTE"),
+    }
 }
 
 /// Returns the prices of models and the repetition of their calls, `None` if its settings are invalid.
@@ -220,14 +226,21 @@ fn server(resolved: &ResolvedSettings, values: &SettingValues) -> ServerConfig {
             header_timeout: required(values.millis("RESPONSE_HEADER_TIMEOUT_MS")),
             ..OutboundConfig::default()
         },
-        hosted: HostedConfig {
-            base_url: required(values.url("OPENAI_BASE_URL")),
-            api_key: values.secret("OPENAI_API_KEY"),
-            model: required(values.text("OPENAI_MODEL")),
-            needs_key: matches!(resolved.get("OPENAI_BASE_URL"), Some((_, SettingSource::Default))),
-        },
+        hosted: hosted(resolved, values, ["OPENAI_BASE_URL", "OPENAI_API_KEY", "OPENAI_MODEL"]),
         ollama: ollama(values),
         log: log(values),
+    }
+}
+
+/// Returns the vendor that is configured by these settings: base URL, key, model.
+fn hosted(resolved: &ResolvedSettings, values: &SettingValues, names: [&'static str; 3]) -> HostedConfig {
+    let [base_url, api_key, model] = names;
+    HostedConfig {
+        base_url: required(values.url(base_url)),
+        api_key: values.secret(api_key),
+        model: required(values.text(model)),
+        key_setting: api_key,
+        needs_key: matches!(resolved.get(base_url), Some((_, SettingSource::Default))),
     }
 }
 

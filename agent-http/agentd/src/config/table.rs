@@ -1,5 +1,6 @@
 //! Table of settings, from which parsing, `config print` and the check of the documentation are derived.
 
+mod anthropic;
 mod coding;
 mod console;
 mod conversations;
@@ -51,6 +52,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
         .chain(usage::SETTINGS)
+        .chain(anthropic::SETTINGS)
         .chain(fallback::SETTINGS)
 }
 

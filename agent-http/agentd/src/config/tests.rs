@@ -56,6 +56,10 @@ fn nothing_set_is_a_configuration() {
     assert_eq!(config.server.tool_loop.max_rounds, 16);
     assert_eq!(config.server.hosted.base_url.as_str(), "https://api.openai.com/v1");
     assert!(config.server.hosted.needs_key && config.server.hosted.api_key.is_none());
+    let anthropic = &config.anthropic;
+    assert_eq!(anthropic.base_url.as_str(), "https://api.anthropic.com/");
+    assert_eq!((anthropic.model.as_str(), anthropic.key_setting), ("claude-haiku-4-5", "ANTHROPIC_API_KEY"));
+    assert!(anthropic.needs_key && anthropic.api_key.is_none());
     assert!(config.session_secret.is_none() && config.runtime_url.is_none());
     assert!(!config.coding_unattended, "a subscription is its user's, who must be there");
     let ollama = OllamaConfig { base_url: None, model: None, num_ctx: 8192, preferred: false };
@@ -108,6 +112,9 @@ fn every_setting_is_read() {
         ("OPENAI_BASE_URL", "http://127.0.0.1:8080/v1"),
         ("OPENAI_API_KEY", "k"),
         ("OPENAI_MODEL", "m"),
+        ("ANTHROPIC_BASE_URL", "http://127.0.0.1:8081"),
+        ("ANTHROPIC_API_KEY", "k2"),
+        ("ANTHROPIC_MODEL", "m2"),
         ("OLLAMA_BASE_URL", "http://127.0.0.1:11434"),
         ("OLLAMA_MODEL", "llama3.2"),
         ("OLLAMA_NUM_CTX", "512"),
@@ -157,6 +164,10 @@ fn every_setting_is_read() {
     assert_eq!(server.hosted.base_url.as_str(), "http://127.0.0.1:8080/v1");
     assert_eq!((server.hosted.model.as_str(), server.hosted.needs_key), ("m", false));
     assert_eq!(server.hosted.api_key.as_ref().unwrap().expose(), "k");
+    let anthropic = &config.anthropic;
+    assert_eq!(anthropic.base_url.as_str(), "http://127.0.0.1:8081/");
+    assert_eq!((anthropic.model.as_str(), anthropic.needs_key), ("m2", false));
+    assert_eq!(anthropic.api_key.as_ref().unwrap().expose(), "k2");
     assert_eq!(
         server.ollama,
         OllamaConfig {

@@ -11,10 +11,8 @@
 
 mod answer;
 mod items;
-mod names;
 mod refusal;
 mod request;
-mod stream;
 mod wire;
 
 use std::sync::Arc;
@@ -30,12 +28,12 @@ use futures_util::StreamExt;
 use url::Url;
 
 use self::answer::AnswerReader;
-use self::names::wire_tool_name;
 pub use self::refusal::Account;
 use self::refusal::Refusal;
 pub(crate) use self::refusal::turned_away;
-use self::stream::ResponsesStream;
+use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
+use super::names::wire_tool_name;
 use super::spec::ModelSpec;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
@@ -161,7 +159,7 @@ impl ResponsesProtocol {
             // Compatible servers send streams with various media types.
             _ => {
                 let body = response.into_stream();
-                Ok(ResponsesStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
+                Ok(AnswerStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
             }
         }
     }

@@ -5,7 +5,7 @@ use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
 
 /// Appends a member, if there is a value.
-fn push<T: Serialize>(body: &mut PayloadBuilder, name: &str, value: Option<T>) {
+pub(super) fn push<T: Serialize>(body: &mut PayloadBuilder, name: &str, value: Option<T>) {
     if let Some(value) = value {
         body.raw(",").json(&name).raw(":").json(&value);
     }

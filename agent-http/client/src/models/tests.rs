@@ -24,6 +24,7 @@ fn vendor(own: &Url, key: Option<&str>, allow: &str) -> HostedVendor {
         base_url: own.clone(),
         key: key.map(|key| BoundSecret::new(own, Secret::new(key))),
         default_model: "default".into(),
+        key_setting: "OPENAI_API_KEY",
         needs_key: true,
         limits: ModelLimits::default(),
     }
@@ -207,33 +208,37 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let other = Some("https://other.example.com/v1");
     let (hosted, ollama, local) = (Ok("openai"), Ok("ollama"), Ok("scripted"));
-    let responses = Ok("openai-responses");
+    let (responses, anthropic) = (Ok("openai-responses"), Ok("anthropic"));
     let none = Err(NotConfigured);
-    // Provider, base URL, key; outcomes with the operator's key, with Ollama and no key, with an in-process model only,
-    // and with nothing configured.
+    // Provider, base URL, key; outcomes with the operator's key, with Anthropic's key alone, with Ollama and no key, with
+    // an in-process model only, and with nothing configured.
     type Outcome = Result<&'static str, AgentErrorKind>;
-    type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 4]);
-    let cases: [Case<'_>; 20] = [
-        (None, None, None, [hosted, ollama, local, none]),
-        (Some(""), None, None, [hosted, ollama, local, none]),
-        (Some(" auto "), None, None, [hosted, ollama, local, none]),
-        (Some("auto"), Some(" "), Some(""), [hosted, ollama, local, none]),
-        (Some("auto"), other, None, [hosted; 4]),
-        (Some("auto"), None, Some("sk-role"), [hosted; 4]),
-        (Some("local"), None, None, [local, local, local, none]),
-        (Some("local"), other, Some("sk-role"), [local, local, local, none]),
-        (Some("openai"), None, None, [hosted, none, none, none]),
-        (Some("openai"), None, Some("sk-role"), [hosted; 4]),
-        (Some("openai"), other, None, [hosted; 4]),
-        (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
-        (Some("openai-responses"), None, None, [responses, none, none, none]),
-        (Some("openai-responses"), None, Some("sk-role"), [responses; 4]),
-        (Some("openai-responses"), other, None, [responses; 4]),
-        (Some("openai-responses"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
-        (Some("ollama"), None, None, [ollama, ollama, none, none]),
-        (Some("ollama"), other, Some("sk-role"), [ollama; 4]),
-        (Some("ollama"), Some("nowhere"), None, [Err(InvalidRequest); 4]),
-        (Some("abacus"), None, None, [Err(UnknownProvider); 4]),
+    type Case<'a> = (Option<&'a str>, Option<&'a str>, Option<&'a str>, [Outcome; 5]);
+    let cases: [Case<'_>; 24] = [
+        (None, None, None, [hosted, anthropic, ollama, local, none]),
+        (Some(""), None, None, [hosted, anthropic, ollama, local, none]),
+        (Some(" auto "), None, None, [hosted, anthropic, ollama, local, none]),
+        (Some("auto"), Some(" "), Some(""), [hosted, anthropic, ollama, local, none]),
+        (Some("auto"), other, None, [hosted; 5]),
+        (Some("auto"), None, Some("sk-role"), [hosted; 5]),
+        (Some("local"), None, None, [local, local, local, local, none]),
+        (Some("local"), other, Some("sk-role"), [local, local, local, local, none]),
+        (Some("openai"), None, None, [hosted, none, none, none, none]),
+        (Some("openai"), None, Some("sk-role"), [hosted; 5]),
+        (Some("openai"), other, None, [hosted; 5]),
+        (Some("openai"), Some("nowhere"), None, [Err(InvalidRequest); 5]),
+        (Some("openai-responses"), None, None, [responses, none, none, none, none]),
+        (Some("openai-responses"), None, Some("sk-role"), [responses; 5]),
+        (Some("openai-responses"), other, None, [responses; 5]),
+        (Some("openai-responses"), Some("nowhere"), None, [Err(InvalidRequest); 5]),
+        (Some("anthropic"), None, None, [anthropic, anthropic, none, none, none]),
+        (Some("anthropic"), None, Some("sk-role"), [anthropic; 5]),
+        (Some("anthropic"), other, None, [anthropic; 5]),
+        (Some("anthropic"), Some("nowhere"), None, [Err(InvalidRequest); 5]),
+        (Some("ollama"), None, None, [ollama, ollama, ollama, none, none]),
+        (Some("ollama"), other, Some("sk-role"), [ollama; 5]),
+        (Some("ollama"), Some("nowhere"), None, [Err(InvalidRequest); 5]),
+        (Some("abacus"), None, None, [Err(UnknownProvider); 5]),
     ];
     for (provider, base_url, key, expected) in cases {
         let settings = EmbeddedAi {
@@ -243,18 +248,26 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
             api_key: key.map(Secret::new),
             ..EmbeddedAi::default()
         };
-        // Operator's key, Ollama, in-process model.
-        let set_ups = [(true, true, true), (false, true, true), (false, false, true), (false, false, false)];
-        for ((operators, there, here), expected) in set_ups.into_iter().zip(expected) {
+        // Operator's key, Anthropic's key, Ollama, in-process model.
+        let set_ups = [
+            (true, true, true, true),
+            (false, true, true, true),
+            (false, false, true, true),
+            (false, false, false, true),
+            (false, false, false, false),
+        ];
+        for ((operators, anthropics, there, here), expected) in set_ups.into_iter().zip(expected) {
             let models = EmbeddedModels {
                 hosted: vendor(&own, operators.then_some("sk-op"), ""),
+                anthropic: vendor(&own, anthropics.then_some("sk-ant"), ""),
                 ollama: ollama_server(there.then_some(&own), Some("default"), ""),
                 prefer_ollama: there,
                 local: here.then(|| Arc::new(ScriptedModel::repeating("")) as Arc<dyn Model>),
             };
             let model = models.model(&settings);
             let found = model.as_ref().map(|model| model.info().provider).map_err(|failure| failure.kind());
-            let case = format!("{settings:?}, key {operators}, Ollama {there}, model here {here}");
+            let case =
+                format!("{settings:?}, keys {operators} {anthropics}, Ollama {there}, model here {here}");
             assert_eq!(found, expected.map(str::to_owned), "{case}");
         }
     }
@@ -264,12 +277,14 @@ fn embedded_containers_get_the_model_that_they_ask_for() {
 fn an_unknown_provider_is_told_the_choices() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let ollama = ollama_server(None, None, "");
-    let models = EmbeddedModels { hosted: vendor(&own, None, ""), ollama, prefer_ollama: false, local: None };
+    let hosted = vendor(&own, None, "");
+    let models =
+        EmbeddedModels { anthropic: hosted.clone(), hosted, ollama, prefer_ollama: false, local: None };
     let settings = EmbeddedAi { provider: Some("abacus".into()), ..EmbeddedAi::default() };
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(
         failure.message(),
-        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, local, openai, openai-responses, ollama"
+        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, anthropic, local, openai, openai-responses, ollama"
     );
 }
 
@@ -284,6 +299,7 @@ fn parameters_are_sent_in_the_words_of_each_api() {
     let own = Url::parse("https://api.example.com/v1").expect("an address");
     let models = EmbeddedModels {
         hosted: vendor(&own, Some("sk-op"), ""),
+        anthropic: vendor(&own, Some("sk-op"), ""),
         ollama: ollama_server(Some(&own), None, ""),
         prefer_ollama: false,
         local: None,
@@ -330,6 +346,17 @@ fn parameters_are_sent_in_the_words_of_each_api() {
     has(&ollama["options"], &json!({"num_predict": 500, "num_ctx": 8192, "top_k": 40}));
     has(&ollama, &json!({"think": true, "service_tier": "flex"}));
     has(&body("ollama", "gpt-oss:20b"), &json!({"think": "high"}));
+    // A model that thinks, too.
+    let thinking = body("anthropic", "claude-opus-4-6");
+    has(
+        &thinking,
+        &json!({"max_tokens": 500, "temperature": null, "stop_sequences": ["END", "\n\n"],
+        "output_config": {"effort": "high"}, "service_tier": "flex", "seed": null}),
+    );
+    has(
+        &body("anthropic", "claude-3-haiku-20240307"),
+        &json!({"temperature": 0.7, "top_p": 0.9, "top_k": 40}),
+    );
 }
 
 #[test]

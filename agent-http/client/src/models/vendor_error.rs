@@ -21,7 +21,7 @@ const MAX_WORD_BYTES: usize = 64;
 /// Types and codes of a prompt beyond the context window, of llama.cpp and of OpenAI.
 const OVERFLOW_WORDS: [&str; 2] = ["exceed_context_size_error", "context_length_exceeded"];
 /// Parts of the text of such an error where it has no type, in lower case.
-const OVERFLOW_PHRASES: [&str; 7] = [
+const OVERFLOW_PHRASES: [&str; 8] = [
     "maximum context length",
     "exceeds the available context size",
     "exceeds the context length",
@@ -29,12 +29,23 @@ const OVERFLOW_PHRASES: [&str; 7] = [
     "exceeds the context window",
     "context length exceeded",
     "prompt is too long",
+    "exceed context limit",
 ];
 /// Texts in front of the context window, and in front of the size of the prompt.
-const WINDOW_MARKERS: [&str; 3] =
-    ["maximum context length is ", "available context size (", "context length ("];
-const PROMPT_MARKERS: [&str; 4] =
-    ["messages resulted in ", "however, you requested ", "request (", "prompt is too long: "];
+const WINDOW_MARKERS: [&str; 4] =
+    ["maximum context length is ", "available context size (", "context length (", "tokens > "];
+const PROMPT_MARKERS: [&str; 5] = [
+    "messages resulted in ",
+    "however, you requested ",
+    "request (",
+    "prompt is too long: ",
+    "exceed context limit: ",
+];
+/// Parts of the text of an error that Anthropic's API reports as an invalid request if an account is not paid for, in
+/// lower case, and the type that stands for it.
+const UNPAID_PHRASES: [&str; 2] =
+    ["credit balance is too low", "you have reached your specified api usage limits"];
+const UNPAID_WORD: &str = "billing_error";
 
 /// Text of a server that has not loaded its model yet, in lower case, as llama.cpp sends it with status 503.
 const LOADING_PHRASE: &str = "loading model";
@@ -53,6 +64,8 @@ pub(crate) struct VendorError {
     overflow: Option<ContextSize>,
     /// True if the server has not loaded its model yet.
     is_loading: bool,
+    /// True if the account is not paid for, and the type does not say so.
+    is_unpaid: bool,
 }
 
 impl VendorError {
@@ -84,7 +97,8 @@ impl VendorError {
             prompt: size("n_prompt_tokens", &PROMPT_MARKERS).filter(|size| *size > 0),
         });
         let is_loading = text.contains(LOADING_PHRASE);
-        Self { kind, code, param: parameter_path(error.get("param")), overflow, is_loading }
+        let is_unpaid = UNPAID_PHRASES.iter().any(|phrase| text.contains(phrase));
+        Self { kind, code, param: parameter_path(error.get("param")), overflow, is_loading, is_unpaid }
     }
 
     /// Describes the error for the log.
@@ -94,9 +108,10 @@ impl VendorError {
         format!("type {}, code {}{}", word(&self.kind), word(&self.code), param.unwrap_or_default())
     }
 
-    /// Returns type and code, as far as they are plain words.
+    /// Returns type and code, as far as they are plain words, and a word for what the text alone says.
     pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        [&self.kind, &self.code].into_iter().flatten().map(String::as_str)
+        let unpaid = self.is_unpaid.then_some(UNPAID_WORD);
+        [&self.kind, &self.code].into_iter().flatten().map(String::as_str).chain(unpaid)
     }
 
     /// Returns the error with the status of its response, as the source of a failure.
@@ -181,6 +196,8 @@ fn number_after(text: &str, marker: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use agent_platform::fallback::FailureClass;
+
     use super::*;
 
     #[test]
@@ -220,6 +237,14 @@ mod tests {
                 (Some(4096), Some(5000)),
             ),
             (r#"{"error":"the input length exceeds the context length"}"#, (None, None)),
+            (
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#,
+                (Some(200_000), Some(208_310)),
+            ),
+            (
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000, decrease input length or `max_tokens` and try again"}}"#,
+                (None, Some(188_240)),
+            ),
             (r#"[{"error":{"code":"context_length_exceeded"}}]"#, (None, None)),
             (
                 r#"{"error":{"type":"exceed_context_size_error","n_ctx":99999999999,"n_prompt_tokens":-1}}"#,
@@ -250,6 +275,20 @@ mod tests {
         assert_eq!(told.retry_after(), Some(asked));
         let told = of(failure(AgentErrorKind::RateLimited));
         assert_eq!((told.kind(), told.message()), (AgentErrorKind::RateLimited, "the server failed"));
+    }
+
+    #[test]
+    fn an_account_that_is_not_paid_for_is_recognized() {
+        let body = r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#;
+        let failure = AgentError::new(AgentErrorKind::Failed, "no").with_source(UpstreamError::new(
+            Some(400),
+            [],
+            "HTTP 400",
+        ));
+        let failure = VendorError::from_body(body.as_bytes()).into_failure(failure);
+        assert_eq!(FailureClass::of(&failure), FailureClass::Account);
+        let cause = UpstreamError::find(&failure).expect("a cause");
+        assert_eq!(cause.to_string(), "HTTP 400: type invalid_request_error, code -");
     }
 
     #[test]

@@ -6,7 +6,7 @@ import { getAt, listAt } from '../lib/role.js';
 
 const THINKING = [[undefined, 'the model’s default'], [true, 'on'], [false, 'off']];
 const providers = (...names) => [[undefined, 'not set'], ...names.map((name) => [name, name])];
-const EMBEDDED = providers('auto', 'local', 'ollama', 'openai', 'openai-responses');
+const EMBEDDED = providers('anthropic', 'auto', 'local', 'ollama', 'openai', 'openai-responses');
 const SERVER = providers('anthropic', 'ollama', 'openai');
 const AUTH = [[undefined, 'not set'], ['none', 'none'], ['basic', 'user and password'], ['header', 'a header'], ['jwt', 'a signed token (JWT)']];
 

@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use super::refusal::{Account, Refusal};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
 use super::{AnswerContext, LimitHandler};
+use crate::models::answer_stream::DecodeAnswer;
 use crate::models::failure::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::vendor_error::plain_word;
 
@@ -36,7 +37,7 @@ pub(super) struct AnswerReader {
     /// Events that are ready, in order.
     pub(super) ready: VecDeque<ModelEvent>,
     /// True after the event that ends the answer.
-    pub(super) is_finished: bool,
+    is_finished: bool,
     provider: &'static str,
     account: Account,
     context: AnswerContext,
@@ -81,34 +82,13 @@ enum Wanted {
     Provider,
 }
 
-impl AnswerReader {
-    pub(super) fn new(provider: &'static str, account: Account, context: AnswerContext) -> Self {
-        Self {
-            ready: VecDeque::new(),
-            is_finished: false,
-            provider,
-            account,
-            context,
-            limit_handler: None,
-            items: Vec::new(),
-            calls: 0,
-            provider_item_bytes: 0,
-            is_refusal: false,
-        }
+impl DecodeAnswer for AnswerReader {
+    fn ready(&mut self) -> &mut VecDeque<ModelEvent> {
+        &mut self.ready
     }
 
-    /// Sets the function that receives the usage limits within the answer.
-    pub(super) fn with_limit_handler(self, limit_handler: Option<LimitHandler>) -> Self {
-        Self { limit_handler, ..self }
-    }
-
-    /// Takes the next ready event. Frees the queue when it is empty, since most answers queue little.
-    pub(super) fn next(&mut self) -> Option<ModelEvent> {
-        let event = self.ready.pop_front()?;
-        if self.ready.is_empty() {
-            self.ready = VecDeque::new();
-        }
-        Some(event)
+    fn is_finished(&self) -> bool {
+        self.is_finished
     }
 
     /// Reads the data of one event of the stream.
@@ -116,7 +96,7 @@ impl AnswerReader {
     /// # Errors
     /// The error that the event reports; `Failed` for data that is not an event or contradicts earlier events;
     /// `OutputTooLarge` and `ToolLoopLimit` beyond the limits; `Truncated` for a call that is not complete at the end.
-    pub(super) fn take(&mut self, data: &[u8]) -> Result<(), AgentError> {
+    fn take(&mut self, data: &[u8]) -> Result<(), AgentError> {
         let event: StreamEvent<'_> = parse(data)?;
         let kind = match (event.kind, event.error) {
             (None, None) => return Ok(()),
@@ -157,6 +137,28 @@ impl AnswerReader {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl AnswerReader {
+    pub(super) fn new(provider: &'static str, account: Account, context: AnswerContext) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            is_finished: false,
+            provider,
+            account,
+            context,
+            limit_handler: None,
+            items: Vec::new(),
+            calls: 0,
+            provider_item_bytes: 0,
+            is_refusal: false,
+        }
+    }
+
+    /// Sets the function that receives the usage limits within the answer.
+    pub(super) fn with_limit_handler(self, limit_handler: Option<LimitHandler>) -> Self {
+        Self { limit_handler, ..self }
     }
 
     /// Reads a whole answer, from a server that does not stream.

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};
 use serde::{Serialize, Serializer};
 
-use super::names::{wire_call_id, wire_tool_name};
+use crate::models::answer_parts::{AnswerPart, answer_parts, is_thinking};
+use crate::models::names::{wire_call_id, wire_tool_name};
 
 /// Returns true if every part of the message has a form in the API: text, and images but for those of an answer.
 pub(super) fn is_supported(message: &Message) -> bool {
@@ -37,19 +38,15 @@ pub(super) fn push_items(message: &Message, out: &mut Vec<u8>) {
 
 /// Appends an answer: its text, its calls and the provider's items, each of these at its place among the others.
 fn push_answer(message: &Message, out: &mut Vec<u8>) {
-    let (text, calls) = (message.content.to_text(), &message.tool_calls[..]);
+    let text = message.content.to_text();
     let mut items = AnswerItems { start: out.len(), out };
-    let (mut text_end, mut call_end) = (0, 0);
-    for item in &message.provider_items {
-        let (text_start, call_start) = (text_end, call_end);
-        text_end = text.floor_char_boundary(item.text_before).max(text_start);
-        call_end = item.calls_before.clamp(call_start, calls.len());
-        items.push_text(&text[text_start..text_end]);
-        items.push_calls(&calls[call_start..call_end]);
-        items.next().extend_from_slice(item.json.get().as_bytes());
+    for part in answer_parts(message, &text, |item| !is_thinking(item)) {
+        match part {
+            AnswerPart::Text(text) => items.push_text(text),
+            AnswerPart::Calls(calls) => items.push_calls(calls),
+            AnswerPart::Item(item) => items.next().extend_from_slice(item.json.get().as_bytes()),
+        }
     }
-    items.push_text(&text[text_end..]);
-    items.push_calls(&calls[call_end..]);
     if items.out.len() == items.start {
         push_message("assistant", vec![Part::OutputText { text: "" }], items.out);
     }

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::ResponsesProtocol;
 use super::items::{is_supported, push_items};
-use super::names::wire_tool_name;
+use crate::models::names::wire_tool_name;
 use crate::models::sampling::{push_extra, push_sampling};
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.

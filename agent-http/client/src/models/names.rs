@@ -1,21 +1,21 @@
-//! Identifiers of calls and names of tools that the Responses API accepts.
+//! Identifiers of calls and names of tools that the vendors' APIs accept.
 
 use std::borrow::Cow;
 
 use sha2::{Digest, Sha256};
 
-/// Limit of the API on the length of an identifier or name, in bytes.
+/// Limit of the APIs on the length of an identifier or name, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 /// Bytes of a hash in the identifier that replaces a call's own, and in the alias of a tool.
 const CALL_HASH_BYTES: usize = 8;
 const TOOL_HASH_BYTES: usize = 6;
 
-/// Returns the identifier of a call as it is sent: its own, or one made from its hash if the API would reject it.
+/// Returns the identifier of a call as it is sent: its own, or one made from its hash if an API would reject it.
 pub(super) fn wire_call_id(id: &str) -> Cow<'_, str> {
     plain_or_hashed(id, "c_", CALL_HASH_BYTES)
 }
 
-/// Returns the name of a tool as it is sent: its own, or an alias made from its hash if the API would reject it.
+/// Returns the name of a tool as it is sent: its own, or an alias made from its hash if an API would reject it.
 pub(super) fn wire_tool_name(name: &str) -> Cow<'_, str> {
     plain_or_hashed(name, "t_", TOOL_HASH_BYTES)
 }

@@ -1,0 +1,137 @@
+//! Request bodies of the Messages API. The order of their members is fixed, and that of the prompt's parts is the one in
+//! which the server caches them: tools, system prompt, messages.
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::ModelRequest;
+use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
+use agent_core::tool::{ToolChoice, ToolSpec};
+use agent_platform::parameters::ModelParameters;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::answer::RequestTraits;
+use super::messages::{MessagesWriter, is_supported};
+use super::thinking;
+use crate::models::body::BODY_HEADROOM;
+use crate::models::names::wire_tool_name;
+use crate::models::sampling;
+use crate::models::spec::ModelSpec;
+
+/// Member of a block up to which the server may cache the prompt.
+pub(super) const CACHE_BREAKPOINT: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+/// Builds the body of a request.
+///
+/// # Errors
+/// `UnsupportedContent` for content other than text, images and PDF documents.
+pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
+    let originals = request.prompt.messages().iter().map(|message| message.original());
+    if !originals.chain(&request.appended_messages).all(is_supported) {
+        let message = "the model supports GIF, JPEG, PNG and WebP images and PDF documents only, not the other content that was sent";
+        return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
+    }
+    let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
+    body.raw(r#"{"model":"#).json(&model.name);
+    body.raw(r#","max_tokens":"#).json(&model.limits().max_output_tokens);
+    body.raw(r#","stream":true"#);
+    let thinks = thinking::push(model, request, &mut body);
+    push_parameters(&model.parameters, thinks, &mut body);
+    push_tools(request, &mut body);
+    push_system(request, &mut body);
+    push_messages(request, &mut body);
+    body.raw("}");
+    // A prompt that was assembled elsewhere has not counted the tools.
+    let counted = request.prompt.tokens().tools;
+    let tools = if counted == 0 { &request.tools[..] } else { &[] };
+    body.prompt_tokens(Some(request.estimated_tokens(tools) + counted));
+    body.attach(RequestTraits::new(request));
+    Ok(body.finish())
+}
+
+/// Appends the parameters of the call. A model that thinks refuses to be sampled otherwise than by its default.
+fn push_parameters(parameters: &ModelParameters, thinks: bool, body: &mut PayloadBuilder) {
+    if !thinks {
+        sampling::push(body, "temperature", parameters.temperature.as_ref());
+        sampling::push(body, "top_p", parameters.top_p.as_ref());
+        sampling::push(body, "top_k", parameters.top_k);
+    }
+    let texts = Some(&parameters.stop_sequences).filter(|texts| !texts.is_empty());
+    sampling::push(body, "stop_sequences", texts);
+    sampling::push_extra(parameters, body);
+}
+
+/// Appends the tools, all of them whatever the choice, so that the choice does not change the prefix of the prompt. The
+/// last one has a breakpoint if no system prompt follows, whose breakpoints include the tools.
+fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
+    if request.tools.is_empty() {
+        return;
+    }
+    body.section(PromptSection::Tools);
+    for (i, tool) in request.tools.iter().enumerate() {
+        let ToolSpec { name, description, input_schema, .. } = &**tool;
+        let tool = WireTool { name: &wire_tool_name(name), description, input_schema };
+        body.raw(if i == 0 { r#","tools":["# } else { "," }).json(&tool);
+    }
+    if request.prompt.system_is_empty() {
+        let end = body.buffer().pop();
+        debug_assert_eq!(end, Some(b'}'), "a tool is an object");
+        body.raw(CACHE_BREAKPOINT).raw("}");
+    }
+    body.raw(r#"],"tool_choice":"#).json(&choice(request));
+}
+
+fn choice(request: &ModelRequest) -> Value {
+    match &request.tool_choice {
+        ToolChoice::Required => json!({"type": "any"}),
+        ToolChoice::Tool(name) if request.tools.iter().any(|tool| tool.name == *name) => {
+            json!({"type": "tool", "name": wire_tool_name(name)})
+        }
+        // A tool that is not offered cannot be called.
+        ToolChoice::None | ToolChoice::Tool(_) => json!({"type": "none"}),
+        _ => json!({"type": "auto"}),
+    }
+}
+
+/// Appends the system prompt: its stable part, and what follows it, each with a breakpoint.
+fn push_system(request: &ModelRequest, body: &mut PayloadBuilder) {
+    let text = request.prompt.system_text();
+    if text.trim().is_empty() {
+        return;
+    }
+    body.section(PromptSection::System).raw(r#","system":["#);
+    let (stable, rest) = text.split_at(request.prompt.stable_prefix_bytes().min(text.len()));
+    let mut is_first = true;
+    // The API rejects blocks without text.
+    for part in [stable, rest].into_iter().filter(|part| !part.trim().is_empty()) {
+        body.raw(if is_first { "" } else { "," }).raw(r#"{"type":"text","text":"#).json(&part);
+        body.raw(CACHE_BREAKPOINT).raw("}");
+        is_first = false;
+    }
+    body.raw("]");
+}
+
+fn push_messages(request: &ModelRequest, body: &mut PayloadBuilder) {
+    let messages = request.prompt.messages();
+    // The latest turn begins with the last message of the prompt.
+    let history = messages.len().saturating_sub(1);
+    let mut writer = MessagesWriter::new(body);
+    for (i, message) in messages.iter().enumerate() {
+        if i == history {
+            writer.mark();
+        }
+        writer.push_prepared(message);
+    }
+    for message in &request.appended_messages {
+        writer.push(message);
+    }
+    writer.mark();
+    writer.finish();
+}
+
+#[derive(Serialize)]
+struct WireTool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: &'a RawValue,
+}

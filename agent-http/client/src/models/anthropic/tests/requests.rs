@@ -1,0 +1,293 @@
+//! Bodies of requests.
+
+use super::*;
+
+fn prepared(model: &ModelSpec, request: &ModelRequest) -> Result<Payload, AgentError> {
+    request::prepare(model, request)
+}
+
+fn body_of(model: &str, request: &ModelRequest) -> Value {
+    body_with(&ModelSpec::new(model), request)
+}
+
+fn body_with(model: &ModelSpec, request: &ModelRequest) -> Value {
+    let payload = prepared(model, request).expect("prepared");
+    serde_json::from_slice(payload.bytes()).expect("the body is JSON")
+}
+
+fn check_body(model: &ModelSpec, request: &ModelRequest, expected: Expect) {
+    let payload = prepared(model, request).expect("prepared");
+    let again = prepared(model, request).expect("prepared");
+    assert_eq!(payload.bytes(), again.bytes(), "the bytes are the same with cached blocks");
+    let _: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+    let lines = String::from_utf8_lossy(payload.bytes()).replace("},{", "},\n{");
+    let lines = lines.replace(",\"messages\"", ",\n\"messages\"").replace(",\"system\"", ",\n\"system\"");
+    expected.assert_eq(&lines);
+}
+
+fn with_history(system: &[(&str, Stability)], history: Vec<Message>) -> ModelRequest {
+    let fragment = |(text, stability): &(&str, Stability)| {
+        Fragment::new(format!("{stability:?}"), "test", *stability, Part::new(*text))
+    };
+    let history = history.into_iter().map(PromptMessage::new).collect();
+    let prompt = Prompt::new(system.iter().map(fragment).collect(), history);
+    ModelRequest { prompt: Arc::new(prompt), ..request() }
+}
+
+fn thinking(signature: &str, text_before: usize, calls_before: usize) -> ProviderItem {
+    let json = json!({"type": "thinking", "thinking": "Hm", "signature": signature}).to_string();
+    item(json, text_before, calls_before)
+}
+
+fn item(json: String, text_before: usize, calls_before: usize) -> ProviderItem {
+    ProviderItem { json: RawValue::from_string(json).expect("JSON").into(), text_before, calls_before }
+}
+
+#[test]
+fn the_smallest_body() {
+    check_body(
+        &ModelSpec::new("m-1"),
+        &request(),
+        expect![[r#"
+        {"model":"m-1","max_tokens":16384,"stream":true,
+        "messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#]],
+    );
+}
+
+#[test]
+fn a_body_with_tools_and_what_the_run_has_said_since() {
+    let picture = || ContentPart::Image {
+        source: MediaSource::Data { value: "QUJD".into(), mime_type: "image/png".into() },
+    };
+    let remote = ContentPart::Image {
+        source: MediaSource::Url { value: "https://example.com/a.png".into(), mime_type: None },
+    };
+    let document = ContentPart::Document {
+        source: MediaSource::Data { value: "QUJD".into(), mime_type: "application/pdf".into() },
+    };
+    let caption = || ContentPart::Text { text: "What?".into() };
+    let parts = |role, parts| Message { content: Content::Parts(parts), ..Message::text(role, "") };
+    let history = vec![
+        Message::assistant("Welcome."),
+        Message::text(Role::Developer, "of the page"),
+        parts(Role::User, vec![caption(), picture(), remote, document]),
+        Message::with_tool_calls("Wait.", vec![ToolCall::new("an id", "a.tool", "")]),
+        Message { tool_call_id: Some("an id".into()), ..parts(Role::Tool, vec![caption(), picture()]) },
+        Message::assistant(" "),
+        Message::user("hi"),
+    ];
+    let calls = vec![ToolCall::new("1", "readTodos", "{\"n\":1}"), ToolCall::new("2", "createTodo", "{")];
+    let answer = Message {
+        provider_items: vec![
+            thinking("s1", 0, 0),
+            item(r#"{"type":"reasoning","encrypted_content":"x"}"#.to_owned(), 2, 0),
+            thinking("s2", 5, 1),
+        ],
+        ..Message::with_tool_calls("One, two", calls)
+    };
+    let schema = r#"{"type":"object","properties":{"title":{"type":"string"}}}"#;
+    let system = [("You are \"terse\".\n", Stability::Role), ("It is noon.", Stability::Turn)];
+    let request = ModelRequest {
+        appended_messages: vec![answer, Message::tool_result("1", "one"), Message::tool_result("2", "")],
+        tools: Arc::new([
+            tool("a.tool", "", r#"{"type":"object"}"#),
+            tool("createTodo", "Adds a \"todo\".", schema),
+        ]),
+        ..with_history(&system, history)
+    };
+    let limited = ModelLimits { max_output_tokens: 7, ..ModelLimits::default() };
+    check_body(
+        &ModelSpec::new("m-1").with_limits(limited),
+        &request,
+        expect![[r#"
+        {"model":"m-1","max_tokens":7,"stream":true,"tools":[{"name":"t_afe0f0996e87","description":"","input_schema":{"type":"object"}},
+        {"name":"createTodo","description":"Adds a \"todo\".","input_schema":{"type":"object","properties":{"title":{"type":"string"}}}}],"tool_choice":{"type":"auto"},
+        "system":[{"type":"text","text":"You are \"terse\".\n","cache_control":{"type":"ephemeral"}},
+        {"type":"text","text":"\n\nIt is noon.","cache_control":{"type":"ephemeral"}}],
+        "messages":[{"role":"user","content":[{"type":"text","text":"(The conversation begins with your message.)"}]},
+        {"role":"assistant","content":[{"type":"text","text":"Welcome."}]},
+        {"role":"user","content":[{"type":"text","text":"of the page"},
+        {"type":"text","text":"What?"},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"QUJD"}},
+        {"type":"image","source":{"type":"url","url":"https://example.com/a.png"}},
+        {"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"QUJD"}}]},
+        {"role":"assistant","content":[{"type":"text","text":"Wait."},
+        {"type":"tool_use","id":"c_5e92a53cfa80609c","name":"t_afe0f0996e87","input":{}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"c_5e92a53cfa80609c","content":[{"type":"text","text":"What?"},
+        {"type":"image","source":{"type":"base64","media_type":"image/png","data":"QUJD"}}],"cache_control":{"type":"ephemeral"}},
+        {"type":"text","text":"hi"}]},
+        {"role":"assistant","content":[{"type":"thinking","thinking":"Hm","signature":"s1"},
+        {"type":"text","text":"One, "},
+        {"type":"tool_use","id":"1","name":"readTodos","input":{"n":1}},
+        {"type":"thinking","thinking":"Hm","signature":"s2"},
+        {"type":"text","text":"two"},
+        {"type":"tool_use","id":"2","name":"createTodo","input":{}}]},
+        {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"one"}]},
+        {"type":"tool_result","tool_use_id":"2","cache_control":{"type":"ephemeral"}}]}]}"#]],
+    );
+}
+
+/// Returns the paths of the breakpoints in a body.
+fn breakpoints(value: &Value, path: &str) -> Vec<String> {
+    let inner: Vec<(String, &Value)> = match value {
+        Value::Array(items) => {
+            items.iter().enumerate().map(|(i, item)| (format!("{path}/{i}"), item)).collect()
+        }
+        Value::Object(members) => {
+            members.iter().map(|(name, item)| (format!("{path}/{name}"), item)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let own = value.get("cache_control").map(|_| path.to_owned());
+    own.into_iter().chain(inner.into_iter().flat_map(|(path, item)| breakpoints(item, &path))).collect()
+}
+
+#[test]
+fn breakpoints_end_what_later_requests_repeat() {
+    let tools: Arc<[_]> =
+        Arc::new([tool("a", "", r#"{"type":"object"}"#), tool("b", "", r#"{"type":"object"}"#)]);
+    let stable = ("Be brief.", Stability::Role);
+    let turn = ("It is noon.", Stability::Turn);
+    let latest = || Message::user("now");
+    let earlier = || vec![Message::user("one"), Message::assistant("two"), Message::user("now")];
+    for (system, history, expected) in [
+        (vec![], vec![latest()], vec!["/messages/0/content/0", "/tools/1"]),
+        (vec![stable], vec![latest()], vec!["/messages/0/content/0", "/system/0"]),
+        (vec![stable, turn], vec![latest()], vec!["/messages/0/content/0", "/system/0", "/system/1"]),
+        (
+            vec![stable, turn],
+            earlier(),
+            vec!["/messages/1/content/0", "/messages/2/content/0", "/system/0", "/system/1"],
+        ),
+    ] {
+        let request = ModelRequest { tools: tools.clone(), ..with_history(&system, history) };
+        let mut found = breakpoints(&body_of("m-1", &request), "");
+        found.sort();
+        assert_eq!(found, expected);
+    }
+    // Thinking takes none.
+    let answer = Message { provider_items: vec![thinking("s", 1, 0)], ..Message::assistant("a") };
+    let request = ModelRequest { appended_messages: vec![answer], ..with_history(&[], vec![latest()]) };
+    assert_eq!(breakpoints(&body_of("m-1", &request), ""), Vec::<String>::new());
+}
+
+#[test]
+fn a_rounds_request_begins_with_the_earlier_one() {
+    let first = with_history(&[("Be brief.", Stability::Role)], vec![Message::user("one")]);
+    let calls = vec![ToolCall::new("1", "x", "{}")];
+    let appended = vec![Message::with_tool_calls("", calls), Message::tool_result("1", "done")];
+    let second = ModelRequest { appended_messages: appended, ..first.clone() };
+    let unmarked = |request: &ModelRequest| {
+        let payload = prepared(&ModelSpec::new("m-1"), request).expect("prepared");
+        String::from_utf8_lossy(payload.bytes()).replace(request::CACHE_BREAKPOINT, "")
+    };
+    let begun = unmarked(&first);
+    let begun = begun.strip_suffix("]}]}").expect("the end of the messages");
+    assert!(unmarked(&second).starts_with(begun), "{begun}");
+}
+
+#[test]
+fn thinking_is_asked_for_in_the_form_that_the_model_takes() {
+    let forced = ToolChoice::Required;
+    let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
+    let (adaptive, disabled) =
+        (json!({"type": "adaptive", "display": "summarized"}), json!({"type": "disabled"}));
+    for (model, thinking, level, choice, expected, effort) in [
+        ("claude-haiku-4-5", None, None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-haiku-4-5", Some(true), None, ToolChoice::Auto, budget(8192), Value::Null),
+        ("claude-haiku-4-5", None, Some("low"), ToolChoice::Auto, budget(2048), Value::Null),
+        ("claude-haiku-4-5", Some(false), Some("low"), ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-haiku-4-5", Some(true), None, forced.clone(), Value::Null, Value::Null),
+        ("claude-3-haiku", Some(true), None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-opus-5", None, None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-opus-5", Some(true), None, ToolChoice::Auto, adaptive.clone(), Value::Null),
+        ("claude-opus-5", None, Some("max"), ToolChoice::Auto, adaptive.clone(), json!("max")),
+        ("claude-opus-5", Some(false), None, ToolChoice::Auto, disabled.clone(), Value::Null),
+        ("claude-opus-5", Some(true), None, forced.clone(), disabled, Value::Null),
+        ("claude-fable-5", Some(false), None, ToolChoice::Auto, Value::Null, Value::Null),
+        ("claude-fable-5", Some(true), None, ToolChoice::Auto, adaptive, Value::Null),
+    ] {
+        let request = ModelRequest {
+            thinking,
+            tool_choice: choice,
+            tools: Arc::new([tool("x", "", r#"{"type":"object"}"#)]),
+            ..request()
+        };
+        let body = body_with(&ModelSpec::new(model).with_reasoning_effort(level), &request);
+        assert_eq!(body["thinking"], expected, "{model} {thinking:?} {level:?}");
+        assert_eq!(body["output_config"]["effort"], effort, "{model} {level:?}");
+    }
+    // The budget leaves room for the answer.
+    let limited = ModelLimits { max_output_tokens: 3000, ..ModelLimits::default() };
+    let spec = ModelSpec::new("claude-haiku-4-5").with_limits(limited);
+    let wanted = ModelRequest { thinking: Some(true), ..request() };
+    assert_eq!(body_with(&spec, &wanted)["thinking"], budget(1500));
+    let small = ModelLimits { max_output_tokens: 2000, ..ModelLimits::default() };
+    assert_eq!(body_with(&spec.with_limits(small), &wanted)["thinking"], Value::Null);
+}
+
+#[test]
+fn a_turn_whose_calls_were_made_without_thinking_goes_on_without() {
+    let calls = |items| Message {
+        provider_items: items,
+        ..Message::with_tool_calls("", vec![ToolCall::new("1", "x", "{}")])
+    };
+    let result = || Message::tool_result("1", "done");
+    let is_asked = |request: &ModelRequest| body_of("claude-haiku-4-5", request)["thinking"] != Value::Null;
+    let of_run = |messages: Vec<Message>| ModelRequest {
+        thinking: Some(true),
+        appended_messages: messages,
+        ..with_history(&[], vec![calls(vec![]), result(), Message::user("now")])
+    };
+    assert!(is_asked(&of_run(vec![])), "an earlier turn does not count");
+    assert!(is_asked(&of_run(vec![calls(vec![thinking("s", 0, 0)]), result()])));
+    // The model thinks once in a turn.
+    let later = vec![calls(vec![thinking("s", 0, 0)]), result(), calls(vec![]), result()];
+    assert!(is_asked(&of_run(later)));
+    assert!(!is_asked(&of_run(vec![calls(vec![]), result()])));
+    // A run that goes on after an approval has the calls in its history.
+    let history = vec![Message::user("now"), calls(vec![]), result()];
+    let resumed = ModelRequest { thinking: Some(true), ..with_history(&[], history) };
+    assert!(!is_asked(&resumed));
+}
+
+#[test]
+fn choices_of_tools() {
+    for (choice, expected) in [
+        (ToolChoice::Auto, json!({"type": "auto"})),
+        (ToolChoice::Required, json!({"type": "any"})),
+        (ToolChoice::None, json!({"type": "none"})),
+        (ToolChoice::Tool("a.tool".into()), json!({"type": "tool", "name": "t_afe0f0996e87"})),
+        (ToolChoice::Tool("another".into()), json!({"type": "none"})),
+    ] {
+        let tools: Arc<[_]> = Arc::new([tool("a.tool", "", r#"{"type":"object"}"#)]);
+        let request = ModelRequest { tools, tool_choice: choice, ..request() };
+        let body = body_of("m-1", &request);
+        assert_eq!(body["tool_choice"], expected);
+        assert_eq!(body["tools"][0]["name"], "t_afe0f0996e87");
+    }
+    let untooled = ModelRequest { tool_choice: ToolChoice::Required, ..request() };
+    assert_eq!(body_of("m-1", &untooled).get("tool_choice"), None);
+}
+
+#[test]
+fn content_without_a_form_is_refused() {
+    let data = |mime_type: &str| MediaSource::Data { value: "QUJD".into(), mime_type: mime_type.into() };
+    for (role, part, is_accepted) in [
+        (Role::User, ContentPart::Image { source: data("image/webp") }, true),
+        (Role::Tool, ContentPart::Image { source: data("image/png") }, true),
+        (Role::Assistant, ContentPart::Image { source: data("image/png") }, false),
+        (Role::User, ContentPart::Image { source: data("image/svg+xml") }, false),
+        (Role::User, ContentPart::Document { source: data("application/pdf") }, true),
+        (Role::User, ContentPart::Document { source: data("text/csv") }, false),
+        (Role::User, ContentPart::Audio { source: data("audio/wav") }, false),
+        (Role::User, ContentPart::Video { source: data("video/mp4") }, false),
+    ] {
+        let message = Message { content: Content::Parts(vec![part]), ..Message::text(role, "") };
+        let appended = ModelRequest { appended_messages: vec![message.clone()], ..request() };
+        for request in [with_history(&[], vec![message]), appended] {
+            let refused = prepared(&ModelSpec::new("m-1"), &request).err().map(|error| error.kind());
+            assert_eq!(refused, (!is_accepted).then_some(AgentErrorKind::UnsupportedContent));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Anthropic's Messages API as a backend of embedded agents, against a vendor whose requests are checked strictly.
+
+use serde_json::{Value, json};
+
+use crate::conversations::call_as;
+use crate::support::messages_vendor::{
+    call_block, check_request, message, message_event, message_start, text_block, thinking_block,
+};
+use crate::support::server::{self, Server, session_token};
+use crate::support::vendor::{Step, Vendor, answer, json_response, last_chunk, stream_head};
+use crate::support::{expect_problem, parse_run, poll_until, workspace};
+
+const KEY: &str = "role-key-canary";
+const MODEL: &str = "claude-sonnet-4-5";
+
+/// Starts an application whose agent `a1` is answered by `vendor`, with more members of its container.
+async fn start(vendor: &Vendor, container: Value) -> Server {
+    let mut workspace = workspace(&vendor.base_url(), MODEL);
+    let content = &mut workspace["agents"][0]["children"][0]["content"];
+    content["provider"] = json!("anthropic");
+    for (name, value) in container.as_object().expect("an object") {
+        content[name] = value.clone();
+    }
+    server::app(&workspace, &[]).await
+}
+
+fn body(message: &str) -> Value {
+    json!({"agentId": "a1", "message": message, "threadId": "t", "todoListId": "l1"})
+}
+
+async fn run(app: &Server, message: &str) -> Vec<Value> {
+    let response = app.chat(&body(message)).await;
+    let status = response.status();
+    let text = response.text().await.expect("a whole body");
+    assert_eq!(status, 200, "{text}");
+    parse_run(&text)
+}
+
+fn text_of(events: &[Value]) -> String {
+    events
+        .iter()
+        .filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT")
+        .filter_map(|event| event["delta"].as_str())
+        .collect()
+}
+
+/// Checks all requests, and returns their bodies.
+fn checked(vendor: &Vendor) -> Vec<Value> {
+    let received = vendor.received();
+    received.iter().for_each(|request| check_request(request, KEY));
+    received.iter().map(|request| request.json()).collect()
+}
+
+#[tokio::test]
+async fn a_turn_thinks_calls_two_tools_and_answers() {
+    let vendor = Vendor::start().await;
+    let calls = [
+        thinking_block(0, "Both at once.", "sig-1"),
+        text_block(1, "I look."),
+        call_block(2, "toolu_1", "readTodos", "{}"),
+        call_block(3, "toolu_2", "createTodo", r#"{"title":"Milk"}"#),
+    ];
+    let last = message([thinking_block(0, "Done.", "sig-2"), text_block(1, "It is noted.")], "end_turn");
+    let next = message([text_block(0, "Welcome.")], "end_turn");
+    vendor.on(MODEL, [message(calls, "tool_use"), last, next]);
+    let app = start(&vendor, json!({"enableThinking": true})).await;
+    let events = run(&app, "Note milk.").await;
+    assert_eq!(text_of(&events), "I look.It is noted.");
+    assert_eq!(events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT").count(), 2);
+    let bodies = checked(&vendor);
+    assert_eq!(bodies.len(), 2);
+    assert!(
+        bodies[0]["thinking"]["budget_tokens"].as_u64().is_some_and(|tokens| tokens >= 1024),
+        "{}",
+        bodies[0]
+    );
+    // The answer goes back as it came, with the signature, and the results follow in one message.
+    let messages = bodies[1]["messages"].as_array().expect("messages");
+    let kinds = |message: &Value| -> Vec<String> {
+        let blocks = message["content"].as_array().expect("blocks");
+        blocks.iter().map(|block| block["type"].as_str().expect("a type").to_owned()).collect()
+    };
+    let [.., said, results] = &messages[..] else { panic!("two messages") };
+    assert_eq!(kinds(said), ["thinking", "text", "tool_use", "tool_use"]);
+    assert_eq!(
+        (&said["content"][0]["thinking"], &said["content"][0]["signature"]),
+        (&json!("Both at once."), &json!("sig-1"))
+    );
+    assert_eq!(said["content"][3]["input"], json!({"title": "Milk"}));
+    assert_eq!(kinds(results), ["tool_result", "tool_result"]);
+    // The prefix up to the first breakpoint holds over rounds and turns.
+    run(&app, "Thanks!").await;
+    let bodies = checked(&vendor);
+    for name in ["tools", "system"] {
+        assert!(bodies.iter().all(|body| body[name] == bodies[0][name]), "{name} changes");
+    }
+    // The tokens are booked as the vendor counts them.
+    let run_id = events[0]["runId"].as_str().expect("a run");
+    let look = async || {
+        let path = format!("/api/usage/runs/{run_id}");
+        call_as(&app, &session_token("u1", "c1"), "GET", &path, None).await.1
+    };
+    let usage =
+        poll_until(look, |usage| usage["entries"].as_array().is_some_and(|found| found.len() == 2)).await;
+    let entry = &usage["entries"][0];
+    assert_eq!(
+        (&entry["provider"], &entry["model"]),
+        (&json!("anthropic"), &json!("claude-test")),
+        "{usage}"
+    );
+    for (name, tokens) in [
+        ("inputTokens", 56),
+        ("cachedInputTokens", 40),
+        ("cacheWriteTokens", 10),
+        ("outputTokens", 18),
+        ("reasoningTokens", 8),
+    ] {
+        assert_eq!(usage[name], tokens, "{name}: {usage}");
+    }
+}
+
+#[tokio::test]
+async fn the_preview_shows_the_request() {
+    let vendor = Vendor::start().await;
+    vendor.on(MODEL, [message([text_block(0, "Hi.")], "end_turn")]);
+    let parameters = json!({"temperature": 0.5, "topK": 9, "stopSequences": ["END"], "seed": 1});
+    let app = start(&vendor, json!({"parameters": parameters})).await;
+    let request = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1"});
+    let token = session_token("u1", "c1");
+    let (status, shown) =
+        call_as(&app, &token, "POST", "/api/svcchat/previewPrompt", Some(request.clone())).await;
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(shown["attempts"][0]["ignoredParameters"], json!(["seed"]));
+    assert_eq!(app.chat(&request).await.status(), 200);
+    let bodies = checked(&vendor);
+    assert_eq!(bodies[0], shown["payload"]);
+    let sent = [&bodies[0]["temperature"], &bodies[0]["top_k"], &bodies[0]["stop_sequences"]];
+    assert_eq!(sent, [&json!(0.5), &json!(9), &json!(["END"])]);
+    assert!(!shown.to_string().contains(KEY));
+}
+
+fn failure(status: &str, headers: &str, kind: &str) -> Vec<Step> {
+    let body = json!({"type": "error", "error": {"type": kind, "message": "planted words"}}).to_string();
+    json_response(status, headers, &body)
+}
+
+/// An error in a stream that has begun with these steps.
+fn failing(steps: Vec<Step>, kind: &str) -> Vec<Step> {
+    let error = message_event(&json!({"type": "error", "error": {"type": kind, "message": "planted words"}}));
+    [vec![stream_head(), message_start()], steps, vec![error, last_chunk()]].concat()
+}
+
+#[tokio::test]
+async fn failures_have_their_codes() {
+    let vendor = Vendor::start().await;
+    let app = start(&vendor, json!({})).await;
+    for (script, status, code) in [
+        (failure("429 Too Many Requests", "retry-after: 7\r\n", "rate_limit_error"), 429, "RATE_LIMITED"),
+        (failure("400 Bad Request", "", "invalid_request_error"), 502, "BACKEND_FAILED"),
+        (failure("401 Unauthorized", "", "authentication_error"), 502, "BACKEND_FAILED"),
+        (failure("529 Overloaded", "", "overloaded_error"), 502, "BACKEND_FAILED"),
+    ] {
+        vendor.on(MODEL, [script]);
+        let response = app.chat(&json!({"agentId": "a1", "message": "Hello", "store": false})).await;
+        let problem = expect_problem(response, status, code).await;
+        assert!(!problem.to_string().contains("planted"), "{problem}");
+    }
+    // Once text is shown, the run ends with one error.
+    vendor.on(MODEL, [failing(text_block(0, "Partly"), "overloaded_error")]);
+    let events = run(&app, "Hello").await;
+    assert_eq!(
+        (text_of(&events), &events.last().expect("an end")["type"]),
+        ("Partly".to_owned(), &json!("RUN_ERROR"))
+    );
+    checked(&vendor);
+}
+
+#[tokio::test]
+async fn another_model_answers_before_the_first_content() {
+    let other = Vendor::start().await;
+    other.on("m", [answer(&["From the other."])]);
+    let fallback = json!({"provider": "openai", "model": "m", "baseUrl": other.base_url(), "apiKey": "k"});
+    for script in [
+        failure("529 Overloaded", "", "overloaded_error"),
+        failure("500 Internal Server Error", "", "api_error"),
+        failure("401 Unauthorized", "", "authentication_error"),
+        failing(vec![], "overloaded_error"),
+        failing(vec![message_event(&json!({"type": "ping"}))], "api_error"),
+        // A stream that ends before its content.
+        vec![stream_head(), message_start(), last_chunk()],
+        vec![stream_head(), message_start(), Step::Reset],
+    ] {
+        let vendor = Vendor::start().await;
+        vendor.on(MODEL, [script]);
+        let app = start(&vendor, json!({"fallbacks": [fallback]})).await;
+        assert_eq!(text_of(&run(&app, "Hello").await), "From the other.");
+        checked(&vendor);
+    }
+}
+
+#[tokio::test]
+async fn a_missing_key_names_its_setting() {
+    let mut workspace = workspace("http://unused.example/v1", MODEL);
+    workspace["agents"][0]["children"][0]["content"] = json!({"provider": "anthropic"});
+    let app = server::app(&workspace, &[]).await;
+    let problem = expect_problem(app.chat(&body("Hello")).await, 503, "NOT_CONFIGURED").await;
+    assert!(
+        problem["detail"].as_str().is_some_and(|detail| detail.contains("ANTHROPIC_API_KEY")),
+        "{problem}"
+    );
+}
