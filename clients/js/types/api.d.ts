@@ -2421,7 +2421,7 @@ export interface components {
         };
         /** @description The model behind an `EmbeddedAI` container. */
         EmbeddedAi: {
-            /** @description `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`. */
+            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`. */
             provider?: string | null;
             /** @description Name of the model at the provider. */
             model?: string | null;
@@ -2444,7 +2444,7 @@ export interface components {
         };
         /** @description A model for the calls that the container's own model fails to answer. It inherits neither address nor key. */
         FallbackModel: {
-            /** @description `auto` (the default), `local`, `openai`, `openai-responses` or `ollama`. */
+            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`. */
             provider?: string | null;
             /** @description Name of the model at the provider. */
             model?: string | null;
