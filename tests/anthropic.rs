@@ -7,7 +7,7 @@ use crate::support::messages_vendor::{
     call_block, check_request, message, message_event, message_start, text_block, thinking_block,
 };
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::{Step, Vendor, answer, json_response, last_chunk, stream_head};
+use crate::support::vendor::{ReceivedRequest, Step, Vendor, answer, json_response, last_chunk, stream_head};
 use crate::support::{expect_problem, parse_run, poll_until, workspace};
 
 const KEY: &str = "role-key-canary";
@@ -196,6 +196,39 @@ async fn another_model_answers_before_the_first_content() {
         assert_eq!(text_of(&run(&app, "Hello").await), "From the other.");
         checked(&vendor);
     }
+}
+
+#[test]
+fn the_vendor_refuses_what_the_api_refuses() {
+    let request = |change: fn(&mut Value)| {
+        let cached = json!({"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}});
+        let mut body = json!({"model": MODEL, "max_tokens": 9, "stream": true,
+            "messages": [{"role": "user", "content": [cached]}]});
+        change(&mut body);
+        let head =
+            format!("POST /v1/messages HTTP/1.1\r\nx-api-key: {KEY}\r\nanthropic-version: 2023-06-01\r\n");
+        ReceivedRequest { head, body: body.to_string().into_bytes() }
+    };
+    check_request(&request(|_| {}), KEY);
+    let call = |body: &mut Value| {
+        let call = json!({"type": "tool_use", "id": "1", "name": "x", "input": {}});
+        body["messages"]
+            .as_array_mut()
+            .expect("messages")
+            .push(json!({"role": "assistant", "content": [call]}));
+    };
+    let faults: [fn(&mut Value); 4] = [
+        |body| body["max_tokens"] = json!(0),
+        |body| body["messages"][0]["role"] = json!("assistant"),
+        |body| body["messages"][0]["content"][0]["text"] = json!(" "),
+        |body| body["seed"] = json!(7),
+    ];
+    let is_refused =
+        |request: ReceivedRequest| std::panic::catch_unwind(|| check_request(&request, KEY)).is_err();
+    let accepted: Vec<usize> =
+        (0..faults.len()).filter(|place| !is_refused(request(faults[*place]))).collect();
+    assert_eq!(accepted, Vec::<usize>::new());
+    assert!(is_refused(request(call)), "the call has no result");
 }
 
 #[tokio::test]

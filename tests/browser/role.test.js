@@ -78,6 +78,9 @@ withAgent('the form edits a role, and keeps what it does not know', ROLE, async 
   await open(page, 'Documents and retrieval');
   await page.getByLabel('In the prompt: Plants').check();
   await page.getByLabel('Search the documents for each message').check();
+  await open(page, 'Backends');
+  await page.getByLabel('Temperature').selectOption('0.4');
+  await page.getByLabel('Longest answer').fill('800');
   await picture(page, 'role-form');
   await save(page);
   const { content, children, name } = await stored();
@@ -91,6 +94,7 @@ withAgent('the form edits a role, and keeps what it does not know', ROLE, async 
   );
   assert.deepEqual(children[1], ROLE.children[1]);
   assert.equal(children[0].content.apiKey, '***', 'the key is kept');
+  assert.deepEqual(children[0].content.parameters, { temperature: 0.4, maxOutputTokens: 800 });
 });
 
 withAgent('a field that the server refuses has the server’s words', ROLE, async (page) => {
@@ -105,7 +109,7 @@ withAgent('a field that the server refuses has the server’s words', ROLE, asyn
   const provider = page.getByLabel('Provider');
   assert.equal(await provider.getAttribute('aria-invalid'), 'true');
   const words = page.locator(`#${(await provider.getAttribute('aria-describedby')).split(' ').at(-1)}`);
-  assert.match(await words.innerText(), /is not a provider: expected one of auto/);
+  assert.match(await words.innerText(), /is not a provider: expected one of anthropic, auto/);
   await page.waitForFunction(() => document.activeElement.getAttribute('aria-invalid') === 'true');
   await picture(page, 'role-form-refused');
   await provider.selectOption('ollama');

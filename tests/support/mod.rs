@@ -88,13 +88,19 @@ pub fn free_port() -> u16 {
 pub fn client() -> reqwest::Client {
     // Building one takes so long that a server may close the connections of a test that builds many.
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
-    let build = || {
-        // Fails if another caller in this process has installed a provider, which serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
-        builder.pool_max_idle_per_host(0).build().expect("the client can be built")
-    };
+    let build = || client_builder().pool_max_idle_per_host(0).build().expect("the client can be built");
     CLIENT.get_or_init(build).clone()
+}
+
+/// Returns a [`client`] that keeps its connections.
+pub fn keep_alive_client() -> reqwest::Client {
+    client_builder().build().expect("the client can be built")
+}
+
+fn client_builder() -> reqwest::ClientBuilder {
+    // Fails if another caller in this process has installed a provider, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none())
 }
 
 /// Returns a workspace of one company with an agent whose `EmbeddedAI` container names `model` at `base_url`.

@@ -17,22 +17,38 @@ const MAX_STOP_SEQUENCES: usize = 4;
 const MAX_STOP_BYTES: usize = 256;
 /// Limit on the extra members of a request, in bytes of JSON.
 const MAX_EXTRA_BYTES: usize = 4 << 10;
-/// Members of requests that adapters write, and that extra members must not replace.
-const RESERVED_MEMBERS: [&str; 32] = [
+/// Members of requests that adapters write, and those that bring in models, tools or context which neither the preview's
+/// budget nor the approvals would see. Extra members must not have their names.
+const RESERVED_MEMBERS: [&str; 49] = [
+    "audio",
+    "background",
     "cache_control",
+    "container",
+    "context_management",
+    "conversation",
+    "format",
     "frequency_penalty",
+    "function_call",
+    "functions",
     "include",
     "input",
     "instructions",
     "max_completion_tokens",
     "max_output_tokens",
     "max_tokens",
+    "mcp_servers",
     "messages",
+    "modalities",
     "model",
+    "models",
     "n",
     "options",
+    "output_config",
     "parallel_tool_calls",
+    "plugins",
     "presence_penalty",
+    "previous_response_id",
+    "prompt",
     "prompt_cache_key",
     "reasoning",
     "reasoning_effort",
@@ -50,12 +66,14 @@ const RESERVED_MEMBERS: [&str; 32] = [
     "thinking",
     "tool_choice",
     "tools",
+    "top_k",
     "top_p",
+    "web_search_options",
 ];
 /// Beginnings of the names of models that reason and refuse to be sampled otherwise than by their default.
 const FIXED_SAMPLING: [&str; 4] = ["gpt-5", "o1", "o3", "o4"];
-/// Models of these families that are sampled as others are.
-const FREE_SAMPLING: [&str; 1] = ["gpt-5-chat"];
+/// Families of models that do not reason, and refuse a request for it.
+const WITHOUT_REASONING: [&str; 6] = ["chatgpt-4o", "gpt-3.5", "gpt-4", "gpt-4.1", "gpt-4o", "gpt-5-chat"];
 
 /// Parameters of an agent's model calls. Absent ones are left to the model.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -219,10 +237,14 @@ impl ModelParameters {
     /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the
     /// API does not have, and those that the model refuses.
     pub fn ignored(&self, api: ModelApi, model: &str) -> Vec<&'static str> {
-        let is_fixed = has_fixed_sampling(api, model);
-        let is_sampling =
-            |name: &str| matches!(name, "temperature" | "topP" | "presencePenalty" | "frequencyPenalty");
-        self.names().filter(|name| !api.has(name) || (is_fixed && is_sampling(name))).collect()
+        let refused: &[&str] = match of_openai(api, model) {
+            OpenAiFamily::Reasoning => {
+                &["temperature", "topP", "presencePenalty", "frequencyPenalty", "stopSequences"]
+            }
+            OpenAiFamily::Plain => &["reasoning"],
+            OpenAiFamily::Other => &[],
+        };
+        self.names().filter(|name| !api.has(name) || refused.contains(name)).collect()
     }
 
     /// Returns the parameters that a model called through an API is sent.
@@ -246,15 +268,31 @@ impl ModelParameters {
     }
 }
 
-/// Returns true for a model of a family that refuses sampling parameters. A server at home may give any name to a model.
-fn has_fixed_sampling(api: ModelApi, model: &str) -> bool {
+/// Family of a model of OpenAI, as far as its parameters are concerned.
+enum OpenAiFamily {
+    /// It reasons, and is sampled by its default alone.
+    Reasoning,
+    /// It does not reason.
+    Plain,
+    /// Nothing is known of it.
+    Other,
+}
+
+/// Returns the family of a model, by its name behind that of a vendor. A server at home may give any name to a model.
+fn of_openai(api: ModelApi, model: &str) -> OpenAiFamily {
     let name = model.rsplit('/').next().unwrap_or(model).to_ascii_lowercase();
     let is_of = |family: &&str| {
         name.strip_prefix(*family).is_some_and(|rest| rest.is_empty() || rest.starts_with(['-', '.']))
     };
-    matches!(api, ModelApi::ChatCompletions | ModelApi::Responses)
-        && FIXED_SAMPLING.iter().any(&is_of)
-        && !FREE_SAMPLING.iter().any(is_of)
+    if !matches!(api, ModelApi::ChatCompletions | ModelApi::Responses) {
+        OpenAiFamily::Other
+    } else if WITHOUT_REASONING.iter().any(is_of) {
+        OpenAiFamily::Plain
+    } else if FIXED_SAMPLING.iter().any(is_of) {
+        OpenAiFamily::Reasoning
+    } else {
+        OpenAiFamily::Other
+    }
 }
 
 fn number(value: &Value, bounds: RangeInclusive<f64>) -> Result<Number, String> {
@@ -349,17 +387,18 @@ mod tests {
     fn what_a_model_has_no_use_for_is_named_and_left_out() {
         let parameters = read(all()).expect("they are right");
         for (api, model, expected) in [
-            (ModelApi::ChatCompletions, "gpt-4o", &["topK"][..]),
-            (ModelApi::ChatCompletions, "gpt-5-chat-latest", &["topK"]),
+            (ModelApi::ChatCompletions, "gpt-4o", &["topK", "reasoning"][..]),
+            (ModelApi::ChatCompletions, "house-model", &["topK"]),
+            (ModelApi::ChatCompletions, "gpt-5-chat-latest", &["topK", "reasoning"]),
             (
                 ModelApi::ChatCompletions,
                 "openai/gpt-5.1-mini",
-                &["temperature", "topP", "topK", "presencePenalty", "frequencyPenalty"],
+                &["temperature", "topP", "topK", "presencePenalty", "frequencyPenalty", "stopSequences"],
             ),
             (
                 ModelApi::Responses,
                 "gpt-4.1",
-                &["topK", "presencePenalty", "frequencyPenalty", "stopSequences", "seed"],
+                &["topK", "presencePenalty", "frequencyPenalty", "stopSequences", "seed", "reasoning"],
             ),
             (ModelApi::Ollama, "o1", &[]),
             (ModelApi::Messages, "claude-haiku-4-5", &["presencePenalty", "frequencyPenalty", "seed"]),
@@ -396,6 +435,9 @@ mod tests {
             (json!({"extraBody": []}), "extraBody"),
             (json!({"extraBody": {"model": "other"}}), "extraBody"),
             (json!({"extraBody": {"stream": false}}), "extraBody"),
+            (json!({"extraBody": {"top_k": 3}}), "extraBody"),
+            (json!({"extraBody": {"previous_response_id": "resp_1"}}), "extraBody"),
+            (json!({"extraBody": {"mcp_servers": []}}), "extraBody"),
             (json!({"extraBody": {"x": huge}}), "extraBody"),
         ] {
             let faults = read(given.clone()).expect_err("a fault");

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::{RUNTIME_SECRET, post, runtime};
 use crate::support::server::Server;
 use crate::support::vendor::{ReceivedRequest, Step, Vendor, chunk, json_response, last_chunk, stream_head};
-use crate::support::{client, expect_problem, free_port};
+use crate::support::{client, expect_problem, free_port, keep_alive_client};
 
 const PATH: &str = "/coding-chat";
 const TOKEN: &str = "access-token-canary.with~every_kind-of+character/=";
@@ -506,7 +506,8 @@ async fn a_connection_is_used_again() {
     let vendor = Vendor::start().await;
     let runtime = runtime_for(&vendor, &[]).await;
     vendor.on_all(vec![stream_head(), chunk(EVENTS), last_chunk()]);
-    let client = client();
+    // Each connection has a worker, which has connections of its own.
+    let client = keep_alive_client();
     for _ in 0..3 {
         let request = client.post(runtime.url(PATH)).bearer_auth(RUNTIME_SECRET).json(&call("m"));
         let told = request.send().await.expect("an answer");

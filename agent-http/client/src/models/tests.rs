@@ -326,7 +326,7 @@ fn parameters_are_sent_in_the_words_of_each_api() {
             assert_eq!(&body[name], value, "{name} of {body}");
         }
     };
-    let chat = body("openai", "gpt-4o");
+    let chat = body("openai", "house-model");
     has(&chat, &common);
     has(
         &chat,
@@ -334,8 +334,12 @@ fn parameters_are_sent_in_the_words_of_each_api() {
     );
     // A model that reasons refuses to be sampled otherwise.
     let reasoning = body("openai", "gpt-5-mini");
-    has(&reasoning, &json!({"temperature": null, "top_p": null, "seed": 7, "reasoning_effort": "high"}));
-    let responses = body("openai-responses", "gpt-4.1");
+    has(
+        &reasoning,
+        &json!({"temperature": null, "top_p": null, "stop": null, "seed": 7, "reasoning_effort": "high"}),
+    );
+    has(&body("openai", "gpt-4o"), &json!({"temperature": 0.7, "reasoning_effort": null}));
+    let responses = body("openai-responses", "house-model");
     has(
         &responses,
         &json!({"temperature": 0.7, "top_p": 0.9, "max_output_tokens": 500, "stop": null, "seed": null,

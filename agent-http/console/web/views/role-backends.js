@@ -1,13 +1,14 @@
 /** The backends of a role: containers below it, and the agent server that it names itself. */
 
 import { html, useState } from '../vendor/ui.js';
-import { Choice, Secret, Text, Words } from '../lib/fields.js';
+import { Choice, Count, Secret, Text, Words } from '../lib/fields.js';
 import { getAt, listAt } from '../lib/role.js';
 
 const THINKING = [[undefined, 'the model’s default'], [true, 'on'], [false, 'off']];
 const providers = (...names) => [[undefined, 'not set'], ...names.map((name) => [name, name])];
 const EMBEDDED = providers('anthropic', 'auto', 'local', 'ollama', 'openai', 'openai-responses');
 const SERVER = providers('anthropic', 'ollama', 'openai');
+const TEMPERATURES = [[undefined, 'the model’s default'], ...[0, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2].map((value) => [value, String(value)])];
 const AUTH = [[undefined, 'not set'], ['none', 'none'], ['basic', 'user and password'], ['header', 'a header'], ['jwt', 'a signed token (JWT)']];
 
 /** Containers that are backends, by name, with what they are. */
@@ -63,7 +64,11 @@ function Embedded({ form, path, savedPath }) {
     </div>
     <${Text} form=${form} path=${at('baseUrl')} label="Address" placeholder="https://api.openai.com/v1" />
     <${Secret} form=${form} path=${at('apiKey')} savedPath=${`${savedPath}.apiKey`} label="API key" hint=${keyHint(form, path, savedPath, 'baseUrl')} />
-    <${Reasoning} form=${form} path=${path} />`;
+    <${Reasoning} form=${form} path=${path} />
+    <div class="field-row">
+      <${Choice} form=${form} path=${at('parameters.temperature')} label="Temperature" options=${TEMPERATURES} />
+      <${Count} form=${form} path=${at('parameters.maxOutputTokens')} label="Longest answer" hint="In tokens. The JSON view has the other parameters." />
+    </div>`;
 }
 
 function Reasoning({ form, path }) {

@@ -8,7 +8,7 @@ use agent_core::tool::{ToolChoice, ToolSpec};
 use agent_platform::parameters::ModelParameters;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::answer::RequestTraits;
 use super::messages::{MessagesWriter, is_supported};
@@ -20,6 +20,9 @@ use crate::models::spec::ModelSpec;
 
 /// Member of a block up to which the server may cache the prompt.
 pub(super) const CACHE_BREAKPOINT: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+/// Members of a schema that the API does not take at its top.
+const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 
 /// Builds the body of a request.
 ///
@@ -70,6 +73,8 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
     body.section(PromptSection::Tools);
     for (i, tool) in request.tools.iter().enumerate() {
         let ToolSpec { name, description, input_schema, .. } = &**tool;
+        let plain = plain_schema(input_schema);
+        let input_schema = plain.as_deref().unwrap_or(input_schema);
         let tool = WireTool { name: &wire_tool_name(name), description, input_schema };
         body.raw(if i == 0 { r#","tools":["# } else { "," }).json(&tool);
     }
@@ -79,6 +84,22 @@ fn push_tools(request: &ModelRequest, body: &mut PayloadBuilder) {
         body.raw(CACHE_BREAKPOINT).raw("}");
     }
     body.raw(r#"],"tool_choice":"#).json(&choice(request));
+}
+
+/// Returns a schema without choices at its top, for which the API rejects the request; `None` if it has none. Arguments are
+/// checked against the whole schema before the call.
+fn plain_schema(schema: &RawValue) -> Option<Box<RawValue>> {
+    if !CHOICES.iter().any(|name| schema.get().contains(name)) {
+        return None;
+    }
+    let mut members: Map<String, Value> = serde_json::from_str(schema.get()).ok()?;
+    let count = members.len();
+    members.retain(|name, _| !CHOICES.contains(&name.as_str()));
+    if members.len() == count {
+        return None;
+    }
+    members.entry("type").or_insert_with(|| json!("object"));
+    serde_json::value::to_raw_value(&members).ok()
 }
 
 fn choice(request: &ModelRequest) -> Value {

@@ -291,3 +291,16 @@ fn content_without_a_form_is_refused() {
         }
     }
 }
+
+#[test]
+fn choices_at_the_top_of_a_schema_are_left_out() {
+    let schema = r#"{"properties":{"a":{"anyOf":[{"type":"string"},{"type":"null"}]}},"oneOf":[{"required":["a"]},{}]}"#;
+    let nested = r#"{"type":"object","properties":{"a":{"anyOf":[{"type":"string"},{"type":"null"}]}}}"#;
+    let tools = vec![tool("x", "", schema), tool("y", "", nested)];
+    let body = body_of("m-1", &ModelRequest { tools: tools.into(), ..request() });
+    let expected: Value = serde_json::from_str(nested).expect("JSON");
+    assert_eq!(
+        (&body["tools"][0]["input_schema"], &body["tools"][1]["input_schema"]),
+        (&expected, &expected)
+    );
+}
