@@ -182,7 +182,7 @@ async fn a_run_that_is_to_continue_goes_on_without_its_client() {
         assert_eq!(
             (&run["state"], &run["onDisconnect"]),
             (&json!("completed"), &json!("continue")),
-            "{format}"
+            "{format}: {run}"
         );
         assert_eq!(test.path("t").await, dialogue(&["Hello", "Partly and wholly."]));
         assert_eq!(text_of(&parse_run(&read_log(&test.app, "").await)), "Partly and wholly.");

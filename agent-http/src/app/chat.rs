@@ -176,7 +176,7 @@ pub(super) async fn start(
     assign_ids(&mut turn);
     match thread {
         Some(thread) => {
-            let (events, recorder) = thread.start(app, principal, turn, is_new_id).await?;
+            let (events, recorder) = thread.start_for_client(app, principal, turn, is_new_id).await?;
             Ok((events, Some(recorder)))
         }
         None => Ok((start_unkept(app, principal, turn, is_new_id).await?.into(), None)),

@@ -4,6 +4,7 @@
 mod approval;
 mod contexts;
 mod continued;
+mod detach;
 mod error;
 mod expiry;
 mod job;

@@ -22,9 +22,8 @@ const CONTENT_WORDS: [&str; 5] =
     ["content_filter", "content_policy_violation", "invalid_prompt", "cyber_policy", "bio_policy"];
 /// Codes of a prompt beyond the context window.
 const SIZE_WORDS: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
-/// Codes of a model or an endpoint that the account does not have, and of an invalid request, where no status says so.
+/// Codes of a model or an endpoint that the account does not have, where no status says so.
 const UNKNOWN_WORDS: [&str; 1] = ["not_found_error"];
-const REQUEST_WORDS: [&str; 1] = ["invalid_request_error"];
 /// Beginnings of the codes of a rate limit.
 const PATIENCE_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
@@ -118,7 +117,6 @@ impl UpstreamError {
             Some(400..500) => FailureClass::Request,
             _ if PATIENCE_PREFIXES.iter().any(begins) => FailureClass::Patience,
             _ if has(&UNKNOWN_WORDS) => FailureClass::Account,
-            _ if has(&REQUEST_WORDS) => FailureClass::Request,
             _ => default,
         }
     }

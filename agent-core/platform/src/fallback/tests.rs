@@ -217,7 +217,8 @@ fn errors_have_classes() {
         (None, "billing_error", Account),
         (None, "not_found_error", Account),
         (None, "request_too_large", Size),
-        (None, "invalid_request_error", Request),
+        // Servers name it in a successful response for faults of their own, too.
+        (None, "invalid_request_error", Transient),
         (None, "429", Patience),
         (None, "502", Transient),
     ] {

@@ -242,7 +242,7 @@ async fn an_error_within_a_stream_has_the_class_of_its_type() {
         ("not_found_error", "model: m-1", Account),
         ("request_too_large", "", Size),
         ("invalid_request_error", "prompt is too long: 208310 tokens > 200000 maximum", Size),
-        ("invalid_request_error", "messages.0: sk-1", Request),
+        ("invalid_request_error", "messages.0: sk-1", Transient),
     ] {
         let error = json!({"type": "error", "error": {"type": kind, "message": message}});
         let body = sse(&[started(), json!({"type": "ping"}), error.clone(), text(0, "late")]);
