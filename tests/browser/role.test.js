@@ -80,7 +80,7 @@ withAgent('the form edits a role, and keeps what it does not know', ROLE, async 
   await page.getByLabel('Search the documents for each message').check();
   await open(page, 'Backends');
   await page.getByLabel('Temperature').selectOption('0.4');
-  await page.getByLabel('Longest answer').fill('800');
+  await page.getByLabel('Longest answer', { exact: true }).fill('800');
   await picture(page, 'role-form');
   await save(page);
   const { content, children, name } = await stored();
