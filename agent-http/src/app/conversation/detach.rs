@@ -12,8 +12,8 @@ use crate::error::HttpError;
 use crate::stream::{self, RunRecorder, RunSource};
 
 impl KeptTurn {
-    /// Starts the run for a client, as [`start`](Self::start) does. One that goes on without its client is started in a task of its
-    /// own, so that it does so even if the client leaves before the backend has accepted it.
+    /// Starts the run for a client, as [`start`](Self::start) does. One that goes on without its client is started in a task
+    /// of its own, so that it does so even if the client leaves before the backend has accepted it.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -31,10 +31,24 @@ impl KeptTurn {
         let (app, principal) = (app.clone(), principal.clone());
         tokio::spawn(async move {
             let started = self.start(&app, &principal, turn, is_new_id).await;
-            if let Err(Ok((events, recorder))) = sender.send(started) {
-                stream::run_detached(events, recorder, &app.stream);
-            }
+            // Without a receiver the run is dropped here, and with one that is dropped itself, there.
+            let _ = sender.send(started.map(|run| StartedRun { run: Some(run), app }));
         });
-        started.await.unwrap_or_else(|error| Err(HttpError::internal(error)))
+        let mut started = started.await.map_err(HttpError::internal)??;
+        Ok(started.run.take().expect("the run is taken once"))
+    }
+}
+
+/// A run that goes on without a client if nobody takes it.
+struct StartedRun {
+    run: Option<(RunSource, Box<dyn RunRecorder>)>,
+    app: Arc<App>,
+}
+
+impl Drop for StartedRun {
+    fn drop(&mut self) {
+        if let Some((events, recorder)) = self.run.take() {
+            stream::run_detached(events, recorder, &self.app.stream);
+        }
     }
 }

@@ -43,7 +43,8 @@ async fn sweep(app: &Arc<App>, store: &dyn Conversations) -> Result<usize, Conve
     }
 }
 
-/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call has ended its wait for decisions.
+/// Ends a run if the time of all its open questions is over; one with an approved call goes on. Returns true if this call
+/// has ended its wait for decisions.
 async fn expire(
     app: &Arc<App>,
     store: &dyn Conversations,
