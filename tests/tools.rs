@@ -6,9 +6,23 @@ mod servers;
 
 use serde_json::{Value, json};
 
-use crate::support::server::session_token;
+use crate::support::server::{Server, session_token};
 use crate::support::vendor::{Vendor, answer, tool_calls};
 use crate::support::{parse_run, poll_until, server, text_of, workspace};
+
+/// Has an agent be answered by a runtime, which calls the vendor.
+fn select_runtime(agent: &mut Value, runtime: &Server, vendor: &Vendor) {
+    agent["children"] = json!([]);
+    for (field, value) in [
+        ("agentServerUrl", runtime.url("")),
+        ("agentServerProvider", "openai".to_owned()),
+        ("agentServerModel", "m".to_owned()),
+        ("agentServerLocalUrl", vendor.base_url()),
+        ("agentServerApiKey", "role-key-canary".to_owned()),
+    ] {
+        agent["content"][field] = json!(value);
+    }
+}
 
 #[tokio::test]
 async fn a_model_is_told_of_a_lost_update_and_mends_it() {

@@ -7,6 +7,7 @@ use agent_platform::token::{Grant, McpGrant, NewToken, Tokens, WidgetGrant};
 use agentd::stores::Stores;
 use serde_json::{Value, json};
 
+use super::select_runtime;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
@@ -324,17 +325,7 @@ async fn a_runtime_calls_the_tool_through_the_application() {
     service.on("/orders/7", [json_response("200 OK", "", r#"{"data":"sent"}"#)]);
     let runtime = server::runtime(&[]).await;
     let mut workspace = workspace_with(&vendor, get_order(&service));
-    let agent = &mut workspace["agents"][0];
-    agent["children"] = json!([]);
-    for (field, value) in [
-        ("agentServerUrl", runtime.url("")),
-        ("agentServerProvider", "openai".to_owned()),
-        ("agentServerModel", "m".to_owned()),
-        ("agentServerLocalUrl", vendor.base_url()),
-        ("agentServerApiKey", "role-key-canary".to_owned()),
-    ] {
-        agent["content"][field] = json!(value);
-    }
+    select_runtime(&mut workspace["agents"][0], &runtime, &vendor);
     let app = server::app(&workspace, &[]).await;
     let (result, _) = run(&app, &vendor, r#"{"orderId":"7"}"#).await;
     assert_eq!(result, "sent");

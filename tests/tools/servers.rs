@@ -4,6 +4,7 @@ use agent_core::clock::SystemClock;
 use agent_platform::token::{Grant, McpGrant, NewToken, Tokens};
 use serde_json::{Value, json};
 
+use super::select_runtime;
 use crate::support::server::{self, Server, session_token};
 use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
@@ -419,17 +420,7 @@ async fn mcp_clients_and_runtimes_reach_the_tool_with_its_approvals() {
     assert!(!server.received_names().iter().any(|name| name == "refund"));
 
     let runtime = server::runtime(&[]).await;
-    let agent = &mut workspace["agents"][0];
-    agent["children"] = json!([]);
-    for (field, value) in [
-        ("agentServerUrl", runtime.url("")),
-        ("agentServerProvider", "openai".to_owned()),
-        ("agentServerModel", "m".to_owned()),
-        ("agentServerLocalUrl", vendor.base_url()),
-        ("agentServerApiKey", "role-key-canary".to_owned()),
-    ] {
-        agent["content"][field] = json!(value);
-    }
+    select_runtime(&mut workspace["agents"][0], &runtime, &vendor);
     assert_eq!(put_agent(&app, &workspace).await.status(), 200);
     assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"]);
 }

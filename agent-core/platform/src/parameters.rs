@@ -131,6 +131,16 @@ impl ReasoningLevel {
             Self::Xhigh => "xhigh",
         }
     }
+
+    /// Returns `low`, `medium` or `high`, for APIs that have these levels alone; `None` without reasoning.
+    pub fn as_one_of_three(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Minimal | Self::Low => Some("low"),
+            Self::Medium => Some("medium"),
+            Self::High | Self::Xhigh => Some("high"),
+        }
+    }
 }
 
 /// API through which a model is called.
@@ -178,9 +188,9 @@ impl ModelApi {
 /// Fault of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParameterFault {
-    /// Path of the value below the parameters, such as `stopSequences[1]`.
-    pub path: String,
-    /// Description, worded to follow the path.
+    /// Name of the parameter.
+    pub name: String,
+    /// Description, worded to follow the name.
     pub message: String,
 }
 
@@ -210,7 +220,7 @@ impl ModelParameters {
                 _ => Err("is not a parameter of models".to_owned()),
             };
             if let Err(message) = set {
-                faults.push(ParameterFault { path: name.clone(), message });
+                faults.push(ParameterFault { name: name.clone(), message });
             }
         }
         if faults.is_empty() { Ok(read) } else { Err(faults) }
@@ -414,7 +424,7 @@ mod tests {
     fn faults_name_their_parameters() {
         let long = "x".repeat(MAX_STOP_BYTES + 1);
         let huge = "x".repeat(MAX_EXTRA_BYTES);
-        for (given, path) in [
+        for (given, name) in [
             (json!({"temprature": 1}), "temprature"),
             (json!({"temperature": 2.1}), "temperature"),
             (json!({"temperature": "1"}), "temperature"),
@@ -441,7 +451,7 @@ mod tests {
             (json!({"extraBody": {"x": huge}}), "extraBody"),
         ] {
             let faults = read(given.clone()).expect_err("a fault");
-            assert_eq!(faults.iter().map(|fault| &*fault.path).collect::<Vec<_>>(), [path], "{given}");
+            assert_eq!(faults.iter().map(|fault| &*fault.name).collect::<Vec<_>>(), [name], "{given}");
         }
         assert!(RESERVED_MEMBERS.is_sorted());
     }

@@ -66,7 +66,7 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
             reason,
             circuit,
             max_prompt_tokens: entry.max_prompt_tokens(),
-            ignored_parameters: entry.ignored_parameters.clone(),
+            ignored_parameters: entry.ignored_parameters(),
             request_sha256: request.as_ref().ok().map(Payload::sha256),
             payload: request.ok().filter(|_| has_payloads),
         }

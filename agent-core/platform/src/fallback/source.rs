@@ -15,6 +15,7 @@ use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings, TokenLimits};
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
+use serde_json::{Map, Value};
 use url::Url;
 
 use super::call::RoundCalls;
@@ -141,8 +142,7 @@ pub(super) struct ModelEntry {
     /// Origin of the provider's address, or a text that stands for that of the settings.
     pub(super) address: Arc<str>,
     pub(super) circuit: CircuitKey,
-    /// Names of the parameters that the model is not sent.
-    pub(super) ignored_parameters: Vec<&'static str>,
+    parameters: Map<String, Value>,
 }
 
 impl ModelEntry {
@@ -161,12 +161,21 @@ impl ModelEntry {
         };
         let key = settings.api_key.as_ref().map_or("", |key| key.expose());
         let circuit = CircuitKey::new(&address, &name, key);
-        let api =
-            ModelApi::of_provider(&text(&settings.provider)).or_else(|| ModelApi::of_provider(&provider));
-        let parameters = ModelParameters::read(&settings.parameters).ok();
-        let ignored = api.zip(parameters).map(|(api, parameters)| parameters.ignored(api, &name));
-        let ignored_parameters = ignored.unwrap_or_default();
-        Self { model, provider, name, address: address.into(), circuit, ignored_parameters }
+        Self {
+            model,
+            provider,
+            name,
+            address: address.into(),
+            circuit,
+            parameters: settings.parameters.clone(),
+        }
+    }
+
+    /// Returns the names of the parameters that the model is not sent.
+    pub(super) fn ignored_parameters(&self) -> Vec<&'static str> {
+        let parameters = ModelParameters::read(&self.parameters).ok();
+        let known = ModelApi::of_provider(&self.provider).zip(parameters);
+        known.map(|(api, parameters)| parameters.ignored(api, &self.name)).unwrap_or_default()
     }
 
     /// Returns the limit on the prompt, in tokens.

@@ -235,7 +235,7 @@ fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi
 fn check_parameters(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     for (name, parameters) in parameters_of(embedded) {
         for fault in ModelParameters::read(parameters).err().into_iter().flatten() {
-            found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.path), fault.message));
+            found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
         }
     }
 }

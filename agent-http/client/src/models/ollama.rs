@@ -134,12 +134,7 @@ impl Model for Ollama {
 
 /// Returns the level of a model whose reasoning has levels; the reasoning of others is on or off.
 fn thinking_level(model: &str, level: Option<ReasoningLevel>) -> Option<&'static str> {
-    let level = level.filter(|level| *level != ReasoningLevel::None && model.contains(MODELS_WITH_LEVELS))?;
-    Some(match level {
-        ReasoningLevel::Minimal | ReasoningLevel::Low => "low",
-        ReasoningLevel::High | ReasoningLevel::Xhigh => "high",
-        _ => "medium",
-    })
+    level.filter(|_| model.contains(MODELS_WITH_LEVELS))?.as_one_of_three()
 }
 
 /// Appends `tools` before the messages, because they change less often.

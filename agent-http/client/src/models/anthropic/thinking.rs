@@ -4,7 +4,6 @@ use agent_core::message::{Message, Role};
 use agent_core::model::ModelRequest;
 use agent_core::payload::PayloadBuilder;
 use agent_core::tool::ToolChoice;
-use agent_platform::parameters::ReasoningLevel;
 use serde_json::json;
 
 use crate::models::answer_parts::is_thinking;
@@ -40,7 +39,7 @@ enum ThinkingForm {
 /// thinks.
 pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) -> bool {
     let form = form_of(&model.name);
-    let level = model.reasoning_effort.as_deref().or_else(|| level_of(model.parameters.reasoning?));
+    let level = model.reasoning_effort.as_deref().or_else(|| model.parameters.reasoning?.as_one_of_three());
     let switch = model.thinking(request);
     if let (ThinkingForm::Adaptive { .. }, Some(level)) = (form, level) {
         body.raw(r#","output_config":"#).json(&json!({ "effort": level }));
@@ -63,16 +62,6 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
             push_budget(level, model.limits().max_output_tokens, body)
         }
         _ => false,
-    }
-}
-
-/// Returns the name of a level in the API's words.
-fn level_of(level: ReasoningLevel) -> Option<&'static str> {
-    match level {
-        ReasoningLevel::None => None,
-        ReasoningLevel::Minimal | ReasoningLevel::Low => Some("low"),
-        ReasoningLevel::Medium => Some("medium"),
-        ReasoningLevel::High | ReasoningLevel::Xhigh => Some("high"),
     }
 }
 
