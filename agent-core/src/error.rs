@@ -52,7 +52,7 @@ error_kinds! {
     ToolLoopLimit = "TOOL_LOOP_LIMIT";
     /// The output of an answer or of the run exceeds its limit.
     OutputTooLarge = "OUTPUT_TOO_LARGE";
-    /// The prompt exceeds the model's context window; see [`AgentError::context_size`].
+    /// The prompt exceeds the model's context window. Members of the error have the sizes, if they are known.
     ContextExceeded = "CONTEXT_LENGTH_EXCEEDED";
     /// The outbound address policy rejects the target; an operator must allow it.
     Blocked = "OUTBOUND_BLOCKED";
@@ -64,6 +64,10 @@ error_kinds! {
     SignInRequired = "SIGN_IN_REQUIRED";
     /// The user's subscription does not permit the request.
     SubscriptionRefused = "SUBSCRIPTION_REFUSED";
+    /// A budget is spent.
+    BudgetExceeded = "BUDGET_EXCEEDED";
+    /// The cost of calls is limited, and the price of the model is unknown.
+    PriceUnknown = "PRICE_UNKNOWN";
     /// The provider is known but not implemented.
     ProviderNotImplemented = "PROVIDER_NOT_IMPLEMENTED";
     /// The provider is unknown; the message lists the known ones.
@@ -78,15 +82,6 @@ error_kinds! {
     Internal = "INTERNAL";
 }
 
-/// Sizes that a model's server reports with [`AgentErrorKind::ContextExceeded`], in its own tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ContextSize {
-    /// Limit on prompt and answer together.
-    pub window: Option<u32>,
-    /// Size of the rejected prompt.
-    pub prompt: Option<u32>,
-}
-
 /// Error of a model or a backend; see the [module documentation](self) for its public and internal messages.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -95,7 +90,6 @@ pub struct AgentError {
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
     usage: Vec<Usage>,
-    context_size: ContextSize,
     members: Box<[(&'static str, Value)]>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -108,7 +102,6 @@ impl AgentError {
             message: message.into(),
             retry_after: None,
             usage: Vec::new(),
-            context_size: ContextSize::default(),
             members: Box::default(),
             source: None,
         }
@@ -132,12 +125,6 @@ impl AgentError {
         self
     }
 
-    /// Sets the sizes with which a prompt was rejected.
-    pub fn with_context_size(mut self, context_size: ContextSize) -> Self {
-        self.context_size = context_size;
-        self
-    }
-
     /// Adds a public member for a problem body, such as the address at which the user can sign in.
     pub fn with_member(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.members = self.members.into_iter().chain([(name, value.into())]).collect();
@@ -147,11 +134,6 @@ impl AgentError {
     /// Returns the public members for a problem body.
     pub fn members(&self) -> &[(&'static str, Value)] {
         &self.members
-    }
-
-    /// Returns the sizes with which a prompt was rejected.
-    pub fn context_size(&self) -> ContextSize {
-        self.context_size
     }
 
     /// Returns the token usage of the run before the error, one entry per model.

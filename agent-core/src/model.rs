@@ -150,6 +150,13 @@ pub enum ModelNotice {
         /// The item's type; empty if it is not a plain word.
         item_type: String,
     },
+    /// The answer has a lower limit, in tokens, since no more is left of a budget.
+    OutputLimited {
+        /// The limit.
+        max_output_tokens: u64,
+        /// Hash of the body that was sent.
+        request_sha256: String,
+    },
     /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
     ModelAttempt(serde_json::Map<String, serde_json::Value>),
 }

@@ -22,6 +22,8 @@ pub struct Payload {
     bytes: Bytes,
     redacted_ranges: Vec<Range<usize>>,
     prompt_tokens: Option<usize>,
+    /// Place of the limit on the answer.
+    output_limit: Option<Range<usize>>,
     sections: Vec<PromptSection>,
     attachment: Option<Arc<dyn Any + Send + Sync>>,
     is_json: bool,
@@ -74,6 +76,17 @@ impl Payload {
     /// Sets the value for the reader of the answer; see [`attachment`](Self::attachment).
     pub fn with_attachment(self, value: impl Any + Send + Sync) -> Self {
         Self { attachment: Some(Arc::new(value)), ..self }
+    }
+
+    /// Returns the payload with another limit on the answer, in tokens; `None` if the place of the limit was not recorded.
+    pub fn with_output_limit(&self, tokens: u64) -> Option<Self> {
+        let (place, number) = (self.output_limit.clone()?, tokens.to_string());
+        let bytes = [&self.bytes[..place.start], number.as_bytes(), &self.bytes[place.end..]].concat().into();
+        let moved = |at: usize| if at < place.end { at } else { at - place.len() + number.len() };
+        let redacted_ranges = self.redacted_ranges.iter().map(|range| moved(range.start)..moved(range.end));
+        let (redacted_ranges, output_limit) =
+            (redacted_ranges.collect(), Some(place.start..moved(place.end)));
+        Some(Self { bytes, redacted_ranges, output_limit, sha256: Arc::default(), ..self.clone() })
     }
 
     /// Returns the bytes as they are sent, secrets included.
@@ -181,6 +194,14 @@ impl PayloadBuilder {
         self
     }
 
+    /// Appends the limit on the answer, in tokens, and records its place.
+    pub fn output_limit(&mut self, tokens: usize) -> &mut Self {
+        let start = self.bytes.len();
+        self.json(&tokens);
+        self.payload.output_limit = Some(start..self.bytes.len());
+        self
+    }
+
     /// Records that a section starts here, to determine the order of sections in a provider's prompt cache.
     pub fn section(&mut self, section: PromptSection) -> &mut Self {
         if !self.payload.sections.contains(&section) {
@@ -224,6 +245,22 @@ mod tests {
         assert_eq!(first.sha256(), hex::encode(Sha256::digest(first.redacted())));
         assert_eq!(first.sha256(), body("other", "t2").sha256());
         assert!(!format!("{first:?}").contains("sk-"));
+    }
+
+    #[test]
+    fn a_lower_limit_masks_the_same_text() {
+        let mut builder = Payload::builder(64);
+        builder.raw(r#"{"a":"#).secret("k1").raw(r#","n":"#).output_limit(16_000);
+        builder.raw(r#","b":"#).secret("k2").raw("}");
+        let first = builder.finish();
+        for tokens in [7, 300, 123_456_789] {
+            let limited = first.with_output_limit(500).and_then(|limited| limited.with_output_limit(tokens));
+            let limited = limited.expect("a recorded place");
+            assert_eq!(limited.bytes(), &format!(r#"{{"a":"k1","n":{tokens},"b":"k2"}}"#));
+            assert_eq!(limited.redacted(), format!(r#"{{"a":"***","n":{tokens},"b":"***"}}"#).into_bytes());
+            assert_ne!(limited.sha256(), first.sha256());
+        }
+        assert!(Payload::text("16000").with_output_limit(7).is_none());
     }
 
     #[test]

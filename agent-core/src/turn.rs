@@ -212,10 +212,7 @@ pub async fn run_turn(
     run_observed_turn(platform, principal, request, &()).await
 }
 
-/// Runs a turn as [`run_turn`] does, with an observer.
-///
-/// # Errors
-/// The same as for [`run_turn`].
+/// Runs a turn as [`run_turn`] does, with an observer. Fails as that does.
 pub async fn run_observed_turn(
     platform: &Platform,
     principal: &Principal,
@@ -286,10 +283,7 @@ async fn start(
     Ok(observers.fold(events, EventStream::with_observer))
 }
 
-/// Prepares a turn, and sends nothing.
-///
-/// # Errors
-/// The same as for [`run_turn`], except those of the backend's start.
+/// Prepares a turn, and sends nothing. Fails as [`run_turn`] does, except with errors of the backend's start.
 pub async fn prepare_turn(
     platform: &Platform,
     principal: &Principal,

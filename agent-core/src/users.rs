@@ -15,10 +15,7 @@ pub struct UserProfile {
 /// Looks up users' settings.
 #[async_trait]
 pub trait UserDirectory: Send + Sync + 'static {
-    /// Returns the user's settings; `None` for an unknown user.
-    ///
-    /// # Errors
-    /// Those of the store.
+    /// Returns the user's settings; `None` for an unknown user. Fails if the store does.
     async fn profile(
         &self,
         company_id: &CompanyId,

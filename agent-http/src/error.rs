@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::context::LayerError;
-use agent_core::error::{AgentError, ContextSize};
+use agent_core::error::AgentError;
 use agent_core::tool::{Caller, ToolError};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
@@ -373,13 +373,6 @@ impl From<AgentError> for HttpError {
         let retry_after =
             failure.retry_after().or((code == Code::StoreUnavailable).then_some(STORE_RETRY_AFTER));
         let error = retry_after.into_iter().fold(error, Self::with_retry_after);
-        // The application reads these sizes from the runtime's problem.
-        let ContextSize { window, prompt } = failure.context_size();
-        let sizes = [("contextWindow", window), ("promptTokens", prompt)];
-        let error = sizes.into_iter().fold(error, |error, (name, size)| match size {
-            Some(size) => error.with_member(name, size.into()),
-            None => error,
-        });
         let members = failure.members().iter().cloned();
         let error = members.fold(error, |error, (name, value)| error.with_member(name, value));
         if failure.source().is_some() { error.with_source(failure) } else { error }

@@ -31,9 +31,13 @@ pub use agent_core::store_error::StoreError;
 
 mod key;
 mod list;
+mod walk;
 
 pub use key::{Collection, Key, MAX_COLLECTION_BYTES, MAX_ID_BYTES, MAX_KEY_ID_BYTES};
 pub use list::{DEFAULT_PAGE_RECORDS, ListQuery, MAX_PAGE_RECORDS, Order, Page};
+pub use walk::PlatformWalk;
+
+pub(crate) use walk::delete_unchanged;
 
 /// Default limit of a value's JSON text, in bytes. A store may be configured with another.
 pub const MAX_VALUE_BYTES: usize = 1024 * 1024;

@@ -5,6 +5,7 @@
 
 mod amount;
 mod backend;
+mod budget;
 mod call;
 mod counts;
 mod entry;
@@ -21,6 +22,10 @@ mod tools;
 
 pub use amount::{AmountError, NanoUsd};
 pub use backend::{Booking, MeteredBackend};
+pub use budget::{
+    Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetUnit,
+    BudgetWindow, Budgets, ExpiredReservations, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
+};
 pub use entry::{
     MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,
 };

@@ -15,8 +15,7 @@ pub trait ReportedToolCalls: Send + 'static {
     /// so without reports it must cost no more than an atomic operation.
     fn take(&mut self) -> VecDeque<Event>;
 
-    /// Registers the waker for the next report; returns true if there are unread events already. It replaces the
-    /// waker of an earlier call.
+    /// Registers the waker for the next report, in place of an earlier one; returns true if events are unread already.
     fn register_waker(&self, waker: &Waker) -> bool;
 
     /// Returns the number of calls of which no event was emitted because the stream was read too slowly.

@@ -30,7 +30,6 @@ struct ClockState {
 }
 
 impl Default for ManualClock {
-    /// Creates a clock at the beginning of the year 2026, UTC.
     fn default() -> Self {
         Self::at(UNIX_EPOCH + Duration::from_secs(1_767_225_600))
     }
@@ -77,8 +76,7 @@ impl ManualClock {
         Some(by)
     }
 
-    /// Sets the wall-clock time, earlier or later, as an operator may. Affects neither sleeps nor the
-    /// [monotonic](Clock::monotonic) time.
+    /// Sets the wall-clock time, earlier or later. Affects neither sleeps nor the [monotonic](Clock::monotonic) time.
     pub fn set(&self, now: SystemTime) {
         let mut state = self.lock();
         state.began =
@@ -90,8 +88,7 @@ impl ManualClock {
         self.lock().sleepers.len()
     }
 
-    /// Waits until at least `count` sleeps are pending, so that a test advances the time only after the code under test
-    /// has started to wait.
+    /// Waits until at least `count` sleeps are pending, so that a test advances the time only after that.
     pub async fn wait_for_sleepers(&self, count: usize) {
         poll_fn(|cx| {
             let mut state = self.lock();

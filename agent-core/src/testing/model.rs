@@ -144,8 +144,8 @@ impl Model for ScriptedModel {
         lock(&self.payloads).push(payload);
         let mut answer = self.next_answer();
         if let Some(failure) = answer.refusal.take() {
-            if let Some(window) = failure.context_size().window {
-                *lock(&self.learnt_window) = Some(window as usize);
+            if let Some((_, window)) = failure.members().iter().find(|(name, _)| *name == "contextWindow") {
+                *lock(&self.learnt_window) = window.as_u64().map(|window| window as usize);
             }
             return Err(failure);
         }

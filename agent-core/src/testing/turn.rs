@@ -14,10 +14,7 @@ use crate::role::RoleBlock;
 use crate::select::BackendChoice;
 use crate::tool::{ExecutionContext, ToolChoice};
 
-/// Builds a context layer's input: a turn of an agent with this role, at the Unix epoch, with 100,000 tokens.
-///
-/// # Panics
-/// If `role` is not a valid role.
+/// Builds a context layer's input: a turn of an agent with this valid role, at the Unix epoch, with 100,000 tokens.
 pub fn turn_input(role: Value) -> TurnInput {
     TurnInput {
         role: Arc::new(serde_json::from_value(role).expect("the role is valid")),

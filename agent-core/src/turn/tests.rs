@@ -533,8 +533,8 @@ async fn the_next_turn_finds_the_latest_one_in_the_prefix_cache() {
 }
 
 fn overflow(window: Option<u32>) -> AgentError {
-    AgentError::new(AgentErrorKind::ContextExceeded, "too long")
-        .with_context_size(crate::error::ContextSize { window, prompt: None })
+    let error = AgentError::new(AgentErrorKind::ContextExceeded, "too long");
+    window.into_iter().fold(error, |error, window| error.with_member("contextWindow", window))
 }
 
 /// Returns a request with a history of this many messages of a hundred words.

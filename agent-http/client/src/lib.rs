@@ -23,6 +23,7 @@
 
 pub mod backends;
 pub mod coding;
+mod context_size;
 pub mod device_auth;
 pub mod embeddings;
 pub mod events;

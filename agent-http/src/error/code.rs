@@ -50,6 +50,8 @@ codes! {
     UnknownProvider = "UNKNOWN_PROVIDER", BAD_REQUEST;
     /// The request has no valid credential.
     Unauthenticated = "UNAUTHENTICATED", UNAUTHORIZED;
+    /// A budget is spent; the member `budget` has its state. In a stream it is a `RUN_ERROR`.
+    BudgetExceeded = "BUDGET_EXCEEDED", PAYMENT_REQUIRED;
     /// The credential does not permit the request.
     Forbidden = "FORBIDDEN", FORBIDDEN;
     /// The agent answers by the user's subscription, and the user has not signed in to it, or the sign-in has ended. In
@@ -97,6 +99,8 @@ codes! {
     OutcomeUnknown = "OUTCOME_UNKNOWN", UNPROCESSABLE_ENTITY;
     /// The model does not support a part of the message.
     UnsupportedContent = "UNSUPPORTED_CONTENT", UNPROCESSABLE_ENTITY;
+    /// The cost of calls is limited by a budget, and the price of the model is unknown. In a stream it is a `RUN_ERROR`.
+    PriceUnknown = "PRICE_UNKNOWN", UNPROCESSABLE_ENTITY;
     /// A rate limit was reached, here or upstream.
     RateLimited = "RATE_LIMITED", TOO_MANY_REQUESTS;
     /// As many runs wait for the thread as may.

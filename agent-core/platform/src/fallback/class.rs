@@ -5,6 +5,8 @@ use std::fmt;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
+use crate::usage::BudgetExceededError;
+
 /// Codes of an account that may not make the request.
 const ACCOUNT_WORDS: [&str; 9] = [
     "insufficient_quota",
@@ -54,6 +56,7 @@ impl FailureClass {
                 Self::Transient
             }
             AgentErrorKind::Failed => upstream.map_or(Self::Transient, |error| error.class(Self::Transient)),
+            AgentErrorKind::RateLimited if BudgetExceededError::find(error).is_some() => Self::Request,
             AgentErrorKind::RateLimited => {
                 upstream.map_or(Self::Patience, |error| error.class(Self::Patience))
             }

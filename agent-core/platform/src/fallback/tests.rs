@@ -53,6 +53,7 @@ impl Bench {
             Arc::new(clock.clone()),
             spawner,
             None,
+            None,
         );
         Self { source: ScriptedSource::default(), clock, circuits: Arc::default(), recorder }
     }

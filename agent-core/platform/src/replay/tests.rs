@@ -465,7 +465,7 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
         task.now_or_never();
     });
     let (clock, ledger) = (Arc::new(SystemClock), Arc::new(MemoryUsage::default()));
-    let recorder = UsageRecorder::new(ledger, PriceTable::empty(), clock.clone(), spawner, None);
+    let recorder = UsageRecorder::new(ledger, PriceTable::empty(), clock.clone(), spawner, None, None);
     let calling = ScriptedAnswer::new().text("I look. ").call("call-1", "look", ["{}"]);
     let answers =
         vec![calling.usage(3, 4).finish(FinishReason::ToolCalls), ScriptedAnswer::from_text("Dry.")];

@@ -7,8 +7,9 @@ use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
 use async_trait::async_trait;
 
+use super::budget::CallDemand;
 use super::call::MeteredCall;
-use super::{RunScope, UsageRecorder};
+use super::{Hold, RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
 type NamesOfSettings<S> = fn(&S) -> (&str, &str);
@@ -35,6 +36,34 @@ impl<B: Backend> MeteredBackend<B> {
     }
 }
 
+impl<B: Backend> MeteredBackend<B> {
+    /// Begins the call of a service that calls models itself. Its answer is not known beforehand, so that the budgets are
+    /// asked for the prompt alone.
+    async fn reserve_call(
+        &self,
+        scope: &RunScope,
+        (provider, model): (&str, &str),
+        tokens: usize,
+    ) -> Result<MeteredCall, AgentError> {
+        let hold = match self.recorder.budgets() {
+            Some(budgets) => {
+                let demand = CallDemand {
+                    provider: provider.to_owned(),
+                    model: model.to_owned(),
+                    prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+                    output_tokens: 0,
+                    prices: self.recorder.prices().price(provider, model).map(|price| price.prices),
+                };
+                budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
+            }
+            None => None,
+        };
+        let mut call = MeteredCall::new(self.recorder.clone(), scope.clone(), (provider, model), tokens);
+        call.hold = hold;
+        Ok(call)
+    }
+}
+
 #[async_trait]
 impl<B: Backend> Backend for MeteredBackend<B> {
     type Settings = B::Settings;
@@ -53,14 +82,18 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
+        let hold = match self.recorder.budgets() {
+            Some(budgets) => budgets.admit_run(&scope).await?,
+            None => None,
+        };
         let call = match self.booking {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(MeteredCall::new(self.recorder.clone(), scope.clone(), names(settings), tokens))
+                Some(self.reserve_call(&scope, names(settings), tokens).await?)
             }
         };
-        let mut meter = RunMeter::new(self.recorder.clone(), scope, call);
+        let mut meter = RunMeter::new(self.recorder.clone(), scope, call, hold);
         match self.backend.start(settings, prepared).await {
             Ok(events) => Ok(events.with_observer(Box::new(meter))),
             Err(error) => {
@@ -77,12 +110,19 @@ pub(super) struct RunMeter {
     scope: RunScope,
     call: Option<MeteredCall>,
     outcome: Option<String>,
+    /// Counts the run among the concurrent ones.
+    _hold: Option<Hold>,
 }
 
 impl RunMeter {
-    pub(super) fn new(recorder: UsageRecorder, scope: RunScope, call: Option<MeteredCall>) -> Self {
+    pub(super) fn new(
+        recorder: UsageRecorder,
+        scope: RunScope,
+        call: Option<MeteredCall>,
+        hold: Option<Hold>,
+    ) -> Self {
         recorder.open_run(&scope);
-        Self { recorder, scope, call, outcome: None }
+        Self { recorder, scope, call, outcome: None, _hold: hold }
     }
 
     fn refuse(&mut self, error: &AgentError) {

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::counts::token_counts;
 use super::entry::clean;
 use super::prices::without_date;
-use super::{RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
+use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
 
 /// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
 const MAX_MODELS: usize = 16;
@@ -28,6 +28,8 @@ pub(super) struct MeteredCall {
     outcome: Option<String>,
     /// True if the call was refused before the model has read the prompt, so that it costs nothing.
     is_refused: bool,
+    /// What is reserved for the call.
+    pub(super) hold: Option<Hold>,
 }
 
 impl MeteredCall {
@@ -50,6 +52,7 @@ impl MeteredCall {
             usage: Vec::new(),
             outcome: None,
             is_refused: false,
+            hold: None,
         }
     }
 
@@ -100,8 +103,19 @@ impl MeteredCall {
         }
     }
 
-    /// Returns the entries of the call: one, or one for each model of a run elsewhere.
+    /// Returns the entries of the call, whose ids begin with that of what is reserved for it.
     fn entries(&self) -> Vec<UsageEntry> {
+        let mut entries = self.counted_entries();
+        if let Some(hold) = &self.hold {
+            for (place, entry) in entries.iter_mut().enumerate() {
+                entry.id = if place == 0 { hold.id().to_owned() } else { format!("{}.{place}", hold.id()) };
+            }
+        }
+        entries
+    }
+
+    /// Returns the entries of the call: one, or one for each model of a run elsewhere.
+    fn counted_entries(&self) -> Vec<UsageEntry> {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let mut expected = TokenCounts {
             input_tokens: count(self.prompt_tokens),
@@ -146,8 +160,6 @@ impl MeteredCall {
 
 impl Drop for MeteredCall {
     fn drop(&mut self) {
-        for entry in self.entries() {
-            self.recorder.book(entry);
-        }
+        self.recorder.book(self.entries(), self.hold.take());
     }
 }

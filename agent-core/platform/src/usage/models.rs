@@ -7,15 +7,16 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
-use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 
+use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, MeteredCall};
-use super::{RunScope, UsageRecorder};
+use super::{Hold, RunScope, UsageRecorder};
 
 /// A [`ModelSource`] whose models report the end of each call.
 pub struct MeteredModels<S> {
@@ -104,7 +105,7 @@ struct MeteredModel {
 impl MeteredModel {
     fn meter_call(&self, payload: &Payload) -> MeteredCall {
         let info = self.model.info();
-        let prompt_tokens = payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN);
+        let prompt_tokens = prompt_tokens(payload);
         let names = (info.provider.as_str(), info.model.as_str());
         let mut call = MeteredCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
         if self.is_round_over.as_ref().is_some_and(|is_over| is_over.swap(false, Ordering::Relaxed)) {
@@ -131,13 +132,20 @@ impl Model for MeteredModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        let reserved = reserve(&*self.model, &self.recorder, &self.scope, payload).await?;
+        let ReservedPayload { payload, hold, notice } = reserved;
         let mut call = self.meter_call(&payload);
+        call.hold = hold;
         match self.model.start(payload).await {
             Ok(events) => {
                 if let Some(is_over) = &self.is_round_over {
                     is_over.store(true, Ordering::Relaxed);
                 }
-                Ok(MeteredStream { events, call }.boxed())
+                let events = MeteredStream { events, call };
+                Ok(match notice {
+                    Some(notice) => stream::iter([Ok(ModelEvent::Notice(notice))]).chain(events).boxed(),
+                    None => events.boxed(),
+                })
             }
             Err(error) => {
                 call.refuse(&error);
@@ -145,6 +153,54 @@ impl Model for MeteredModel {
             }
         }
     }
+}
+
+/// Body to send, with what was reserved for it.
+struct ReservedPayload {
+    payload: Payload,
+    hold: Option<Hold>,
+    /// Present if the limit on the answer was lowered.
+    notice: Option<ModelNotice>,
+}
+
+/// Reserves what a call can use of the budgets that apply to it. Lowers the limit on the answer if no more is left.
+async fn reserve(
+    model: &dyn Model,
+    recorder: &UsageRecorder,
+    scope: &RunScope,
+    payload: Payload,
+) -> Result<ReservedPayload, AgentError> {
+    let unlimited = |payload| Ok(ReservedPayload { payload, hold: None, notice: None });
+    let Some(budgets) = recorder.budgets() else { return unlimited(payload) };
+    let info = model.info();
+    let output_tokens = count(info.max_output_tokens);
+    let demand = CallDemand {
+        prompt_tokens: count(prompt_tokens(&payload)),
+        output_tokens,
+        prices: recorder.prices().price(&info.provider, &info.model).map(|price| price.prices),
+        provider: info.provider,
+        model: info.model,
+    };
+    let can_shrink = || payload.with_output_limit(output_tokens).is_some();
+    let Some((hold, output)) = budgets.reserve_call(scope, demand, can_shrink).await? else {
+        return unlimited(payload);
+    };
+    if output >= output_tokens {
+        return Ok(ReservedPayload { payload, hold: Some(hold), notice: None });
+    }
+    let limited = payload.with_output_limit(output).ok_or_else(|| {
+        AgentError::new(AgentErrorKind::BudgetExceeded, "the rest of the budget is too small for an answer")
+    })?;
+    let notice = ModelNotice::OutputLimited { max_output_tokens: output, request_sha256: limited.sha256() };
+    Ok(ReservedPayload { payload: limited, hold: Some(hold), notice: Some(notice) })
+}
+
+fn prompt_tokens(payload: &Payload) -> usize {
+    payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN)
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// Events of a call. Dropping the stream books the call.

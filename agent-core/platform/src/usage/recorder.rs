@@ -10,7 +10,11 @@ use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
 use jiff::Timestamp;
 
-use super::{NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageStore, UsageSums};
+use super::budget::Settlement;
+use super::{
+    Budgets, Hold, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageStore,
+    UsageSums,
+};
 use crate::spawner::Spawner;
 
 /// Maximum number of entries that wait for the store. Further ones are logged and lost.
@@ -46,16 +50,30 @@ struct RecorderState {
     spawner: Arc<dyn Spawner>,
     prices: PriceTable,
     observer: Option<Arc<dyn UsageObserver>>,
+    budgets: Option<Budgets>,
     queue: Mutex<EntryQueue>,
 }
 
 #[derive(Default)]
 struct EntryQueue {
-    entries: VecDeque<UsageEntry>,
+    entries: VecDeque<QueuedEntry>,
     is_writing: bool,
     /// Callers that wait until the queue is empty.
     flushing: Vec<oneshot::Sender<()>>,
     runs: HashMap<(CompanyId, RunId), RunTotals>,
+}
+
+/// Entry that waits for the store, with what is settled once it is there.
+#[derive(Clone)]
+struct QueuedEntry {
+    entry: UsageEntry,
+    settlement: Option<Settlement>,
+}
+
+impl From<UsageEntry> for QueuedEntry {
+    fn from(entry: UsageEntry) -> Self {
+        Self { entry, settlement: None }
+    }
 }
 
 /// Sums of a run in progress.
@@ -68,16 +86,22 @@ struct RunTotals {
 }
 
 impl UsageRecorder {
-    /// Creates a recorder over a store. `spawner` runs its writer.
+    /// Creates a recorder over a store. `spawner` runs its writer, and `budgets` limit the calls.
     pub fn new(
         store: Arc<dyn UsageStore>,
         prices: PriceTable,
         clock: Arc<dyn Clock>,
         spawner: Arc<dyn Spawner>,
         observer: Option<Arc<dyn UsageObserver>>,
+        budgets: Option<Budgets>,
     ) -> Self {
         let queue = Mutex::default();
-        Self { shared: Arc::new(RecorderState { store, clock, spawner, prices, observer, queue }) }
+        Self { shared: Arc::new(RecorderState { store, clock, spawner, prices, observer, budgets, queue }) }
+    }
+
+    /// Returns the budgets that limit the calls, if there are any.
+    pub fn budgets(&self) -> Option<&Budgets> {
+        self.shared.budgets.as_ref()
     }
 
     /// Returns the store.
@@ -96,9 +120,31 @@ impl UsageRecorder {
         Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now)
     }
 
-    /// Sets the price and the time of an entry's end, and books it.
-    pub(super) fn book(&self, mut entry: UsageEntry) {
-        entry.ended_at = self.now();
+    /// Sets the prices and the time of the end of a call's entries, and books them. Then what was reserved for the call is
+    /// settled.
+    pub(super) fn book(&self, mut entries: Vec<UsageEntry>, hold: Option<Hold>) {
+        let now = self.now();
+        for entry in &mut entries {
+            entry.ended_at = now;
+            self.set_price(entry);
+        }
+        let mut settlement = hold.and_then(|hold| hold.settle_with(&entries));
+        let last = entries.len().saturating_sub(1);
+        for (place, entry) in entries.into_iter().enumerate() {
+            if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
+                observer.on_model_call(&entry);
+            }
+            let mut queue = self.shared.lock();
+            if let Some(totals) = queue.runs.get_mut(&run_key(&entry.scope)) {
+                totals.add(&entry);
+            }
+            let settlement = settlement.take_if(|_| place == last);
+            self.push(queue, QueuedEntry { entry, settlement });
+        }
+    }
+
+    /// Sets the price of an entry.
+    pub(super) fn set_price(&self, entry: &mut UsageEntry) {
         if let Some(price) = self.shared.prices.price(&entry.provider, &entry.model) {
             entry.cost = Some(price.prices.cost(&entry.tokens));
             entry.price_as_of = Some(price.as_of.clone());
@@ -106,14 +152,6 @@ impl UsageRecorder {
             // No tokens cost nothing, whatever their price.
             entry.cost = Some(NanoUsd::ZERO);
         }
-        if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
-            observer.on_model_call(&entry);
-        }
-        let mut queue = self.shared.lock();
-        if let Some(totals) = queue.runs.get_mut(&run_key(&entry.scope)) {
-            totals.add(&entry);
-        }
-        self.push(queue, entry);
     }
 
     /// Counts the end of a tool call.
@@ -126,15 +164,15 @@ impl UsageRecorder {
             Some(totals) => totals.sums.tool_calls += 1,
             None => {
                 let entry = tool_entry(scope, 1, self.now());
-                self.push(queue, entry);
+                self.push(queue, entry.into());
             }
         }
     }
 
-    fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: UsageEntry) {
+    fn push(&self, mut queue: MutexGuard<'_, EntryQueue>, entry: QueuedEntry) {
         if queue.entries.len() >= MAX_QUEUED_ENTRIES {
             drop(queue);
-            let entry = serde_json::to_string(&entry).unwrap_or_default();
+            let entry = serde_json::to_string(&entry.entry).unwrap_or_default();
             tracing::error!(entry, "usage is lost: the store has not taken earlier entries");
             return;
         }
@@ -168,7 +206,7 @@ impl UsageRecorder {
         let Some(totals) = queue.runs.remove(&key) else { return };
         match totals.sums.tool_calls {
             0 => drop(queue),
-            calls => self.push(queue, tool_entry(scope.clone(), calls, self.now())),
+            calls => self.push(queue, tool_entry(scope.clone(), calls, self.now()).into()),
         }
         totals.log(scope, outcome);
     }
@@ -278,7 +316,7 @@ impl Writer {
         let mut limit = MAX_BATCH_ENTRIES;
         while let Some(batch) = self.next_batch(limit) {
             let count = batch.len();
-            match self.shared.store.book(batch).await {
+            match self.book(batch).await {
                 Ok(_) => {
                     self.shared.lock().entries.drain(..count);
                     limit = (limit * 2).min(MAX_BATCH_ENTRIES);
@@ -291,15 +329,29 @@ impl Writer {
                 Err(_) if count > 1 => limit = 1,
                 Err(error) => {
                     let entry = self.shared.lock().entries.pop_front();
-                    let entry = entry.and_then(|entry| serde_json::to_string(&entry).ok());
+                    let entry = entry.and_then(|queued| serde_json::to_string(&queued.entry).ok());
                     tracing::error!(%error, entry, "usage is lost: the store does not take it");
                 }
             }
         }
     }
 
+    /// Writes entries, and settles what was reserved for their calls. Both have no effect on what is written already.
+    async fn book(&self, batch: Vec<QueuedEntry>) -> Result<(), StoreError> {
+        let (mut entries, mut settlements) = (Vec::with_capacity(batch.len()), Vec::new());
+        for QueuedEntry { entry, settlement } in batch {
+            entries.push(entry);
+            settlements.extend(settlement);
+        }
+        self.shared.store.book(entries).await?;
+        match &self.shared.budgets {
+            Some(budgets) if !settlements.is_empty() => budgets.settle(settlements).await,
+            _ => Ok(()),
+        }
+    }
+
     /// Returns the first entries of the queue, which stay in it; `None` and the end of the task if it is empty.
-    fn next_batch(&mut self, limit: usize) -> Option<Vec<UsageEntry>> {
+    fn next_batch(&mut self, limit: usize) -> Option<Vec<QueuedEntry>> {
         let mut queue = self.shared.lock();
         if !queue.entries.is_empty() {
             return Some(queue.entries.iter().take(limit).cloned().collect());

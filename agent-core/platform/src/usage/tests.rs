@@ -34,7 +34,7 @@ fn spawner() -> Arc<dyn Spawner> {
 
 fn recorder(store: Arc<dyn UsageStore>) -> UsageRecorder {
     let prices = PriceTable::empty().merged(PRICES).expect("prices");
-    UsageRecorder::new(store, prices, Arc::new(SystemClock), spawner(), None)
+    UsageRecorder::new(store, prices, Arc::new(SystemClock), spawner(), None, None)
 }
 
 fn context() -> ExecutionContext {
@@ -176,7 +176,7 @@ async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>
     let scope = RunScope::from(&context());
     let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
-    let meter = RunMeter::new(usage.clone(), scope, Some(call));
+    let meter = RunMeter::new(usage.clone(), scope, Some(call), None);
     let events = stream::iter(events).chain(stream::pending());
     EventStream::new(ids, events).with_observer(Box::new(meter)).take(count).for_each(async |_| ()).await;
 }
@@ -269,7 +269,7 @@ impl ConcatResults for [Vec<Result<SourceEvent, AgentError>>; 2] {
 async fn tool_calls_of_a_run_are_one_entry() {
     let usage = recorder(Arc::new(MemoryUsage::default()));
     let scope = RunScope::from(&context());
-    let meter = RunMeter::new(usage.clone(), scope.clone(), None);
+    let meter = RunMeter::new(usage.clone(), scope.clone(), None, None);
     for _ in 0..3 {
         usage.book_tool_call(scope.clone(), Some("look"), "ok");
     }
@@ -338,7 +338,7 @@ async fn entries_wait_for_the_store() {
     let store = failing(3, "none");
     let clock = ManualClock::new();
     let prices = PriceTable::empty();
-    let usage = UsageRecorder::new(store.clone(), prices, Arc::new(clock.clone()), spawner(), None);
+    let usage = UsageRecorder::new(store.clone(), prices, Arc::new(clock.clone()), spawner(), None, None);
     book_calls(&usage, &["a", "b"]);
     let flushed = usage.flush();
     let mut flushed = std::pin::pin!(flushed);
@@ -374,7 +374,7 @@ async fn a_writer_that_is_dropped_is_replaced() {
             }
         }
     });
-    let usage = UsageRecorder::new(store, PriceTable::empty(), Arc::new(SystemClock), spawner, None);
+    let usage = UsageRecorder::new(store, PriceTable::empty(), Arc::new(SystemClock), spawner, None, None);
     book_calls(&usage, &["a", "b"]);
     assert_eq!(entries(&usage).await.len(), 2);
     for _ in 0..100 {
@@ -388,7 +388,7 @@ async fn a_writer_that_is_dropped_is_replaced() {
 async fn the_queue_is_bounded() {
     let store = failing(usize::MAX, "none");
     let (clock, prices) = (Arc::new(ManualClock::new()), PriceTable::empty());
-    let usage = UsageRecorder::new(store.clone(), prices, clock, spawner(), None);
+    let usage = UsageRecorder::new(store.clone(), prices, clock, spawner(), None, None);
     book_calls(&usage, &vec!["a"; MAX_QUEUED_ENTRIES + 10]);
     assert_eq!(usage.queued(), MAX_QUEUED_ENTRIES);
 }

@@ -34,6 +34,11 @@ impl ToolRegistry for MeteredTools {
         arguments: Value,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
+        if let Some(budgets) = self.recorder.budgets()
+            && let Err(error) = budgets.admit_tool_call(&context.into()).await
+        {
+            return Err(ToolError::Unavailable(error.to_string()));
+        }
         let mut count =
             ToolCount { recorder: &self.recorder, context, tool: Some(name), outcome: "cancelled" };
         let result = self.tools.call(context, name, arguments, progress).await;

@@ -1,6 +1,7 @@
 //! Composition of the ledger of usage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::workflow::WorkflowBackend;
@@ -10,12 +11,15 @@ use agent_core::role::AgentServer;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
 use agent_platform::spawner::Spawner;
-use agent_platform::usage::{Booking, MeteredBackend, UsageRecorder};
+use agent_platform::usage::{Booking, BudgetOptions, Budgets, MeteredBackend, UsageRecorder};
 
 use crate::config::AppConfig;
 use crate::stores::Stores;
 
-/// Creates the recorder of usage.
+/// Time after the longest run until its reservations count as lost.
+const LEASE_MARGIN: Duration = Duration::from_secs(60);
+
+/// Creates the recorder of usage, and the budgets that limit it.
 pub(super) fn recorder(
     config: &AppConfig,
     stores: &Stores,
@@ -23,8 +27,12 @@ pub(super) fn recorder(
     spawner: Arc<dyn Spawner>,
 ) -> UsageRecorder {
     let observer = Arc::new(UsageMetrics::new(metrics));
-    let (store, prices) = (stores.usage.clone(), config.prices.clone());
-    UsageRecorder::new(store, prices, Arc::new(SystemClock), spawner, Some(observer))
+    let (store, prices, clock) = (stores.usage.clone(), config.prices.clone(), Arc::new(SystemClock));
+    let options =
+        BudgetOptions { lease: config.server.run_timeout + LEASE_MARGIN, ..BudgetOptions::default() };
+    let budgets =
+        Budgets::new(stores.records.clone(), store.clone(), clock.clone(), spawner.clone(), options);
+    UsageRecorder::new(store, prices, clock, spawner, Some(observer), Some(budgets))
 }
 
 /// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels).

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
-use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, SourceEvent};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
@@ -18,6 +18,7 @@ use futures_util::{Stream, StreamExt};
 use url::Url;
 
 use super::{push_mcp_server_url, push_optional_member};
+use crate::context_size::ContextSize;
 use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
 use crate::models::{ModelLimits, window_key};
@@ -189,8 +190,8 @@ async fn refusal(response: OutboundResponse) -> AgentError {
         }
     };
     let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
-    AgentError::new(kind, message)
-        .with_context_size(ContextSize { window: context_window, prompt: prompt_tokens })
+    ContextSize { window: context_window, prompt: prompt_tokens }
+        .add_to(AgentError::new(kind, message))
         .with_source(format!("the agent runtime returned {}", kind.code()))
 }
 

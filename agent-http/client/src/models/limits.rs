@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::budget::TokenBudget;
-use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::TokenLimits;
+
+use crate::context_size::ContextSize;
 
 /// Context window of a hosted model about which nothing is known, in tokens.
 const DEFAULT_CONTEXT_WINDOW: usize = 128_000;
@@ -120,7 +122,7 @@ impl ModelLimits {
             let limits = Self { context_window: Some(window), ..self.clone() };
             limits.resolve(model, "").prompt_budget().max_prompt_tokens
         };
-        if let Some(window) = learnt_window(error.context_size(), estimated, fits) {
+        if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
             tracing::info!(model, window, "the context window of a model was learnt from its server's error");
             self.learnt.insert(key, window);
         }
@@ -194,8 +196,7 @@ mod tests {
     use super::*;
 
     fn overflow(window: Option<u32>, prompt: Option<u32>) -> AgentError {
-        AgentError::new(AgentErrorKind::ContextExceeded, "too long")
-            .with_context_size(ContextSize { window, prompt })
+        ContextSize { window, prompt }.add_to(AgentError::new(AgentErrorKind::ContextExceeded, "too long"))
     }
 
     fn resolved(limits: &ModelLimits, model: &str) -> (usize, usize) {

@@ -117,7 +117,7 @@ impl Model for Ollama {
         }
         push_extra(&self.model.parameters, &mut body);
         body.raw(r#","options":{"num_ctx":"#).json(&context_window);
-        body.raw(r#","num_predict":"#).json(&max_output_tokens);
+        body.raw(r#","num_predict":"#).output_limit(max_output_tokens);
         push_sampling(&self.model.parameters, &mut body);
         body.raw("}");
         push_tools(tools, &mut body);

@@ -94,7 +94,8 @@ impl Model for OpenAi {
         let mut body = Payload::builder(request.prompt.json_len(Dialect::ChatCompletions) + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model.name);
         body.raw(r#","stream":true,"stream_options":{"include_usage":true}"#);
-        body.raw(",").json(&self.output_limit_field()).raw(":").json(&self.model.limits().max_output_tokens);
+        body.raw(",").json(&self.output_limit_field()).raw(":");
+        body.output_limit(self.model.limits().max_output_tokens);
         let switched = || reasoning::effort(&self.model.name, self.model.thinking(request)?);
         if let Some(effort) = self.model.effort().or_else(switched) {
             body.raw(r#","reasoning_effort":"#).json(&effort);

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use agent_core::error::{AgentError, AgentErrorKind, ContextSize};
+use agent_core::error::{AgentError, AgentErrorKind};
 use agent_platform::fallback::UpstreamError;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::context_size::ContextSize;
 use crate::outbound::{BodyStream, OutboundResponse, status_failure};
 
 /// Limits of an error response: size and read time.
@@ -157,7 +158,7 @@ pub(crate) async fn read_body(body: BodyStream) -> bytes::Bytes {
 /// The error of a prompt beyond the context window.
 pub(super) fn context_exceeded(size: ContextSize) -> AgentError {
     let message = "the conversation exceeds the context window of the model";
-    AgentError::new(AgentErrorKind::ContextExceeded, message).with_context_size(size)
+    size.add_to(AgentError::new(AgentErrorKind::ContextExceeded, message))
 }
 
 /// Returns the path of a parameter, such as `input[3].content`.

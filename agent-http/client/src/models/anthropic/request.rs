@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::RequestTraits;
 use super::messages::{MessagesWriter, is_supported};
-use super::thinking;
+use super::thinking::{self, ThinkingForm};
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
 use crate::models::sampling;
@@ -36,10 +36,15 @@ pub(super) fn prepare(model: &ModelSpec, request: &ModelRequest) -> Result<Paylo
     }
     let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
     body.raw(r#"{"model":"#).json(&model.name);
-    body.raw(r#","max_tokens":"#).json(&model.limits().max_output_tokens);
     body.raw(r#","stream":true"#);
-    let thinks = thinking::push(model, request, &mut body);
-    push_parameters(&model.parameters, thinks, &mut body);
+    let thinking = thinking::push(model, request, &mut body);
+    let max_output_tokens = model.limits().max_output_tokens;
+    match thinking {
+        // A lower limit could be below the budget of thinking, which the API rejects.
+        ThinkingForm::Budget => body.raw(r#","max_tokens":"#).json(&max_output_tokens),
+        _ => body.raw(r#","max_tokens":"#).output_limit(max_output_tokens),
+    };
+    push_parameters(&model.parameters, thinking != ThinkingForm::None, &mut body);
     push_tools(request, &mut body);
     push_system(request, &mut body);
     push_messages(request, &mut body);

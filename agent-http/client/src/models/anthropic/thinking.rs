@@ -20,7 +20,7 @@ const SWITCHED_FAMILIES: [&str; 3] = ["haiku", "opus", "sonnet"];
 
 /// Form of the parameter that a model takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ThinkingForm {
+pub(super) enum ThinkingForm {
     /// The model does not think.
     None,
     /// The model thinks within a budget of tokens, if it is asked to.
@@ -35,9 +35,9 @@ enum ThinkingForm {
 /// Appends the members `thinking` and `output_config` of a request.
 ///
 /// Nothing is sent if neither the settings nor the request ask for it. Thinking is left out where the API would reject
-/// it: with a forced call and, within a budget, in a turn that has called tools without it. Returns true if the model
-/// thinks.
-pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) -> bool {
+/// it: with a forced call and, within a budget, in a turn that has called tools without it. Returns the form in which the
+/// model thinks.
+pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut PayloadBuilder) -> ThinkingForm {
     let form = form_of(&model.name);
     let level = model.reasoning_effort.as_deref().or_else(|| model.parameters.reasoning?.as_one_of_three());
     let switch = model.thinking(request);
@@ -50,31 +50,31 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
     match form {
         ThinkingForm::Adaptive { can_disable: true } if switch == Some(false) || is_forced => {
             body.raw(r#","thinking":{"type":"disabled"}"#);
-            false
+            ThinkingForm::None
         }
         ThinkingForm::Adaptive { .. } => {
             if is_wanted && !is_forced {
                 body.raw(r#","thinking":{"type":"adaptive","display":"summarized"}"#);
             }
-            true
+            form
         }
         ThinkingForm::Budget if is_wanted && !is_forced && !has_begun_without(request) => {
             push_budget(level, model.limits().max_output_tokens, body)
         }
-        _ => false,
+        _ => ThinkingForm::None,
     }
 }
 
-fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut PayloadBuilder) -> bool {
+fn push_budget(level: Option<&str>, max_output_tokens: usize, body: &mut PayloadBuilder) -> ThinkingForm {
     let level = level.unwrap_or(DEFAULT_LEVEL);
     let budget = BUDGETS.iter().find(|(name, _)| *name == level).or(BUDGETS.last());
     // The budget is part of the answer's limit, and what is left must suffice for the answer.
     let budget = budget.map_or(0, |(_, tokens)| *tokens).min(max_output_tokens / 2);
-    let is_enough = budget >= MIN_BUDGET;
-    if is_enough {
-        body.raw(r#","thinking":"#).json(&json!({ "type": "enabled", "budget_tokens": budget }));
+    if budget < MIN_BUDGET {
+        return ThinkingForm::None;
     }
-    is_enough
+    body.raw(r#","thinking":"#).json(&json!({ "type": "enabled", "budget_tokens": budget }));
+    ThinkingForm::Budget
 }
 
 /// Returns true if the latest turn's first calls were made without thinking: by another model, or before a restart. The

@@ -8,6 +8,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::context_size::ContextSize;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
 use crate::models::harness::{answer_of, check_conformance, request, tool};
@@ -525,7 +526,8 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let payload = one.prepare(&request()).expect("prepared");
     let failure = one.start(payload).await.err().expect("refused");
     assert_eq!(failure.kind(), AgentErrorKind::ContextExceeded);
-    assert_eq!((failure.context_size().window, failure.context_size().prompt), (Some(4_096), Some(5_021)));
+    let sizes = ContextSize { window: Some(4_096), prompt: Some(5_021) };
+    assert_eq!(ContextSize::of(&failure), sizes);
     let shown = format!("{failure:?}");
     assert!(shown.contains("exceed_context_size_error") && !shown.contains("sk-1"), "{shown}");
     for model in [&one, &same] {

@@ -36,7 +36,7 @@ pub(super) fn push_body(
     push_reasoning(protocol, request, body);
     body.raw(r#","store":false,"stream":true"#);
     if protocol.sends_output_limit {
-        body.raw(r#","max_output_tokens":"#).json(&protocol.model.limits().max_output_tokens);
+        body.raw(r#","max_output_tokens":"#).output_limit(protocol.model.limits().max_output_tokens);
     }
     push_sampling(&protocol.model.parameters, body);
     push_extra(&protocol.model.parameters, body);

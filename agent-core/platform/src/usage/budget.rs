@@ -1,0 +1,30 @@
+//! Budgets: limits on what a company, an agent, a user, a widget token or a run uses.
+//!
+//! A budget is a record of the company. Each of its limits has a meter, a record of the platform with the amounts that are
+//! used and reserved in the current window. A call of a model reserves the most that it can use before it begins, in the
+//! same commit as all other requests of the company that wait ([`Budgets`]), and the reservation is settled with what the
+//! call has used once the ledger has its entry. So the used and the reserved amounts together never exceed a limit, however
+//! many processes share it. A reservation has a lease; that of a process that was killed is booked and settled when the
+//! lease is over ([`ExpiredReservations`]).
+//!
+//! Windows are those of UTC, as the ledger's days are. A meter begins with what the ledger has of its window.
+
+mod batch;
+mod expired;
+mod hold;
+mod limit;
+mod meter;
+mod queue;
+mod refusal;
+mod service;
+#[cfg(test)]
+mod tests;
+
+pub use expired::ExpiredReservations;
+pub use hold::Hold;
+pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, InvalidBudgetError, MAX_LIMITS};
+pub use refusal::BudgetExceededError;
+pub use service::{BudgetOptions, BudgetStatus, Budgets, LimitStatus};
+
+pub(super) use hold::Settlement;
+pub(super) use service::CallDemand;

@@ -1,0 +1,379 @@
+//! Task of a company that decides about its requests, as many as wait in one commit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::ids::CompanyId;
+use agent_core::store_error::StoreError;
+use futures_util::future::select;
+use jiff::Timestamp;
+
+use super::hold::{BudgetReservation, HeldAmount, Hold};
+use super::meter::MeterState;
+use super::queue::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, QueuedSettlement};
+use super::service::{AppliedLimit, METERS, RESERVATIONS};
+use super::{BudgetExceededError, BudgetLimit};
+use crate::records::{Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
+
+/// Maximum numbers of admissions and of settlements in a commit.
+const MAX_BATCH: usize = 128;
+/// Time after which a request that waits looks for settlements of other processes.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Time until the next attempt after an error of the store.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The task. If it is dropped before its end, the next request starts another one.
+pub(super) struct BatchTask {
+    state: Arc<BudgetState>,
+    company_id: CompanyId,
+    waiting: BudgetQueue,
+    is_done: bool,
+}
+
+impl BatchTask {
+    pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId) -> Self {
+        Self { state, company_id, waiting: BudgetQueue::default(), is_done: false }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let has_more = !self.waiting.admissions.is_empty() || !self.waiting.settlements.is_empty();
+            let Some(new) = self.state.take(&self.company_id, has_more) else { break };
+            self.waiting.admissions.extend(new.admissions);
+            self.waiting.settlements.extend(new.settlements);
+            self.waiting.admissions.retain(|admission| !admission.answer.is_canceled());
+            let settlements = take_first(&mut self.waiting.settlements);
+            let admissions = take_first(&mut self.waiting.admissions);
+            let (count, is_settling) = (admissions.len(), !settlements.is_empty());
+            match self.state.commit(&self.company_id, &settlements, &admissions).await {
+                Ok(decisions) => {
+                    answer_all(settlements, || Ok(()));
+                    let still_waiting = self.state.answer(&self.company_id, admissions, decisions);
+                    let is_stuck = still_waiting.len() == count && !is_settling;
+                    self.waiting.admissions.extend(still_waiting);
+                    if is_stuck && count > 0 {
+                        self.pause(POLL_INTERVAL).await;
+                    }
+                }
+                Err(error) => {
+                    self.fail(settlements, admissions, &error);
+                    self.pause(RETRY_INTERVAL).await;
+                }
+            }
+        }
+        self.is_done = true;
+    }
+
+    /// Waits for further requests, `duration` at most.
+    async fn pause(&self, duration: Duration) {
+        if let Some(woken) = self.state.next_addition(&self.company_id) {
+            select(woken, self.state.clock.sleep(duration)).await;
+        }
+    }
+
+    /// Ends what a commit has failed for. Reservations that nobody waits for are tried again.
+    fn fail(&mut self, settlements: Vec<QueuedSettlement>, admissions: Vec<Admission>, error: &StoreError) {
+        tracing::warn!(%error, company_id = %self.company_id, "budgets cannot be read or written now");
+        let unavailable = || StoreError::unavailable(error.to_string());
+        for mut settlement in settlements {
+            match settlement.answer.take() {
+                // Fails only if the caller was cancelled.
+                Some(answer) => drop(answer.send(Err(unavailable()))),
+                None => self.waiting.settlements.push(settlement),
+            }
+        }
+        for admission in admissions {
+            // Fails only if the caller was cancelled.
+            let _ = admission.answer.send(Err(unavailable().into()));
+        }
+    }
+}
+
+impl Drop for BatchTask {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.state.abandon(&self.company_id);
+        }
+    }
+}
+
+fn take_first<T>(queue: &mut Vec<T>) -> Vec<T> {
+    let later = queue.split_off(queue.len().min(MAX_BATCH));
+    std::mem::replace(queue, later)
+}
+
+fn answer_all(settlements: Vec<QueuedSettlement>, result: impl Fn() -> Result<(), StoreError>) {
+    for answer in settlements.into_iter().filter_map(|settlement| settlement.answer) {
+        // Fails only if the caller was cancelled.
+        let _ = answer.send(result());
+    }
+}
+
+/// AdmissionDecision about a request.
+enum AdmissionDecision {
+    Admit {
+        output: u64,
+        /// Id of the reservation, if something is reserved.
+        reservation: Option<String>,
+    },
+    /// The limit that does not admit it while others have reserved, and may admit it later.
+    Wait(Box<BudgetExceededError>),
+    Refuse(Box<BudgetExceededError>),
+}
+
+impl BudgetState {
+    /// Decides about requests and settles reservations by one commit.
+    async fn commit(
+        &self,
+        company_id: &CompanyId,
+        settlements: &[QueuedSettlement],
+        admissions: &[Admission],
+    ) -> Result<Vec<AdmissionDecision>, StoreError> {
+        let mut attempt = 1;
+        loop {
+            let mut batch = Batch::load(self, company_id, settlements, admissions).await?;
+            for QueuedSettlement { settlement, .. } in settlements {
+                batch.settle(settlement)?;
+            }
+            let lease = jiff::SignedDuration::try_from(self.lease).unwrap_or(jiff::SignedDuration::MAX);
+            let expires = batch.now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+            let decisions = admissions
+                .iter()
+                .map(|admission| batch.decide(admission, expires))
+                .collect::<Result<Vec<_>, _>>()?;
+            let writes = batch.into_writes()?;
+            if writes.is_empty() {
+                return Ok(decisions);
+            }
+            match self.records.commit(writes).await {
+                Ok(_) => return Ok(decisions),
+                // Another process has reserved or settled meanwhile.
+                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers the requests that are decided, and returns those that wait.
+    fn answer(
+        self: &Arc<Self>,
+        company_id: &CompanyId,
+        admissions: Vec<Admission>,
+        decisions: Vec<AdmissionDecision>,
+    ) -> Vec<Admission> {
+        let now = self.clock.monotonic();
+        let mut waiting = Vec::new();
+        for (admission, decision) in admissions.into_iter().zip(decisions) {
+            let result = match decision {
+                AdmissionDecision::Admit { output, reservation } => {
+                    let hold = reservation.map(|id| Hold::new(self.clone(), company_id.clone(), id));
+                    Ok(Admitted { output, hold })
+                }
+                AdmissionDecision::Wait(_) if admission.deadline > now => {
+                    waiting.push(admission);
+                    continue;
+                }
+                AdmissionDecision::Wait(refusal) | AdmissionDecision::Refuse(refusal) => {
+                    Err(BudgetError::Refused(refusal))
+                }
+            };
+            // Fails if the caller was cancelled; what is returned gives back its reservation.
+            drop(admission.answer.send(result));
+        }
+        waiting
+    }
+
+    /// Returns what the ledger has of a limit's current window.
+    pub(super) async fn used_before(
+        &self,
+        company_id: &CompanyId,
+        applied: &AppliedLimit,
+        now: Timestamp,
+    ) -> Result<i64, StoreError> {
+        let Some(query) = applied.ledger_query(now) else { return Ok(0) };
+        let page = self.usage.usage(company_id, &query).await?;
+        Ok(page.rows.first().map_or(0, |row| applied.amount_of(&row.sums)))
+    }
+}
+
+/// Meters and reservations that a commit changes.
+struct Batch {
+    now: Timestamp,
+    company_id: CompanyId,
+    meters: BTreeMap<String, LoadedMeter>,
+    reservations: HashMap<String, (Key, u64, BudgetReservation)>,
+    writes: Vec<Write>,
+    keys: (Collection, Collection),
+}
+
+struct LoadedMeter {
+    version: Option<u64>,
+    state: MeterState,
+    is_changed: bool,
+}
+
+impl Batch {
+    async fn load(
+        state: &BudgetState,
+        company_id: &CompanyId,
+        settlements: &[QueuedSettlement],
+        admissions: &[Admission],
+    ) -> Result<Self, StoreError> {
+        let collection = |name| Collection::of_platform(name)?.within(company_id);
+        let keys = (collection(METERS)?, collection(RESERVATIONS)?);
+        let ids = settlements.iter().map(|queued| queued.settlement.id.clone());
+        let reserved = ids.map(|id| keys.1.key(id)).collect::<Result<Vec<_>, _>>()?;
+        let found = state.records.get_many_as::<BudgetReservation>(&reserved).await?;
+        let reservations: HashMap<_, _> = reserved
+            .into_iter()
+            .zip(found)
+            .filter_map(|(key, found)| {
+                found.map(|found| (key.id().to_owned(), (key, found.version, found.value)))
+            })
+            .collect();
+        let mut limits: BTreeMap<String, Option<&AppliedLimit>> = BTreeMap::new();
+        for (_, _, reservation) in reservations.values() {
+            limits.extend(reservation.held.iter().map(|held| (held.meter.clone(), None)));
+        }
+        let demands = admissions.iter().flat_map(|admission| &admission.demands);
+        limits.extend(demands.map(|(applied, _)| (applied.meter.clone(), Some(applied))));
+        let metered = limits.keys().map(|id| keys.0.key(id.clone())).collect::<Result<Vec<_>, _>>()?;
+        let found = state.records.get_many_as::<MeterState>(&metered).await?;
+        let now = state.now();
+        let mut meters = BTreeMap::new();
+        for ((id, applied), found) in limits.into_iter().zip(found) {
+            let (version, state) = match (found, applied) {
+                (Some(found), _) => (Some(found.version), found.value),
+                (None, Some(applied)) => {
+                    let used = state.used_before(company_id, applied, now).await?;
+                    (None, MeterState::beginning(&applied.limit, now, used))
+                }
+                // The meter was deleted, and with it what was reserved.
+                (None, None) => continue,
+            };
+            meters.insert(id, LoadedMeter { version, state, is_changed: false });
+        }
+        let company_id = company_id.clone();
+        Ok(Self { now, company_id, meters, reservations, writes: Vec::new(), keys })
+    }
+
+    /// Replaces what was reserved by what was used. A reservation that is not found is settled already.
+    fn settle(&mut self, settlement: &super::Settlement) -> Result<(), StoreError> {
+        let Some((key, version, reservation)) = self.reservations.remove(&settlement.id) else {
+            return Ok(());
+        };
+        for held in &reservation.held {
+            let Some(meter) = self.meters.get_mut(&held.meter) else { continue };
+            meter.state = meter.state.at(held.window, self.now);
+            let used = settlement.used.amount(held, meter.state.start_ms);
+            if used > held.amount {
+                tracing::warn!(
+                    company_id = %self.company_id,
+                    meter = held.meter,
+                    reserved = held.amount,
+                    used,
+                    "a call has used more than was reserved for it"
+                );
+            }
+            meter.state.reserved = meter.state.reserved.saturating_sub(held.amount).max(0);
+            meter.state.used = meter.state.used.saturating_add(used);
+            meter.is_changed = true;
+        }
+        self.writes.push(Write::Delete { key, precondition: Precondition::Version(version) });
+        Ok(())
+    }
+
+    /// Decides about a request, and reserves what it may use.
+    fn decide(&mut self, admission: &Admission, expires: Timestamp) -> Result<AdmissionDecision, StoreError> {
+        let mut output = admission.output.wanted;
+        for (applied, demand) in &admission.demands {
+            let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
+            meter.state = meter.state.at(applied.limit.window, self.now);
+            let left = meter.state.left(&applied.limit);
+            let least = demand.amount(admission.output.least);
+            if least > left {
+                let refusal = Box::new(refusal(applied, &meter.state, self.now));
+                // A limit without an amount left is not waited for.
+                let may_wait = least <= left.saturating_add(meter.state.reserved) && admission.call.is_some();
+                return Ok(if may_wait {
+                    AdmissionDecision::Wait(refusal)
+                } else {
+                    AdmissionDecision::Refuse(refusal)
+                });
+            }
+            output = output.min(demand.max_output(left, admission.output));
+        }
+        let mut held = Vec::new();
+        for (applied, demand) in &admission.demands {
+            let Some(meter) = self.meters.get_mut(&applied.meter) else { continue };
+            let amount = demand.amount(output);
+            meter.is_changed = true;
+            if applied.limit.unit.is_used_at_once() {
+                let before = meter.state.total_used();
+                meter.state.used = meter.state.used.saturating_add(amount);
+                warn_if_reached(&self.company_id, applied, before, meter.state.total_used());
+                continue;
+            }
+            let before = meter.state.total_used().saturating_add(meter.state.reserved);
+            meter.state.reserved = meter.state.reserved.saturating_add(amount);
+            warn_if_reached(&self.company_id, applied, before, before.saturating_add(amount));
+            let (meter, unit, window) = (applied.meter.clone(), applied.limit.unit, applied.limit.window);
+            held.push(HeldAmount { meter, unit, window, amount });
+        }
+        if held.is_empty() {
+            return Ok(AdmissionDecision::Admit { output, reservation: None });
+        }
+        let id = agent_core::new_id();
+        let call = admission.call.clone().map(|mut call| {
+            call.tokens.output_tokens = output;
+            call
+        });
+        let reservation = BudgetReservation { held, expires_ms: expires.as_millisecond(), call };
+        let (key, value) = (self.keys.1.key(id.clone())?, to_json(&reservation)?);
+        self.writes.push(Write::Put { key, value, precondition: Precondition::Absent });
+        Ok(AdmissionDecision::Admit { output, reservation: Some(id) })
+    }
+
+    fn into_writes(mut self) -> Result<Vec<Write>, StoreError> {
+        for (id, meter) in self.meters.into_iter().filter(|(_, meter)| meter.is_changed) {
+            let precondition = Precondition::unchanged_since(meter.version);
+            let (key, value) = (self.keys.0.key(id)?, to_json(&meter.state)?);
+            self.writes.push(Write::Put { key, value, precondition });
+        }
+        Ok(self.writes)
+    }
+}
+
+fn refusal(applied: &AppliedLimit, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
+    let BudgetLimit { unit, amount, window, .. } = applied.limit;
+    BudgetExceededError {
+        kind: applied.kind,
+        unit,
+        window,
+        amount,
+        used: meter.total_used(),
+        reserved: meter.reserved,
+        resets_at: meter.resets_at(window),
+        refused_at: now,
+        is_rate: applied.limit.is_rate(),
+    }
+}
+
+/// Logs that a limit has reached the part from which on it warns.
+fn warn_if_reached(company_id: &CompanyId, applied: &AppliedLimit, before: i64, after: i64) {
+    let Some(warning) = applied.limit.warning_amount() else { return };
+    if before < warning && after >= warning {
+        let BudgetLimit { unit, window, amount, .. } = applied.limit;
+        tracing::warn!(
+            %company_id,
+            kind = applied.kind.as_str(),
+            subject = applied.subject,
+            unit = unit.as_str(),
+            window = window.map_or("", super::BudgetWindow::as_str),
+            amount,
+            used = after,
+            "a budget is nearly spent"
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Settlement of the reservations of lost processes, and deletion of old meters.
+
+use agent_core::store_error::StoreError;
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::{UsageEntry, UsageOperation, UsageRecorder};
+use super::Settlement;
+use super::hold::{BudgetReservation, ReservedCall, UsedAmounts};
+use super::meter::MeterState;
+use super::service::{Budgets, METERS, RESERVATIONS};
+use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, Write, delete_unchanged};
+
+/// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
+const METER_RETENTION: SignedDuration = SignedDuration::from_hours(24 * 40);
+/// Outcome of a call whose process was lost.
+const LOST: &str = "lost";
+
+/// Position of the settlement among the companies. After the last one it begins again.
+#[derive(Debug)]
+pub struct ExpiredReservations {
+    reservations: PlatformWalk,
+    meters: PlatformWalk,
+}
+
+impl Default for ExpiredReservations {
+    fn default() -> Self {
+        Self { reservations: PlatformWalk::new(RESERVATIONS), meters: PlatformWalk::new(METERS) }
+    }
+}
+
+impl ExpiredReservations {
+    /// Settles the expired reservations of the next page. A call that is in the ledger counts with what it has used, and
+    /// another one is booked with all that was reserved. Returns false after the last company.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn settle_page(
+        &mut self,
+        inventory: &dyn Inventory,
+        budgets: &Budgets,
+        recorder: &UsageRecorder,
+    ) -> Result<bool, StoreError> {
+        let Some((collection, page)) = self.reservations.next_page(inventory).await? else {
+            return Ok(false);
+        };
+        let now = budgets.state().now().as_millisecond();
+        let Some(company) = collection.parts().nth(1) else { return Ok(true) };
+        let mut settlements = Vec::new();
+        for record in page.records {
+            // A record in an unknown format is kept.
+            let Ok(record) = record.parse::<BudgetReservation>(&collection) else { continue };
+            if record.value.expires_ms < now {
+                let used = match &record.value.call {
+                    Some(call) => book_lost_call(call, &record, recorder).await?,
+                    None => UsedAmounts::Nothing,
+                };
+                settlements.push(Settlement { company_id: company.as_str().into(), id: record.id, used });
+            }
+        }
+        budgets.settle(settlements).await?;
+        Ok(true)
+    }
+
+    /// Deletes the meters of the next page that have no effect any more. Returns false after the last company.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn delete_meters_page(
+        &mut self,
+        inventory: &dyn Inventory,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Some((collection, page)) = self.meters.next_page(inventory).await? else { return Ok(false) };
+        let oldest = now.saturating_sub(METER_RETENTION).unwrap_or(Timestamp::MIN);
+        let mut deletes = Vec::new();
+        for record in page.records {
+            let is_old = Timestamp::try_from(record.updated).is_ok_and(|updated| updated < oldest);
+            // A record in an unknown format is kept.
+            let Ok(record) = record.parse::<MeterState>(&collection) else { continue };
+            if is_old && record.value.reserved == 0 {
+                deletes.push(delete(&collection, record)?);
+            }
+        }
+        delete_unchanged(inventory, deletes).await?;
+        Ok(true)
+    }
+}
+
+fn delete(collection: &Collection, record: Record<MeterState>) -> Result<Write, StoreError> {
+    let precondition = Precondition::Version(record.version);
+    Ok(Write::Delete { key: collection.key(record.id)?, precondition })
+}
+
+/// Returns what the call has used, by the ledger. Books it if the ledger does not have it.
+async fn book_lost_call(
+    call: &ReservedCall,
+    record: &Record<BudgetReservation>,
+    recorder: &UsageRecorder,
+) -> Result<UsedAmounts, StoreError> {
+    let ReservedCall { scope, provider, model, tokens } = call;
+    let booked = recorder.store().run_usage(&scope.company_id, &scope.run_id).await?;
+    let entries: Vec<&UsageEntry> = booked.iter().filter(|entry| is_of(&record.id, &entry.id)).collect();
+    if !entries.is_empty() {
+        return Ok(UsedAmounts::of_entries(entries));
+    }
+    let mut entry = UsageEntry {
+        id: record.id.clone(),
+        scope: scope.clone(),
+        round: 0,
+        attempt: 1,
+        operation: UsageOperation::Chat,
+        provider: provider.clone(),
+        model: model.clone(),
+        tokens: *tokens,
+        tool_calls: 0,
+        cost: None,
+        price_as_of: None,
+        estimated: true,
+        outcome: LOST.to_owned(),
+        ended_at: recorder.now(),
+    };
+    recorder.set_price(&mut entry);
+    recorder.store().book(vec![entry.clone()]).await?;
+    Ok(UsedAmounts::of_entries([&entry]))
+}
+
+/// Returns true if an entry's id is that of a reservation's call: the id of the reservation, or one derived from it.
+fn is_of(reservation: &str, entry: &str) -> bool {
+    entry.strip_prefix(reservation).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}

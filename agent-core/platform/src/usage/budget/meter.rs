@@ -1,0 +1,138 @@
+//! State of a limit in its current window.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::{Deserialize, Serialize};
+
+use super::{BudgetLimit, BudgetWindow};
+
+/// Length of half a minute, in milliseconds.
+const HALF_MINUTE_MS: i64 = 30_000;
+
+/// Amounts of a limit in one window, as they are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MeterState {
+    /// Start of the window, in milliseconds since 1970-01-01; 0 for one without an end.
+    pub(super) start_ms: i64,
+    /// Amount used in the window.
+    pub(super) used: i64,
+    /// Amount used in the half minute before, for limits per minute.
+    #[serde(default)]
+    pub(super) previous: i64,
+    /// Amount reserved for what is in progress.
+    pub(super) reserved: i64,
+}
+
+impl MeterState {
+    /// Creates the state of a window that begins with a used amount.
+    pub(super) fn beginning(limit: &BudgetLimit, now: Timestamp, used: i64) -> Self {
+        Self { start_ms: start_ms(limit.window, now), used, previous: 0, reserved: 0 }
+    }
+
+    /// Returns the state at a time. What is reserved stays reserved in the next window. A clock that was set back does not
+    /// begin an earlier window again.
+    pub(super) fn at(self, window: Option<BudgetWindow>, now: Timestamp) -> Self {
+        let start_ms = start_ms(window, now);
+        if start_ms <= self.start_ms {
+            return self;
+        }
+        let follows = window == Some(BudgetWindow::Minute) && start_ms - self.start_ms == HALF_MINUTE_MS;
+        let previous = if follows { self.used } else { 0 };
+        Self { start_ms, used: 0, previous, reserved: self.reserved }
+    }
+
+    /// Returns the amount that is used.
+    pub(super) fn total_used(&self) -> i64 {
+        self.used.saturating_add(self.previous)
+    }
+
+    /// Returns the amount that is neither used nor reserved.
+    pub(super) fn left(&self, limit: &BudgetLimit) -> i64 {
+        limit.amount.saturating_sub(self.total_used()).saturating_sub(self.reserved)
+    }
+
+    /// Returns the end of the window; `None` if it has none.
+    pub(super) fn resets_at(&self, window: Option<BudgetWindow>) -> Option<Timestamp> {
+        let start = Timestamp::from_millisecond(self.start_ms).ok()?;
+        let day = || TimeZone::UTC.to_datetime(start).date();
+        match window? {
+            BudgetWindow::Minute => Timestamp::from_millisecond(self.start_ms + 2 * HALF_MINUTE_MS).ok(),
+            BudgetWindow::Day => midnight(day().saturating_add(1.day())),
+            BudgetWindow::Month => midnight(day().first_of_month().saturating_add(1.month())),
+            BudgetWindow::Run => None,
+        }
+    }
+}
+
+/// Returns the first day of the current window of days; `None` for other windows.
+pub(super) fn first_day(window: Option<BudgetWindow>, now: Timestamp) -> Option<Date> {
+    let today = TimeZone::UTC.to_datetime(now).date();
+    match window? {
+        BudgetWindow::Day => Some(today),
+        BudgetWindow::Month => Some(today.first_of_month()),
+        BudgetWindow::Minute | BudgetWindow::Run => None,
+    }
+}
+
+fn start_ms(window: Option<BudgetWindow>, now: Timestamp) -> i64 {
+    match window {
+        Some(BudgetWindow::Minute) => {
+            now.as_millisecond().div_euclid(HALF_MINUTE_MS).saturating_mul(HALF_MINUTE_MS)
+        }
+        window => first_day(window, now).and_then(midnight).map_or(0, Timestamp::as_millisecond),
+    }
+}
+
+fn midnight(day: Date) -> Option<Timestamp> {
+    TimeZone::UTC.to_timestamp(day.at(0, 0, 0, 0)).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::usage::BudgetUnit;
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().expect("a time")
+    }
+
+    fn limit(window: BudgetWindow) -> BudgetLimit {
+        BudgetLimit { unit: BudgetUnit::Tokens, amount: 10, window: Some(window), warn_at: None }
+    }
+
+    #[test]
+    fn windows_begin_at_midnight_and_end_at_the_next() {
+        let now = at("2026-12-31T23:59:59.5Z");
+        for (window, end) in [
+            (BudgetWindow::Minute, Some("2027-01-01T00:00:30Z")),
+            (BudgetWindow::Day, Some("2027-01-01T00:00:00Z")),
+            (BudgetWindow::Month, Some("2027-01-01T00:00:00Z")),
+            (BudgetWindow::Run, None),
+        ] {
+            let meter = MeterState::beginning(&limit(window), now, 4);
+            assert_eq!(meter.resets_at(Some(window)), end.map(at), "{window:?}");
+            let meter = MeterState { reserved: 3, ..meter };
+            assert_eq!(meter.left(&limit(window)), 3);
+            let next = meter.at(Some(window), at("2027-01-01T00:00:00Z"));
+            let left = if end.is_none() || window == BudgetWindow::Minute { 3 } else { 7 };
+            assert_eq!((next.left(&limit(window)), next.reserved), (left, 3), "{window:?}");
+        }
+    }
+
+    #[test]
+    fn a_minute_slides_by_its_halves() {
+        let (window, limit) = (Some(BudgetWindow::Minute), limit(BudgetWindow::Minute));
+        let first = MeterState::beginning(&limit, at("2026-01-01T00:00:29Z"), 8);
+        assert_eq!(first.at(window, at("2026-01-01T00:00:31Z")).left(&limit), 2);
+        assert_eq!(first.at(window, at("2026-01-01T00:01:00Z")).left(&limit), 10);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_gives_nothing_back() {
+        let (window, limit) = (Some(BudgetWindow::Day), limit(BudgetWindow::Day));
+        let meter = MeterState::beginning(&limit, at("2026-03-02T00:00:01Z"), 8);
+        assert_eq!(meter.at(window, at("2026-03-01T23:59:59Z")), meter);
+    }
+}

@@ -1,0 +1,448 @@
+//! [`Budgets`]: the budgets of all companies, and the admission of what they limit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::store_error::StoreError;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::super::{
+    RunScope, TokenCounts, TokenPrices, UsageFilter, UsageQuery, UsageStore, UsageSums, WIDGET_USER_PREFIX,
+};
+use super::hold::{Hold, ReservedCall};
+use super::limit::Budget;
+use super::meter::{MeterState, first_day};
+use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
+use super::{BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
+use crate::records::{
+    Collection, Key, Precondition, Record, Records, RecordsExt, StoreError as RecordError, to_json,
+};
+use crate::spawner::Spawner;
+
+/// Name of a company's collection of budgets.
+const BUDGETS: &str = "budgets";
+/// Name of the platform's collection of meters. Nested collections: the company.
+pub(super) const METERS: &str = "budgetMeters";
+/// Name of the platform's collection of reservations. Nested collections: the company.
+pub(super) const RESERVATIONS: &str = "budgetReservations";
+/// Least number of output tokens that a call of a model is admitted with, if it wants as many.
+const LEAST_OUTPUT_TOKENS: u64 = 256;
+
+/// Times of reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetOptions {
+    /// Time after which a reservation counts as lost. It must exceed the longest run.
+    pub lease: Duration,
+    /// Time for which a call waits for the reservations of others to be settled, if they are all that keeps it; 10 s.
+    pub max_wait: Duration,
+}
+
+impl Default for BudgetOptions {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(31 * 60), max_wait: Duration::from_secs(10) }
+    }
+}
+
+/// The budgets of all companies. Clones share their state.
+#[derive(Clone)]
+pub struct Budgets {
+    state: Arc<BudgetState>,
+}
+
+/// Budget of a subject with the state of its limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BudgetStatus {
+    /// Kind of the subject.
+    pub kind: BudgetKind,
+    /// Identifier of the subject.
+    pub subject: String,
+    /// The limits.
+    pub limits: Vec<LimitStatus>,
+}
+
+/// Limit with its state.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitStatus {
+    /// The limit.
+    pub limit: BudgetLimit,
+    /// Amount used in the current window.
+    pub used: i64,
+    /// Amount reserved for what is in progress.
+    pub reserved: i64,
+    /// End of the window, if it has one.
+    pub resets_at: Option<Timestamp>,
+}
+
+/// Limit that applies to a run, with the id of its meter.
+#[derive(Debug, Clone)]
+pub(super) struct AppliedLimit {
+    pub(super) kind: BudgetKind,
+    pub(super) subject: String,
+    pub(super) limit: BudgetLimit,
+    pub(super) meter: String,
+}
+
+impl AppliedLimit {
+    fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit) -> Self {
+        let window = limit.window.map_or("", BudgetWindow::as_str);
+        let meter = format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str());
+        Self { kind, subject: subject.to_owned(), limit, meter }
+    }
+
+    /// Returns the query of what the ledger has of the current window; `None` if the ledger has nothing of it.
+    pub(super) fn ledger_query(&self, now: Timestamp) -> Option<UsageQuery> {
+        let (from, to) = (first_day(self.limit.window, now)?, TimeZone::UTC.to_datetime(now).date());
+        let mut filter = UsageFilter { from, to, agent: None, user: None };
+        match self.kind {
+            BudgetKind::Company => {}
+            BudgetKind::Agent => filter.agent = Some(AgentId::from(self.subject.as_str())),
+            BudgetKind::User => filter.user = Some(UserId::from(self.subject.as_str())),
+            BudgetKind::Token => {
+                filter.user = Some(UserId::from(format!("{WIDGET_USER_PREFIX}{}", self.subject)));
+            }
+            BudgetKind::Run => return None,
+        }
+        Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
+    }
+
+    /// Returns the amount of the limit's unit in sums of the ledger.
+    pub(super) fn amount_of(&self, sums: &UsageSums) -> i64 {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        match self.limit.unit {
+            BudgetUnit::Cost => sums.cost.get(),
+            BudgetUnit::Tokens => number(sums.tokens.input_tokens.saturating_add(sums.tokens.output_tokens)),
+            BudgetUnit::Runs => number(sums.runs),
+            BudgetUnit::ToolCalls => number(sums.tool_calls),
+            BudgetUnit::ConcurrentRuns => 0,
+        }
+    }
+}
+
+/// Amount of a limit that a request needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Demand {
+    /// One run or tool call.
+    One,
+    Tokens {
+        input: u64,
+    },
+    Cost {
+        input: u64,
+        prices: TokenPrices,
+    },
+}
+
+impl Demand {
+    /// Returns the amount with a number of output tokens.
+    pub(super) fn amount(&self, output: u64) -> i64 {
+        match self {
+            Self::One => 1,
+            Self::Tokens { input } => i64::try_from(input.saturating_add(output)).unwrap_or(i64::MAX),
+            Self::Cost { input, prices } => {
+                // A prompt that is written to the provider's cache may cost more than one that is not.
+                let is_dearer = prices.cache_write > prices.input;
+                let cache_write_tokens = if is_dearer { *input } else { 0 };
+                let (input_tokens, output_tokens) = (*input, output);
+                let tokens =
+                    TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() };
+                prices.cost(&tokens).get()
+            }
+        }
+    }
+
+    /// Returns the largest number of output tokens in a range for which an amount is enough. The amount is enough for the
+    /// least.
+    pub(super) fn max_output(&self, left: i64, range: OutputRange) -> u64 {
+        let (mut fits, mut exceeds) = (range.least, range.wanted.saturating_add(1));
+        while exceeds.saturating_sub(fits) > 1 {
+            let middle = fits + (exceeds - fits) / 2;
+            match self.amount(middle) <= left {
+                true => fits = middle,
+                false => exceeds = middle,
+            }
+        }
+        fits
+    }
+}
+
+/// Call of a model that is about to begin.
+#[derive(Debug, Clone)]
+pub(in crate::usage) struct CallDemand {
+    /// Provider of the model.
+    pub(in crate::usage) provider: String,
+    /// Model.
+    pub(in crate::usage) model: String,
+    /// Tokens of the prompt by the platform's count.
+    pub(in crate::usage) prompt_tokens: u64,
+    /// Limit on the answer.
+    pub(in crate::usage) output_tokens: u64,
+    /// Prices of the model, if they are known.
+    pub(in crate::usage) prices: Option<TokenPrices>,
+}
+
+impl CallDemand {
+    fn output_range(&self, can_shrink: bool) -> OutputRange {
+        let wanted = self.output_tokens;
+        OutputRange { wanted, least: if can_shrink { wanted.min(LEAST_OUTPUT_TOKENS) } else { wanted } }
+    }
+
+    /// Returns the input to reserve for: the platform's count of tokens may be a few percent below the provider's.
+    fn input_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.prompt_tokens.div_ceil(20))
+    }
+}
+
+impl Budgets {
+    /// Creates the budgets in `records`, with the ledger in `usage`. `spawner` runs the tasks that commit.
+    pub fn new(
+        records: Arc<dyn Records>,
+        usage: Arc<dyn UsageStore>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        options: BudgetOptions,
+    ) -> Self {
+        let times = (options.lease, options.max_wait);
+        Self { state: Arc::new(BudgetState::new(records, usage, (clock, spawner), times)) }
+    }
+
+    pub(super) fn state(&self) -> &Arc<BudgetState> {
+        &self.state
+    }
+
+    /// Returns a budget, if the subject has one.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn get(
+        &self,
+        company: &CompanyId,
+        kind: BudgetKind,
+        subject: &str,
+    ) -> Result<Option<Record<Budget>>, RecordError> {
+        self.state.records.get_as(&budget_key(company, kind, subject)?).await
+    }
+
+    /// Returns the number of a company's budgets.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn count(&self, company: &CompanyId) -> Result<u64, RecordError> {
+        self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
+    }
+
+    /// Writes a budget and returns its version. Its meters go on.
+    ///
+    /// # Errors
+    /// Errors of the store; a conflict if the condition does not hold.
+    pub async fn put(
+        &self,
+        company: &CompanyId,
+        (kind, subject): (BudgetKind, &str),
+        budget: &Budget,
+        condition: Precondition,
+    ) -> Result<u64, RecordError> {
+        let key = budget_key(company, kind, subject)?;
+        self.state.records.put(&key, to_json(budget)?, condition).await
+    }
+
+    /// Deletes a budget; false if there was none.
+    ///
+    /// # Errors
+    /// Errors of the store; a conflict if the condition does not hold.
+    pub async fn delete(
+        &self,
+        company: &CompanyId,
+        (kind, subject): (BudgetKind, &str),
+        condition: Precondition,
+    ) -> Result<bool, RecordError> {
+        self.state.records.delete(&budget_key(company, kind, subject)?, condition).await
+    }
+
+    /// Returns the state of a budget's limits. A budget of runs has none, since each run has its own.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn status(
+        &self,
+        company: &CompanyId,
+        (kind, subject): (BudgetKind, &str),
+        budget: &Budget,
+    ) -> Result<BudgetStatus, StoreError> {
+        let applied: Vec<AppliedLimit> =
+            budget.limits.iter().map(|limit| AppliedLimit::new(kind, subject, *limit)).collect();
+        let meters = Collection::of_platform(METERS)?.within(company)?;
+        let keys =
+            applied.iter().map(|limit| meters.key(limit.meter.clone())).collect::<Result<Vec<_>, _>>()?;
+        let found = self.state.records.get_many_as::<MeterState>(&keys).await?;
+        let now = self.state.now();
+        let mut limits = Vec::with_capacity(applied.len());
+        for (applied, found) in applied.iter().zip(found) {
+            let window = applied.limit.window;
+            let meter = match found {
+                Some(found) => found.value.at(window, now),
+                None => {
+                    let used = self.state.used_before(company, applied, now).await?;
+                    MeterState::beginning(&applied.limit, now, used)
+                }
+            };
+            limits.push(LimitStatus {
+                limit: applied.limit,
+                used: meter.total_used(),
+                reserved: meter.reserved,
+                resets_at: meter.resets_at(window),
+            });
+        }
+        Ok(BudgetStatus { kind, subject: subject.to_owned(), limits })
+    }
+
+    /// Waits until everything that was settled is in the store.
+    pub async fn flush(&self) {
+        self.state.flush().await;
+    }
+
+    /// Returns the limits of some units that apply to a run.
+    async fn limits(&self, scope: &RunScope, units: &[BudgetUnit]) -> Result<Vec<AppliedLimit>, StoreError> {
+        let company = &scope.company_id;
+        let user = scope.user_id.as_str();
+        let of_user = match user.strip_prefix(WIDGET_USER_PREFIX) {
+            Some(token) => (BudgetKind::Token, token, token),
+            None => (BudgetKind::User, user, user),
+        };
+        let agent = scope.agent_id.as_str();
+        let subjects = [
+            (BudgetKind::Company, company.as_str(), company.as_str()),
+            (BudgetKind::Agent, agent, agent),
+            of_user,
+            (BudgetKind::Run, agent, scope.run_id.as_str()),
+        ];
+        // A subject whose id cannot be a key has no budget.
+        let (subjects, keys): (Vec<_>, Vec<Key>) = subjects
+            .into_iter()
+            .filter_map(|(kind, id, metered)| {
+                let key = budget_key(company, kind, id).ok()?;
+                Some(((kind, metered), key))
+            })
+            .unzip();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.state.records.get_many_as::<Budget>(&keys).await?;
+        let mut applied = Vec::new();
+        for ((kind, subject), found) in subjects.into_iter().zip(found) {
+            let limits = found.map(|found| found.value.limits).unwrap_or_default();
+            let limits = limits.into_iter().filter(|limit| units.contains(&limit.unit));
+            applied.extend(limits.map(|limit| AppliedLimit::new(kind, subject, limit)));
+        }
+        Ok(applied)
+    }
+
+    /// Admits requests for demands; `None` if there are none.
+    async fn admit(
+        &self,
+        scope: &RunScope,
+        demands: Vec<(AppliedLimit, Demand)>,
+        (output, call): (OutputRange, Option<ReservedCall>),
+    ) -> Result<Option<Admitted>, AgentError> {
+        if demands.is_empty() {
+            return Ok(None);
+        }
+        let deadline = self.state.clock.monotonic() + self.state.max_wait;
+        let request = |answer| Admission { demands, output, call, deadline, answer };
+        match self.state.admit(&scope.company_id, request).await {
+            Ok(admitted) => Ok(Some(admitted)),
+            Err(BudgetError::Refused(refusal)) => Err(refusal.into_error(scope.caller)),
+            Err(BudgetError::Store(error)) => Err(store_error(error)),
+        }
+    }
+
+    /// Reserves the most that a call of a model can use. Returns the reservation and the limit on the answer, which is lower
+    /// than the wanted one if no more is left and `can_shrink` returns true; `None` if no limit applies.
+    ///
+    /// # Errors
+    /// A budget is spent; the model's price is unknown while the cost is limited; the store failed.
+    pub(in crate::usage) async fn reserve_call(
+        &self,
+        scope: &RunScope,
+        call: CallDemand,
+        can_shrink: impl FnOnce() -> bool,
+    ) -> Result<Option<(Hold, u64)>, AgentError> {
+        let applied =
+            self.limits(scope, &[BudgetUnit::Cost, BudgetUnit::Tokens]).await.map_err(store_error)?;
+        if applied.is_empty() {
+            return Ok(None);
+        }
+        let range = call.output_range(can_shrink());
+        let input = call.input_tokens();
+        let mut demands = Vec::with_capacity(applied.len());
+        for limit in applied {
+            let demand = match (limit.limit.unit, call.prices) {
+                (BudgetUnit::Cost, Some(prices)) => Demand::Cost { input, prices },
+                (BudgetUnit::Cost, None) => return Err(price_unknown(scope, &call)),
+                _ => Demand::Tokens { input },
+            };
+            demands.push((limit, demand));
+        }
+        let reserved = ReservedCall {
+            scope: scope.clone(),
+            tokens: TokenCounts { input_tokens: input, ..TokenCounts::default() },
+            provider: call.provider.clone(),
+            model: call.model.clone(),
+        };
+        let admitted = self.admit(scope, demands, (range, Some(reserved))).await?;
+        Ok(admitted.and_then(|Admitted { output, hold }| Some((hold?, output))))
+    }
+
+    /// Admits a run. Dropping what it returns ends the run for limits on concurrent ones.
+    ///
+    /// # Errors
+    /// A budget is spent, as many runs as permitted are in progress, or the store failed.
+    pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<Option<Hold>, AgentError> {
+        let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns];
+        let applied = self.limits(scope, &units).await.map_err(store_error)?;
+        let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
+        let admitted = self.admit(scope, demands, (OutputRange::default(), None)).await?;
+        Ok(admitted.and_then(|admitted| admitted.hold))
+    }
+
+    /// Admits a tool call.
+    ///
+    /// # Errors
+    /// A budget is spent, or the store failed.
+    pub(in crate::usage) async fn admit_tool_call(&self, scope: &RunScope) -> Result<(), AgentError> {
+        let applied = self.limits(scope, &[BudgetUnit::ToolCalls]).await.map_err(store_error)?;
+        let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
+        self.admit(scope, demands, (OutputRange::default(), None)).await.map(drop)
+    }
+
+    /// Settles reservations whose entries are in the ledger.
+    ///
+    /// # Errors
+    /// Errors of the store. Settling again has no effect on those that are settled.
+    pub(in crate::usage) async fn settle(&self, settlements: Vec<Settlement>) -> Result<(), StoreError> {
+        self.state.settle(settlements).await
+    }
+}
+
+fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, RecordError> {
+    Key::new(company.clone(), BUDGETS, format!("{}/{subject}", kind.as_str()))
+}
+
+fn store_error(error: StoreError) -> AgentError {
+    let message = "the budgets cannot be read or written now";
+    AgentError::new(AgentErrorKind::StoreUnavailable, message).with_source(error)
+}
+
+fn price_unknown(scope: &RunScope, call: &CallDemand) -> AgentError {
+    let message = match scope.caller.audience() {
+        agent_core::event::Audience::Visitor => "the agent cannot answer now".to_owned(),
+        _ => format!(
+            "the cost is limited by a budget, and the price of the model {:?} of {:?} is unknown",
+            call.model, call.provider
+        ),
+    };
+    AgentError::new(AgentErrorKind::PriceUnknown, message)
+}
