@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
+mod budgets;
+
 use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
 
 const CATALOG: &str = r#"{"asOf":"2026-01-31","models":[

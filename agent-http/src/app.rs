@@ -7,6 +7,7 @@ mod answer;
 mod approvals;
 mod assignments;
 mod assistants;
+mod budgets;
 mod capabilities;
 mod chat;
 mod coding;
@@ -150,6 +151,7 @@ pub async fn run_maintenance(app: Arc<App>) {
         app.conversations.run_upkeep(),
         conversation::sweep_threads(&app),
         conversation::sweep_approvals(&app),
-        app.usage.run_upkeep()
+        app.usage.run_upkeep(),
+        app.usage.settle_lost_calls(&*app.pulse.inventory)
     );
 }

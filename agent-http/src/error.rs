@@ -253,6 +253,12 @@ impl HttpError {
         self.code
     }
 
+    /// Returns the delay after which the request may be sent again, if it is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.more.as_deref().and_then(|more| more.retry_after)
+    }
+
     /// Returns the public description.
     #[must_use]
     pub fn detail(&self) -> &str {
@@ -348,8 +354,7 @@ impl HttpError {
         let location = self.more.as_deref().and_then(|more| more.location.clone());
         headers.extend(location.map(|location| (LOCATION, location)));
         let is_limit = self.code == Code::RateLimited;
-        let retry_after = self.more.as_deref().and_then(|more| more.retry_after);
-        let Some(delay) = retry_after.or(is_limit.then_some(DEFAULT_RETRY_AFTER)) else { return };
+        let Some(delay) = self.retry_after().or(is_limit.then_some(DEFAULT_RETRY_AFTER)) else { return };
         let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, seconds.into());
         if is_limit {
@@ -593,6 +598,8 @@ mod tests {
             (ContextExceeded, 502),
             (Blocked, 403),
             (UnsupportedContent, 422),
+            (BudgetExceeded, 402),
+            (PriceUnknown, 422),
             (NotConfigured, 503),
             (ProviderNotImplemented, 501),
             (UnknownProvider, 400),

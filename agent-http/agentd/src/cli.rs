@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::budget::BudgetCommand;
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
 use crate::usage::UsageSelection;
@@ -103,6 +104,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
+    /// Show and set budgets: limits on what companies, agents, users, widget tokens and runs use.
+    #[command(subcommand)]
+    Budget(BudgetCommand),
     /// Run a recorded run again without calling anybody, and compare it with its record. Exits with 0 if nothing differs,
     /// with 3 if something does, and with 4 if its inputs or events are not recorded.
     Replay(ReplayArgs),

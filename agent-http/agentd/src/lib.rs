@@ -7,7 +7,7 @@
 //! - [`compose`]: the only module that chooses stores, models, layers and backends.
 //! - [`stores`]: opens the services' stores.
 //! - [`run`]: lifecycle of a service, from binding its address to the end of its drain.
-//! - `command`: the command line; its commands are in `data`, `healthcheck`, `migration`, `model`, `prompt`, `settings`,
+//! - `command`: the command line; its commands are in `budget`, `data`, `healthcheck`, `migration`, `model`, `prompt`, `settings`,
 //!   `token` and `user`.
 //! - [`extract`]: text of documents, extracted in a process of its own with limits.
 //! - [`dev`]: all services in one process, with generated secrets and a demo workspace.
@@ -15,6 +15,7 @@
 //! - [`logging`]: log output and filters.
 //! - [`StartError`]: error that prevents a service from starting, with instructions for the operator.
 
+mod budget;
 mod cli;
 mod command;
 pub mod compose;

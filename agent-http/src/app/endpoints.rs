@@ -6,6 +6,7 @@ use agent_platform::coding::SIGN_IN_PATH;
 
 use super::agents::{self, Agents};
 use super::assignments::{self, Assignments};
+use super::budgets::{self, CompanyBudgets};
 use super::credential::{
     ApiToken, ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback,
     SessionOrVisitor, UserSession,
@@ -309,10 +310,15 @@ fn coding_endpoints() -> Vec<Endpoint<App>> {
 }
 
 fn usage_endpoints() -> Vec<Endpoint<App>> {
+    let budget_path = "/api/budgets/{kind}/{id}";
     vec![
         Endpoint::get("/api/usage", USER, usage::list, usage_docs::list),
         Endpoint::get("/api/usage/runs/{runId}", USER, usage::get_run, usage_docs::get_run),
         Endpoint::get("/api/limits", USER, usage::get_limits, usage_docs::get_limits),
+        Endpoint::get("/api/budgets", USER, resource::list::<CompanyBudgets>, budgets::describe_list),
+        Endpoint::get(budget_path, USER, resource::get::<CompanyBudgets>, budgets::describe_get),
+        Endpoint::put(budget_path, USER, resource::put::<CompanyBudgets>, budgets::describe_put),
+        Endpoint::delete(budget_path, USER, resource::delete::<CompanyBudgets>, budgets::describe_delete),
     ]
 }
 

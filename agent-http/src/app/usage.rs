@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
+use agent_platform::records::{Inventory, StoreError};
 use agent_platform::usage::{
-    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, MAX_TRIMMED_ENTRIES, UsageCursor, UsageEntry,
-    UsageFilter, UsageQuery, UsageRecorder, UsageSums, sums_of,
+    Budgets, DEFAULT_PAGE_ROWS, ExpiredReservations, MAX_PAGE_ROWS, MAX_QUERY_DAYS, MAX_TRIMMED_ENTRIES,
+    UsageCursor, UsageEntry, UsageFilter, UsageQuery, UsageRecorder, UsageSums, sums_of,
 };
 use http::StatusCode;
 use jiff::civil::Date;
@@ -14,16 +15,19 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan};
 use serde_json::{Map, Value, json};
 
+use super::budgets::own_limits;
 use super::ownership::is_admin;
 use super::usage_docs::CURRENCY;
 use super::{App, answer};
 use crate::endpoint::RequestContext;
-use crate::error::HttpError;
+use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// Default number of days before the last one that a query covers.
 const DEFAULT_DAYS: i32 = 30;
+/// Time between two searches for what lost processes have reserved.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between two deletions of old entries.
 const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
@@ -39,9 +43,38 @@ impl UsageService {
         Self { recorder, retention }
     }
 
-    /// Waits until the calls that have ended are stored.
+    /// Waits until the calls that have ended are stored, and what was reserved for them is settled.
     pub async fn flush(&self) {
         self.recorder.flush().await;
+        if let Some(budgets) = self.recorder.budgets() {
+            budgets.flush().await;
+        }
+    }
+
+    /// Returns the budgets.
+    ///
+    /// # Errors
+    /// 503 if the recorder has none.
+    pub(super) fn budgets(&self) -> Result<&Budgets, HttpError> {
+        let missing = || HttpError::new(Code::NotConfigured, "there are no budgets here");
+        self.recorder.budgets().ok_or_else(missing)
+    }
+
+    /// Settles what processes that were lost have reserved, and deletes old meters. Runs until the future is dropped.
+    pub(super) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
+        let Some(budgets) = self.recorder.budgets() else { return };
+        loop {
+            let mut expired = ExpiredReservations::default();
+            let pass = async {
+                while expired.settle_page(inventory, budgets, &self.recorder).await? {}
+                while expired.delete_meters_page(inventory, self.recorder.now()).await? {}
+                Ok::<_, StoreError>(())
+            };
+            if let Err(error) = pass.await {
+                tracing::warn!(%error, "what lost processes have reserved was not settled");
+            }
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+        }
     }
 
     /// Deletes old entries. Runs until the future is dropped.
@@ -124,7 +157,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
     let app = context.state;
     let limits = app.rate_limits.session_state(&principal).await?;
     let now = app.usage.recorder.now();
-    let limits: Vec<Value> = limits
+    let mut limits: Vec<Value> = limits
         .into_iter()
         .map(|(unit, state)| {
             let resets_at = now.saturating_add(SignedDuration::try_from(state.resets_in).unwrap_or_default());
@@ -140,6 +173,7 @@ pub(super) async fn get_limits(context: RequestContext<App>, principal: Principa
             })
         })
         .collect();
+    limits.extend(own_limits(&app, &principal).await?);
     answer::json(StatusCode::OK, &json!({"asOf": now.to_string(), "limits": limits}))
 }
 

@@ -20,6 +20,11 @@ fn amount(text: &str) -> Value {
     json!({"type": "string", "pattern": "^[0-9]+\\.[0-9]{9}$", "description": text})
 }
 
+/// Returns the schema of an amount of some unit.
+fn units(text: &str) -> Value {
+    json!({"type": ["integer", "string"], "description": format!("{text} A cost is a string with a decimal number of dollars.")})
+}
+
 /// Returns the schemas of the sums.
 fn sums() -> Value {
     json!({
@@ -119,15 +124,17 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
 
 pub(super) fn get_limits(_: &mut Schemas) -> Operation {
     let limit = object(
-        &["policy", "kind", "unit", "window", "amount", "used", "reserved", "resetsAt"],
+        &["policy", "kind", "unit", "amount", "used", "reserved"],
         json!({
-            "policy": {"type": "string", "description": "Name in the header `RateLimit-Policy`."},
-            "kind": {"enum": ["user"]},
-            "unit": {"enum": ["runs", "changes"]},
-            "window": {"enum": ["minute"]},
-            "amount": count("The limit."),
-            "used": count("The used part."),
-            "reserved": count("The part that is reserved for calls in progress."),
+            "policy": {"type": "string", "description":
+                "Name in the header `RateLimit-Policy`, or `budget` for a limit of a budget."},
+            "kind": {"enum": ["user", "company"]},
+            "unit": {"enum": ["runs", "changes", "cost", "tokens", "concurrentRuns", "toolCalls"]},
+            "window": {"enum": ["minute", "day", "month"]},
+            "amount": units("The limit."),
+            "used": units("The used part."),
+            "reserved": units("The part that is reserved for calls in progress."),
+            "warnAt": {"type": "number", "description": "Part of the amount from which on a warning is logged."},
             "resetsAt": {"type": "string", "description": "Time at which nothing is used if no further request is made."},
         }),
     );
@@ -136,5 +143,6 @@ pub(super) fn get_limits(_: &mut Schemas) -> Operation {
         json!({"asOf": string_schema(), "limits": {"type": "array", "items": limit}}),
     );
     Operation::new("getLimits", TAG, "Returns the limits of the caller, and how far they are used.")
+        .describe("The budget of the user is among them, and for an admin that of the company.")
         .json_response(200, "The limits.", limits)
 }

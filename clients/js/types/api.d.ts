@@ -552,6 +552,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the budgets of the company, and how far they are used.
+         * @description For admins of the company. The operator sets the budget of the company itself.
+         */
+        get: operations["listBudgets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/budgets/{kind}/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a budget, and how far it is used.
+         * @description For admins of the company. The operator sets the budget of the company itself.
+         */
+        get: operations["getBudget"];
+        /**
+         * Creates or replaces a budget. What is used in the current periods stays used.
+         * @description For admins of the company. The operator sets the budget of the company itself.
+         */
+        put: operations["putBudget"];
+        post?: never;
+        /**
+         * Deletes a budget.
+         * @description For admins of the company. The operator sets the budget of the company itself.
+         */
+        delete: operations["deleteBudget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/coding": {
         parameters: {
             query?: never;
@@ -868,7 +916,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Returns the limits of the caller, and how far they are used. */
+        /**
+         * Returns the limits of the caller, and how far they are used.
+         * @description The budget of the user is among them, and for an admin that of the company.
+         */
         get: operations["getLimits"];
         put?: never;
         post?: never;
@@ -2852,6 +2903,7 @@ export interface components {
              * @example UNSUPPORTED_PARAMETER
              * @example UNKNOWN_PROVIDER
              * @example UNAUTHENTICATED
+             * @example BUDGET_EXCEEDED
              * @example FORBIDDEN
              * @example SIGN_IN_REQUIRED
              * @example SUBSCRIPTION_REFUSED
@@ -2875,6 +2927,7 @@ export interface components {
              * @example EXTRACTION_FAILED
              * @example OUTCOME_UNKNOWN
              * @example UNSUPPORTED_CONTENT
+             * @example PRICE_UNKNOWN
              * @example RATE_LIMITED
              * @example QUEUE_FULL
              * @example INTERNAL
@@ -5658,6 +5711,275 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
+    listBudgets: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of budgets. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        budgets: {
+                            /** @enum {unknown} */
+                            kind: "company" | "agent" | "user" | "token" | "run";
+                            id: string;
+                            limits: {
+                                /** @enum {unknown} */
+                                unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                                /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                                amount: number | string;
+                                /**
+                                 * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                                 * @enum {unknown}
+                                 */
+                                window?: "minute" | "day" | "month" | "run";
+                                /** @description Part of the amount from which on a warning is logged. */
+                                warnAt?: number;
+                                /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                                used?: number | string;
+                                /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                                reserved?: number | string;
+                                /** @description End of the period, if it has one. */
+                                resetsAt?: string;
+                            }[];
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getBudget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                kind: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The budget. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @enum {unknown} */
+                        kind: "company" | "agent" | "user" | "token" | "run";
+                        id: string;
+                        limits: {
+                            /** @enum {unknown} */
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            amount: number | string;
+                            /**
+                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @enum {unknown}
+                             */
+                            window?: "minute" | "day" | "month" | "run";
+                            /** @description Part of the amount from which on a warning is logged. */
+                            warnAt?: number;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            used?: number | string;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            reserved?: number | string;
+                            /** @description End of the period, if it has one. */
+                            resetsAt?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putBudget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                kind: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    limits: {
+                        /** @enum {unknown} */
+                        unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                        /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                        amount: number | string;
+                        /**
+                         * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                         * @enum {unknown}
+                         */
+                        window?: "minute" | "day" | "month" | "run";
+                        /** @description Part of the amount from which on a warning is logged. */
+                        warnAt?: number;
+                    }[];
+                };
+            };
+        };
+        responses: {
+            /** @description The budget was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @enum {unknown} */
+                        kind: "company" | "agent" | "user" | "token" | "run";
+                        id: string;
+                        limits: {
+                            /** @enum {unknown} */
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            amount: number | string;
+                            /**
+                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @enum {unknown}
+                             */
+                            window?: "minute" | "day" | "month" | "run";
+                            /** @description Part of the amount from which on a warning is logged. */
+                            warnAt?: number;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            used?: number | string;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            reserved?: number | string;
+                            /** @description End of the period, if it has one. */
+                            resetsAt?: string;
+                        }[];
+                    };
+                };
+            };
+            /** @description The budget was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /** @enum {unknown} */
+                        kind: "company" | "agent" | "user" | "token" | "run";
+                        id: string;
+                        limits: {
+                            /** @enum {unknown} */
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            amount: number | string;
+                            /**
+                             * @description Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none.
+                             * @enum {unknown}
+                             */
+                            window?: "minute" | "day" | "month" | "run";
+                            /** @description Part of the amount from which on a warning is logged. */
+                            warnAt?: number;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            used?: number | string;
+                            /** @description A whole number; for the cost a string with a decimal number of dollars. */
+                            reserved?: number | string;
+                            /** @description End of the period, if it has one. */
+                            resetsAt?: string;
+                        }[];
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteBudget: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                kind: string;
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The limits do not hold any more. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
     getSubscription: {
         parameters: {
             query?: never;
@@ -6508,22 +6830,24 @@ export interface operations {
                     "application/json": {
                         asOf: string;
                         limits: {
-                            /** @description Name in the header `RateLimit-Policy`. */
+                            /** @description Name in the header `RateLimit-Policy`, or `budget` for a limit of a budget. */
                             policy: string;
                             /** @enum {unknown} */
-                            kind: "user";
+                            kind: "user" | "company";
                             /** @enum {unknown} */
-                            unit: "runs" | "changes";
+                            unit: "runs" | "changes" | "cost" | "tokens" | "concurrentRuns" | "toolCalls";
                             /** @enum {unknown} */
-                            window: "minute";
-                            /** @description The limit. */
-                            amount: number;
-                            /** @description The used part. */
-                            used: number;
-                            /** @description The part that is reserved for calls in progress. */
-                            reserved: number;
+                            window?: "minute" | "day" | "month";
+                            /** @description The limit. A cost is a string with a decimal number of dollars. */
+                            amount: number | string;
+                            /** @description The used part. A cost is a string with a decimal number of dollars. */
+                            used: number | string;
+                            /** @description The part that is reserved for calls in progress. A cost is a string with a decimal number of dollars. */
+                            reserved: number | string;
+                            /** @description Part of the amount from which on a warning is logged. */
+                            warnAt?: number;
                             /** @description Time at which nothing is used if no further request is made. */
-                            resetsAt: string;
+                            resetsAt?: string;
                         }[];
                     };
                 };

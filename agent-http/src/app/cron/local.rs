@@ -93,7 +93,7 @@ fn step(job: &Job, ended: &Result<Completion, HttpError>) -> Step {
             let outcome = match status {
                 410 => AttemptOutcome::Gone,
                 400 | 413 | 415 | 422 => AttemptOutcome::Rejected { error: text },
-                _ => AttemptOutcome::Failed { error: text, retry_after: None },
+                _ => AttemptOutcome::Failed { error: text, retry_after: error.retry_after() },
             };
             (outcome, status)
         }

@@ -19,7 +19,8 @@ use super::meter::{MeterState, first_day};
 use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
 use super::{BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
 use crate::records::{
-    Collection, Key, Precondition, Record, Records, RecordsExt, StoreError as RecordError, to_json,
+    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError as RecordError,
+    to_json,
 };
 use crate::spawner::Spawner;
 
@@ -224,6 +225,20 @@ impl Budgets {
         subject: &str,
     ) -> Result<Option<Record<Budget>>, RecordError> {
         self.state.records.get_as(&budget_key(company, kind, subject)?).await
+    }
+
+    /// Returns one page of a company's budgets, under the ids that [`subject`](Self::subject) parses.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn list(&self, company: &CompanyId, list: &ListQuery) -> Result<Page<Budget>, RecordError> {
+        self.state.records.list_as(&Collection::new(company.clone(), BUDGETS)?, list).await
+    }
+
+    /// Returns the kind and the identifier of the subject of a record.
+    pub fn subject(id: &str) -> Option<(BudgetKind, &str)> {
+        let (kind, subject) = id.split_once('/')?;
+        Some((kind.parse().ok()?, subject))
     }
 
     /// Returns the number of a company's budgets.

@@ -1,0 +1,151 @@
+//! `agentd budget`: the operator's commands on budgets, among them those of whole companies.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use agent_core::clock::SystemClock;
+use agent_core::ids::CompanyId;
+use agent_platform::records::Precondition;
+use agent_platform::usage::{Budget, BudgetKind, BudgetOptions, Budgets, LimitStatus};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::ConfigFileArg;
+use crate::config::Env;
+use crate::failure::CommandError;
+use crate::stores::Stores;
+
+/// Subcommands of `agentd budget`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BudgetCommand {
+    /// Print a budget and how far it is used, a limit a line.
+    Show(BudgetArgs),
+    /// Create or replace a budget. What is used in the current periods stays used.
+    Set {
+        /// The budget.
+        #[command(flatten)]
+        budget: BudgetArgs,
+        /// JSON array of limits, such as [{"unit":"cost","amount":"50","window":"month"}].
+        #[arg(long, value_name = "JSON")]
+        limits: String,
+    },
+    /// Delete a budget.
+    Delete(BudgetArgs),
+}
+
+/// Selection of a budget.
+#[derive(Debug, Args)]
+pub(crate) struct BudgetArgs {
+    /// Kind of the subject: company, agent, user, token or run (each run of an agent).
+    #[arg(value_name = "KIND")]
+    kind: BudgetKind,
+    /// Identifier of the subject; that of the company if absent.
+    #[arg(value_name = "ID")]
+    id: Option<String>,
+    /// Identifier of the company.
+    #[arg(long, value_name = "ID")]
+    company: CompanyId,
+    /// Configuration source.
+    #[command(flatten)]
+    settings: ConfigFileArg,
+}
+
+/// Runs a subcommand.
+pub(crate) async fn run(
+    command: BudgetCommand,
+    env: &dyn Env,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let (args, change) = match command {
+        BudgetCommand::Show(args) => (args, None),
+        BudgetCommand::Set { budget, limits } => {
+            let limits = read_limits(budget.kind, &limits)?;
+            (budget, Some(Some(limits)))
+        }
+        BudgetCommand::Delete(args) => (args, Some(None)),
+    };
+    let BudgetArgs { kind, id, company, settings } = args;
+    let id = subject(kind, id, &company)?;
+    let stores = Stores::open_existing(&settings.load(env)?).await?;
+    let spawner = Arc::new(|task| drop(tokio::spawn(task)));
+    let budgets =
+        Budgets::new(stores.records, stores.usage, Arc::new(SystemClock), spawner, BudgetOptions::default());
+    let subject = (kind, id.as_str());
+    match change {
+        Some(Some(budget)) => {
+            budgets.put(&company, subject, &budget, Precondition::Any).await?;
+            writeln!(out, "The budget of the {} {id:?} at {company} is set.", kind.as_str())?;
+        }
+        Some(None) => match budgets.delete(&company, subject, Precondition::Any).await? {
+            true => writeln!(out, "The budget of the {} {id:?} at {company} is deleted.", kind.as_str())?,
+            false => return Err(no_budget(kind, &id, &company)),
+        },
+        None => show(&budgets, &company, subject, out).await?,
+    }
+    Ok(())
+}
+
+/// Returns the subject's identifier. That of a company is its own.
+fn subject(kind: BudgetKind, id: Option<String>, company: &CompanyId) -> Result<String, CommandError> {
+    let problem = match (kind, id) {
+        (BudgetKind::Company, None) => return Ok(company.to_string()),
+        (BudgetKind::Company, Some(id)) if id == company.as_str() => return Ok(id),
+        (BudgetKind::Company, Some(_)) => "must be that of --company",
+        (_, Some(id)) => return Ok(id),
+        (_, None) => "is missing",
+    };
+    Err(CommandError::Argument { argument: "ID", problem: problem.to_owned() })
+}
+
+fn read_limits(kind: BudgetKind, text: &str) -> Result<Budget, CommandError> {
+    let wrong = |problem: String| CommandError::Argument { argument: "--limits", problem };
+    let limits: Value = serde_json::from_str(text).map_err(|error| wrong(format!("is not JSON: {error}")))?;
+    let body = json!({ "limits": limits });
+    let members = body.as_object().ok_or_else(|| wrong("must be an array".to_owned()))?;
+    Budget::read(kind, members).map_err(|error| wrong(format!("has a fault: {error}")))
+}
+
+fn no_budget(kind: BudgetKind, id: &str, company: &CompanyId) -> CommandError {
+    let problem = format!("{id:?} has no budget of the kind {} at {company}", kind.as_str());
+    CommandError::Argument { argument: "ID", problem }
+}
+
+async fn show(
+    budgets: &Budgets,
+    company: &CompanyId,
+    (kind, id): (BudgetKind, &str),
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
+    let found = budgets.get(company, kind, id).await?.ok_or_else(|| no_budget(kind, id, company))?;
+    writeln!(out, "unit\twindow\tamount\tused\treserved\tresets")?;
+    for status in budgets.status(company, (kind, id), &found.value).await?.limits {
+        let LimitStatus { limit, used, reserved, resets_at } = status;
+        let amounts = [limit.amount, used, reserved].map(|amount| match limit.unit.amount_json(amount) {
+            Value::String(text) => text,
+            number => number.to_string(),
+        });
+        let window = limit.window.map_or("-", agent_platform::usage::BudgetWindow::as_str);
+        let resets = resets_at.map_or("-".to_owned(), |end| end.to_string());
+        writeln!(out, "{}\t{window}\t{}\t{resets}", limit.unit.as_str(), amounts.join("\t"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_checked() {
+        let company = CompanyId::from("c1");
+        assert_eq!(subject(BudgetKind::Company, None, &company).expect("the company"), "c1");
+        for (kind, id) in [(BudgetKind::Company, Some("c2".to_owned())), (BudgetKind::Agent, None)] {
+            subject(kind, id, &company).expect_err("no subject");
+        }
+        for limits in ["", "{}", "[]", r#"[{"unit":"cost","amount":5,"window":"day"}]"#] {
+            read_limits(BudgetKind::Company, limits).expect_err(limits);
+        }
+        let limits = r#"[{"unit":"cost","amount":"50","window":"month"}]"#;
+        assert_eq!(read_limits(BudgetKind::Company, limits).expect("a budget").limits.len(), 1);
+    }
+}

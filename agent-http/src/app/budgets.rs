@@ -1,0 +1,264 @@
+//! `/api/budgets/{kind}/{id}`: limits on what a company, an agent, a user, a widget token or a run uses.
+//!
+//! An admin of the company manages its budgets, except that of the company itself, which the operator sets on the command
+//! line (`agentd budget`).
+
+use std::sync::Arc;
+
+use agent_core::ids::CompanyId;
+use agent_core::request::Principal;
+use agent_platform::records::{ListQuery, Precondition, StoreError};
+use agent_platform::usage::{Budget, BudgetKind, BudgetStatus, BudgetUnit, Budgets, LimitStatus, MAX_LIMITS};
+use async_trait::async_trait;
+use serde_json::{Map, Value, json};
+
+use super::App;
+use super::ownership::{check_admin, is_admin};
+use super::resource::{IdOrigin, Listing, Resource, Versioned, check_quota, set_or_check_id};
+use super::thread_docs::object;
+use crate::endpoint::{Operation, Params, Schemas, string_schema};
+use crate::error::{Code, HttpError};
+
+/// Tag of the operations.
+const TAG: &str = "usage";
+/// Maximum number of budgets of a company.
+const MAX_BUDGETS: u64 = 10_000;
+
+/// Budgets of a company: those of one kind for operations on one, and all of them for the list.
+pub(super) struct CompanyBudgets {
+    budgets: Budgets,
+    company: CompanyId,
+    kind: Option<BudgetKind>,
+}
+
+#[async_trait]
+impl Listing for CompanyBudgets {
+    type Page = Value;
+
+    async fn open(app: Arc<App>, principal: Principal, params: &Params) -> Result<Self, HttpError> {
+        check_admin(&app, &principal).await?;
+        let kind = params.get("kind").ok().map(str::parse).transpose();
+        let kind = kind.map_err(|error| HttpError::invalid("kind", error))?;
+        let budgets = app.usage.budgets()?.clone();
+        Ok(Self { budgets, company: principal.company_id, kind })
+    }
+
+    async fn page(&self, list: ListQuery) -> Result<Value, HttpError> {
+        let page = self.budgets.list(&self.company, &list).await?;
+        let mut views = Vec::with_capacity(page.records.len());
+        for record in page.records {
+            let Some((kind, id)) = Budgets::subject(&record.id) else { continue };
+            views.push(self.view(kind, id, &record.value).await?);
+        }
+        let mut body = json!({ "budgets": views });
+        if let Some(cursor) = page.next_cursor {
+            body["nextCursor"] = cursor.into();
+        }
+        Ok(body)
+    }
+}
+
+#[async_trait]
+impl Resource for CompanyBudgets {
+    type Input = Budget;
+    type View = Value;
+
+    async fn load(&self, id: &str) -> Result<Versioned<Value>, HttpError> {
+        let kind = self.kind_of(id)?;
+        let found = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
+        Ok(Versioned { version: found.version, value: self.view(kind, id, &found.value).await? })
+    }
+
+    async fn authorize_put(&self, id: &str) -> Result<(), HttpError> {
+        self.writable_kind(id).map(drop)
+    }
+
+    async fn validate(&self, id: &str, mut body: Map<String, Value>) -> Result<Budget, HttpError> {
+        let kind = self.kind_of(id)?;
+        for (name, own) in [("kind", kind.as_str()), ("id", id)] {
+            set_or_check_id(&mut body, name, own, IdOrigin::Path)?;
+            body.remove(name);
+        }
+        Budget::read(kind, &body).map_err(|error| HttpError::invalid(&error.path, error.message))
+    }
+
+    async fn version_for_put(&self, id: &str) -> Result<Option<u64>, HttpError> {
+        let found = self.budgets.get(&self.company, self.kind_of(id)?, id).await?;
+        Ok(found.map(|record| record.version))
+    }
+
+    async fn prepare_create(&self, _: &str) -> Result<(), HttpError> {
+        check_quota("budgets", self.budgets.count(&self.company).await?, MAX_BUDGETS)
+    }
+
+    async fn store(&self, id: &str, budget: &Budget, condition: Precondition) -> Result<u64, StoreError> {
+        let kind = self.kind.unwrap_or(BudgetKind::Company);
+        self.budgets.put(&self.company, (kind, id), budget, condition).await
+    }
+
+    async fn stored(
+        &self,
+        id: &str,
+        budget: Budget,
+        version: u64,
+        _: bool,
+    ) -> Result<Versioned<Value>, HttpError> {
+        Ok(Versioned { version, value: self.view(self.kind_of(id)?, id, &budget).await? })
+    }
+
+    async fn version_for_delete(&self, id: &str) -> Result<u64, HttpError> {
+        let kind = self.writable_kind(id)?;
+        let found = self.budgets.get(&self.company, kind, id).await?.ok_or_else(HttpError::not_found)?;
+        Ok(found.version)
+    }
+
+    async fn remove(&self, id: &str, condition: Precondition) -> Result<bool, StoreError> {
+        let kind = self.kind.unwrap_or(BudgetKind::Company);
+        self.budgets.delete(&self.company, (kind, id), condition).await
+    }
+
+    async fn removed(&self, _: &str) -> Result<(), HttpError> {
+        Ok(())
+    }
+}
+
+impl CompanyBudgets {
+    /// Returns the kind in the path; 404 for another company.
+    fn kind_of(&self, id: &str) -> Result<BudgetKind, HttpError> {
+        match self.kind {
+            Some(BudgetKind::Company) if id != self.company.as_str() => Err(HttpError::not_found()),
+            kind => kind.ok_or_else(HttpError::not_found),
+        }
+    }
+
+    fn writable_kind(&self, id: &str) -> Result<BudgetKind, HttpError> {
+        match self.kind_of(id)? {
+            BudgetKind::Company => {
+                Err(HttpError::forbidden("the operator sets the budget of a company, with `agentd budget`"))
+            }
+            kind => Ok(kind),
+        }
+    }
+
+    async fn view(&self, kind: BudgetKind, id: &str, budget: &Budget) -> Result<Value, HttpError> {
+        let status = self.budgets.status(&self.company, (kind, id), budget).await?;
+        let limits: Vec<Value> = status.limits.iter().map(|limit| limit_json(kind, limit)).collect();
+        Ok(json!({"kind": kind.as_str(), "id": id, "limits": limits}))
+    }
+}
+
+/// Returns a limit with its state. Each run has a state of its own, which is not shown.
+fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
+    let LimitStatus { limit, used, reserved, resets_at } = status;
+    let mut shown = json!(limit);
+    if kind != BudgetKind::Run {
+        shown["used"] = limit.unit.amount_json(*used);
+        shown["reserved"] = limit.unit.amount_json(*reserved);
+    }
+    if let Some(end) = resets_at {
+        shown["resetsAt"] = end.to_string().into();
+    }
+    shown
+}
+
+/// Returns the budgets that the caller may see as limits: the own one, and that of the company for an admin.
+pub(super) async fn own_limits(app: &App, principal: &Principal) -> Result<Vec<Value>, HttpError> {
+    let (budgets, company) = (app.usage.budgets()?, &principal.company_id);
+    let mut subjects = vec![(BudgetKind::User, principal.user_id.as_str())];
+    if is_admin(app, principal).await? {
+        subjects.push((BudgetKind::Company, company.as_str()));
+    }
+    let mut limits = Vec::new();
+    for (kind, id) in subjects {
+        let Some(found) = budgets.get(company, kind, id).await? else { continue };
+        let BudgetStatus { limits: states, .. } = budgets.status(company, (kind, id), &found.value).await?;
+        limits.extend(states.iter().map(|status| {
+            let mut limit = limit_json(kind, status);
+            limit["policy"] = "budget".into();
+            limit["kind"] = kind.as_str().into();
+            limit
+        }));
+    }
+    Ok(limits)
+}
+
+/// Returns the schema of a limit, with its state or as it is given.
+fn limit_schema(has_state: bool) -> Value {
+    let amount = json!({"type": ["integer", "string"], "description":
+        "A whole number; for the cost a string with a decimal number of dollars."});
+    let units = [
+        BudgetUnit::Cost,
+        BudgetUnit::Tokens,
+        BudgetUnit::Runs,
+        BudgetUnit::ConcurrentRuns,
+        BudgetUnit::ToolCalls,
+    ];
+    let mut members = json!({
+        "unit": {"enum": units.map(BudgetUnit::as_str)},
+        "amount": amount,
+        "window": {"enum": ["minute", "day", "month", "run"], "description":
+            "Period in UTC. Budgets of runs have `run`, and `concurrentRuns` has none."},
+        "warnAt": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "description":
+            "Part of the amount from which on a warning is logged."},
+    });
+    if has_state {
+        members["used"] = amount.clone();
+        members["reserved"] = amount;
+        members["resetsAt"] = json!({"type": "string", "description": "End of the period, if it has one."});
+    } else {
+        let mut limit = object(&["unit", "amount"], members);
+        limit["additionalProperties"] = false.into();
+        return limit;
+    }
+    object(&["unit", "amount"], members)
+}
+
+fn budget_schema() -> Value {
+    let limits = json!({"type": "array", "items": limit_schema(true)});
+    object(
+        &["kind", "id", "limits"],
+        json!({"kind": {"enum": BudgetKind::ALL.map(BudgetKind::as_str)}, "id": string_schema(), "limits": limits}),
+    )
+}
+
+fn operation(id: &str, summary: &str) -> Operation {
+    Operation::new(id, TAG, summary)
+        .describe("For admins of the company. The operator sets the budget of the company itself.")
+        .problems(&[Code::InvalidRequest, Code::Forbidden, Code::NotFound])
+}
+
+pub(super) fn describe_list(_: &mut Schemas) -> Operation {
+    let page = object(
+        &["budgets"],
+        json!({"budgets": {"type": "array", "items": budget_schema()}, "nextCursor": string_schema()}),
+    );
+    operation("listBudgets", "Lists the budgets of the company, and how far they are used.")
+        .paged()
+        .json_response(200, "One page of budgets.", page)
+}
+
+pub(super) fn describe_get(_: &mut Schemas) -> Operation {
+    operation("getBudget", "Returns a budget, and how far it is used.").conditional_read().versioned_response(
+        200,
+        "The budget.",
+        budget_schema(),
+    )
+}
+
+pub(super) fn describe_put(_: &mut Schemas) -> Operation {
+    let limits =
+        json!({"type": "array", "items": limit_schema(false), "minItems": 1, "maxItems": MAX_LIMITS});
+    let body = object(&["limits"], json!({ "limits": limits }));
+    operation("putBudget", "Creates or replaces a budget. What is used in the current periods stays used.")
+        .conditional_write(&["If-Match", "If-None-Match"])
+        .body(body)
+        .versioned_response(200, "The budget was replaced.", budget_schema())
+        .versioned_response(201, "The budget was created.", budget_schema())
+        .problems(&[Code::Conflict])
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    operation("deleteBudget", "Deletes a budget.")
+        .conditional_write(&["If-Match"])
+        .empty_response(204, "The limits do not hold any more.")
+}
