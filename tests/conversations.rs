@@ -3,6 +3,7 @@
 mod approvals;
 mod capabilities;
 mod client_tools;
+mod departures;
 mod hostile;
 mod identity;
 mod jobs;

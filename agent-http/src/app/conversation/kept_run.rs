@@ -4,6 +4,8 @@
 //! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
 //! disconnects is stored as cancelled with what it has said by then.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,14 +21,15 @@ use agent_platform::conversation::{
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select};
 use tokio::sync::oneshot;
 
 use super::ConversationService;
 use super::contexts::ContextSlot;
-use super::live::{DetachedPlace, LiveRun, RunStop};
+use super::detach::StartingClient;
+use super::live::{LiveRun, RunStop, UnattendedRun};
 use super::queue::QueuedBegin;
-use crate::shutdown::shutting_down;
+use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::{Departure, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
@@ -58,10 +61,8 @@ pub(super) struct KeptRun {
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
-    /// Ready once the run has had no client for too long; absent while its own client is there.
-    abandoned: Option<BoxFuture<'static, ()>>,
     /// Present once the run goes on without its own client.
-    detached: Option<DetachedPlace>,
+    unattended: Option<UnattendedRun>,
     /// Result of the commit that stores the run, while it is awaited.
     stored: Option<oneshot::Receiver<Stored>>,
     /// The run so far; `None` once its end is being stored, or if it is not stored.
@@ -127,8 +128,7 @@ impl KeptRun {
             place: Arc::default(),
             on_disconnect,
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
-            abandoned: None,
-            detached: None,
+            unattended: None,
             stored: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
             observer,
@@ -178,6 +178,32 @@ impl KeptRun {
     /// Returns the observer of the run.
     pub(super) fn observer(&self) -> &Arc<RunObserver> {
         &self.observer
+    }
+
+    /// Returns a future that is ready once the run is stopped while its backend starts: it is cancelled, or ends since
+    /// `client` has left.
+    pub(super) fn stopped_at_start(
+        &self,
+        client: &StartingClient,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let client = client.clone();
+        let (on_disconnect, grace) = (self.on_disconnect, self.grace);
+        let live = self.open.as_ref().map(|(_, live)| (live.service.clone(), live.run.clone()));
+        async move {
+            let Some((service, run)) = live else { return std::future::pending().await };
+            let unattended = async {
+                client.left().await;
+                run.detach_own_client();
+                match UnattendedRun::new(&service.runs, &run, on_disconnect, grace) {
+                    Some(mut unattended) => {
+                        let abandoned = poll_fn(|cx| unattended.poll_abandoned(cx));
+                        select(pin!(abandoned), pin!(service.shutdown.wait_for(ShutdownStage::Ending))).await;
+                    }
+                    None => run.stop(RunStop::Cancelled(CancelReason::Disconnected)),
+                }
+            };
+            select(pin!(unattended), poll_fn(|cx| run.poll_stop(cx))).await;
+        }
     }
 
     /// Stores that the run has failed before it had events.
@@ -298,34 +324,28 @@ impl RunRecorder for KeptRun {
 
     fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd> {
         let Some((_, live)) = &self.open else { return Poll::Pending };
-        if self.abandoned.as_mut().is_some_and(|abandoned| abandoned.poll_unpin(cx).is_ready()) {
-            self.abandoned = None;
-            live.run.stop(RunStop::Cancelled(CancelReason::Disconnected));
+        if let Some(unattended) = &mut self.unattended {
+            // Once it is ready, the run is stopped.
+            let _ = unattended.poll_abandoned(cx);
         }
         live.run.poll_stop(cx).map(RunStop::end)
     }
 
     fn leave(&mut self) -> Departure {
         let Some((_, live)) = &self.open else { return Departure::End(RunStop::Lost.end()) };
-        live.run.detach();
+        live.run.detach_own_client();
         if live.service.is_ending() {
             let failure = shutting_down();
             let (message, code) = (failure.message().to_owned(), failure.kind().code().to_owned());
             return Departure::End(RunEnd::Failed { message, code, usage: Vec::new() });
         }
-        let goes_on = !live.run.ends_without_client(self.on_disconnect, self.grace);
-        if goes_on {
-            self.detached = live.service.runs.count_detached(&live.run.key().owner.company);
+        self.unattended = UnattendedRun::new(&live.service.runs, &live.run, self.on_disconnect, self.grace);
+        if self.unattended.is_some() {
+            return Departure::GoOn;
         }
-        if self.detached.is_none() {
-            let stop = RunStop::Cancelled(CancelReason::Disconnected);
-            live.run.stop(stop);
-            return Departure::End(stop.end());
-        }
-        if self.on_disconnect == OnDisconnect::Cancel {
-            self.abandoned = Some(live.run.abandoned(self.grace));
-        }
-        Departure::GoOn
+        let stop = RunStop::Cancelled(CancelReason::Disconnected);
+        live.run.stop(stop);
+        Departure::End(stop.end())
     }
 
     fn spawner(&self) -> Option<Arc<dyn Spawner>> {
