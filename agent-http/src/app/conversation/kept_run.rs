@@ -512,6 +512,20 @@ mod tests {
         KeptRun::begin(service, store.clone(), begin, ContextSlot::default(), service.observers.now())
     }
 
+    fn queue(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+        let queue = QueueRun {
+            key: ThreadKey::new("c", "u", "t"),
+            agent_id: "a".into(),
+            run_id: run.into(),
+            trigger: RunTrigger::default(),
+            on_disconnect: OnDisconnect::Cancel,
+            grace_ms: None,
+            lease: service.lease(),
+            now: service.now(),
+        };
+        KeptRun::queue(service, store.clone(), queue, service.observers.now())
+    }
+
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
         let owner = ThreadOwner::new("c", "u");
         store.run(&owner, &id.into()).await.expect("it reads")
@@ -577,6 +591,36 @@ mod tests {
             (failed.state, failed.error.expect("an error").code),
             (RunState::Failed, "BACKEND_FAILED".into())
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
+        let (service, store) = service(&Shutdown::default());
+        let mut running = begin(&service, &store, "r1");
+        running.begun().await.expect("it begins");
+        let mut waiting = Vec::new();
+        for id in ["r2", "r3", "r4"] {
+            let mut kept = queue(&service, &store, id);
+            assert!(kept.begun().await.expect("it is queued").is_some(), "{id}");
+            waiting.push(kept);
+        }
+        let live: Vec<_> =
+            waiting.iter().map(|kept| kept.queued_begin().expect("it waits").run.clone()).collect();
+        // No time passes, so that neither a look at the store nor a signal can have woken it.
+        let started = tokio::time::Instant::now();
+        let is_woken =
+            async |run: &LiveRun| tokio::time::timeout(Duration::from_millis(1), run.woken()).await.is_ok();
+        running.record(&finished());
+        running.finish(finished()).await;
+        assert!(is_woken(&live[0]).await, "the run before it has ended");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(!is_woken(&live[1]).await && !is_woken(&live[2]).await, "it is not their turn");
+        // The first leaves before it has begun.
+        let started = tokio::time::Instant::now();
+        drop(waiting.remove(0));
+        assert!(is_woken(&live[1]).await, "the queue goes on with the next");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(!is_woken(&live[2]).await);
     }
 
     #[tokio::test]
