@@ -3,6 +3,8 @@
 mod approvals;
 mod capabilities;
 mod client_tools;
+mod deletions;
+mod departures;
 mod hostile;
 mod identity;
 mod jobs;

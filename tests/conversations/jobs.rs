@@ -2,11 +2,12 @@
 
 use reqwest::Response;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::{ConversationApp, everyone};
 use crate::pulse::{deliver_callback, delivery, expect_json};
 use crate::support::server::{self, PULSE_SECRET};
-use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, poll_until};
 
 /// Starts an application that takes callbacks. `role` changes the content of the agent `a1`.
@@ -147,6 +148,34 @@ async fn a_busy_thread_delays_an_occurrence() {
     let runs = test.get("/api/runs?threadId=t&kind=job").await["runs"].clone();
     let states: Vec<_> = runs.as_array().expect("runs").iter().map(|run| run["state"].clone()).collect();
     assert_eq!(states, ["completed", "failed"], "the first attempt has waited for too long");
+}
+
+#[tokio::test]
+async fn a_full_queue_delays_an_occurrence() {
+    let test = start(|_| {}).await;
+    let gate = watch::Sender::new(false);
+    let mut held = vec![stream_head(), Step::Until(gate.subscribe())];
+    held.extend(finish("stop"));
+    test.vendor.on("m", [held, answer(&["Done."])]);
+    let mut runs = Vec::new();
+    for at in 0..9 {
+        let body = json!({"agentId": "a1", "threadId": "t", "runId": format!("r{at}"), "message": "Hi",
+            "background": true, "onBusy": "queue"});
+        let (status, run) = test.call("POST", "/api/agent/chat", Some(body)).await;
+        assert_eq!(status, 202, "{run}");
+        runs.push(run["state"].clone());
+    }
+    assert_eq!((&runs[0], &runs[8]), (&json!("running"), &json!("queued")));
+    let mut payload = question("How is the weather?");
+    payload["threadId"] = json!("t");
+    let refused = test.deliver(payload.clone(), "j1", 1).await;
+    assert!(refused.headers().contains_key("retry-after"));
+    expect_problem(refused, 429, "QUEUE_FULL").await;
+    gate.send_replace(true);
+    test.ended_run("r8").await;
+    // The scheduler delivers it again.
+    test.done(payload, "j1", 1).await;
+    assert_eq!(test.path("t").await, [said("user", "How is the weather?"), said("assistant", "Done.")]);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{ConversationApp, call_as, dialogue};
+use super::{ConversationApp, dialogue};
 use crate::support::server::{Server, session_token};
 use crate::support::vendor::{Step, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of};
@@ -446,47 +446,4 @@ async fn readers_that_come_and_go_see_neither_gaps_nor_doubles() {
     }
     let expected: String = (1..=rounds).map(|step| format!("{step} ")).collect();
     assert_eq!(text_of(&parse_run(&whole)), expected);
-}
-
-/// Checks that the events of a run end as a cancelled run's do.
-fn assert_cancelled(shown: &str) {
-    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
-    assert_eq!(
-        (&last["type"], &last["outcome"]["type"]),
-        (&json!("RUN_FINISHED"), &json!("cancelled")),
-        "{shown}"
-    );
-}
-
-#[tokio::test]
-async fn a_deletion_ends_the_run_in_another_process() {
-    let test = ConversationApp::start().await;
-    let other = test.another_process().await;
-    let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
-    test.vendor.on("m", [stalled]);
-    let mut first = test.app.chat(&body(json!({}))).await;
-    let mut shown = read_until(&mut first, "Partly").await;
-    let session = session_token("u1", "c1");
-    let (status, _) = call_as(&other, &session, "DELETE", "/api/threads/t", None).await;
-    assert_eq!(status, 204);
-    shown.push_str(&first.text().await.expect("a whole body"));
-    assert_cancelled(&shown);
-    test.vendor.wait_for_disconnects(1).await;
-    assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
-    assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
-}
-
-#[tokio::test]
-async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
-    let test = ConversationApp::start().await;
-    let (steps, gate) = gated();
-    test.vendor.on("m", [steps]);
-    let mut first = test.app.chat(&body(json!({}))).await;
-    let mut shown = read_until(&mut first, "Partly").await;
-    // Deleted in the store, as by an operator's command: no process is told.
-    let key = ThreadOwner::new("c1", "u1").thread("t");
-    test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
-    gate.send_replace(true);
-    shown.push_str(&first.text().await.expect("a whole body"));
-    assert_cancelled(&shown);
 }

@@ -12,9 +12,9 @@ use super::stores::{config, start as start_process};
 use super::{ConversationApp, call_as, dialogue, everyone};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
-use crate::support::server::{Server, session_token};
+use crate::support::server::{INTERNAL_SECRET, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
-use crate::support::{expect_problem, parse_run, poll_until, text_of};
+use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
 
 /// Returns an answer that says "Partly", and the rest when the gate opens.
 fn gated() -> (Vec<Step>, watch::Sender<bool>) {
@@ -304,4 +304,55 @@ async fn no_queued_run_begins_while_the_service_drains() {
     assert_eq!(get(&other, "/api/runs/r1").await["state"], "completed", "what runs may finish");
     assert_eq!(get(&other, "/api/runs/r2").await["state"], "interrupted");
     assert_eq!(get(&other, "/api/threads/t").await["status"], "idle");
+}
+
+/// Sends a message for user `u1`, as the operator's own program.
+async fn call_proactively(app: &Server, run: &str, message: &str) -> reqwest::Response {
+    let body = json!({"agentId": "a1", "threadId": "t", "runId": run, "message": message, "userId": "u1",
+        "companyId": "c1"});
+    let request = client().post(app.url("/api/agent/chat")).bearer_auth(INTERNAL_SECRET);
+    request.header("x-proactive-trigger", "digest").json(&body).send().await.expect("an answer")
+}
+
+#[tokio::test]
+async fn proactive_calls_wait_for_the_user_s_run() {
+    let (test, first, gate) = with_a_run().await;
+    let other = test.another_process().await;
+    let answers: Vec<String> = (0..8).map(|at| format!("Answer {at}.")).collect();
+    test.vendor.on("m", answers.iter().map(|text| answer(&[text])));
+    let mut waiting = Vec::new();
+    for at in 0..8 {
+        let app = [&test.app, &other][at % 2];
+        let response = call_proactively(app, &format!("p{at}"), &format!("Say {at}")).await;
+        assert_eq!(response.status(), 200, "the head comes at once");
+        waiting.push(response);
+    }
+    for app in [&test.app, &other] {
+        let refused = call_proactively(app, "p8", "Say 8").await;
+        assert!(refused.headers().contains_key("retry-after"));
+        expect_problem(refused, 429, "QUEUE_FULL").await;
+    }
+    let runs: Vec<String> = (0..8).map(|at| format!("p{at}")).collect();
+    assert_eq!(test.get("/api/threads/t?messages=none").await["queuedRunIds"], json!(runs));
+    assert_eq!(test.get("/api/runs/p0").await["state"], "queued");
+    assert_eq!(test.vendor.received_bodies("m").len(), 1, "they wait");
+    gate.send_replace(true);
+    first.text().await.expect("it ends");
+    let mut said = vec!["Hello".to_owned(), "Partly and wholly.".to_owned()];
+    for (at, response) in waiting.into_iter().enumerate() {
+        assert_eq!(text_of(&events(response).await), answers[at]);
+        said.extend([format!("Say {at}"), answers[at].clone()]);
+    }
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    assert_eq!(test.path("t").await, dialogue(&said));
+    let run = test.get("/api/runs/p0").await;
+    assert_eq!(
+        (&run["state"], &run["trigger"]),
+        (&json!("completed"), &json!({"kind": "proactive", "reason": "digest"}))
+    );
+    // What was refused has left nothing, and its id is free.
+    assert_eq!(test.call("GET", "/api/runs/p8", None).await.0, 404);
+    test.vendor.on("m", [answer(&["Answer 8."])]);
+    let later = call_proactively(&test.app, "p8", "Say 8").await;
+    assert_eq!(text_of(&events(later).await), "Answer 8.");
 }

@@ -2,7 +2,7 @@
 //! `GET /api/agent/chat/{threadId}/stream`, by which the AI SDK resumes a thread's run.
 
 use agent_core::request::Principal;
-use agent_platform::conversation::{Run, RunKey, Thread};
+use agent_platform::conversation::{Run, RunKey, RunState, Thread};
 use futures_util::stream;
 use http::{HeaderMap, HeaderName, request};
 use jiff::Timestamp;
@@ -126,6 +126,7 @@ async fn attach(
     waits: bool,
 ) -> HandlerResult {
     let service = &own.app.conversations;
+    let is_queued = run.state == RunState::Queued;
     let key = RunKey { owner: own.owner.clone(), id: run.id };
     let reader = LogReader::open(service, &own.store, key, framing.first_read(from), waits);
     let reader = reader.ok_or_else(|| {
@@ -144,7 +145,7 @@ async fn attach(
             Err(error) => Some((Err(HttpError::from(error)), None)),
         }
     });
-    private(replay_response(framing, from, run.turn_id, log, &own.app.stream).await)
+    private(replay_response(framing, from, run.turn_id, is_queued, log, &own.app.stream).await)
 }
 
 #[cfg(test)]

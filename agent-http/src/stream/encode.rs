@@ -1,5 +1,7 @@
 //! Event encoders, one per format. They append to the output buffer of the body.
 
+use std::time::Duration;
+
 use agent_client::relay::EventWriter;
 use agent_core::event::Event;
 use agent_core::ids::RunId;
@@ -8,6 +10,9 @@ use super::completion::{ChatCompletion, CompletionEncoder};
 use super::json::write_json;
 use super::n8n;
 use super::ui_message::UiMessageEncoder;
+
+/// Time without an event between two signs of life to a client.
+pub(super) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Encoder of one run's events in one format.
 #[derive(Debug)]
@@ -68,10 +73,11 @@ impl Encoder {
     }
 
     /// Appends what tells a client that the connection is alive: a comment, or an empty line.
-    pub(super) fn keep_alive(&self, out: &mut Vec<u8>) {
+    pub(super) fn keep_alive(&self, is_queued: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(match self {
             Self::Ndjson(_) | Self::N8n => b"\n",
-            Self::Sse { .. } | Self::UiMessage(_) | Self::Completion(_) => b": queued\n\n",
+            Self::Sse { .. } | Self::UiMessage(_) | Self::Completion(_) if is_queued => b": queued\n\n",
+            Self::Sse { .. } | Self::UiMessage(_) | Self::Completion(_) => b": running\n\n",
         });
     }
 

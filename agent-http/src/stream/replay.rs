@@ -10,8 +10,9 @@ use futures_util::{Stream, StreamExt, stream};
 use http::Response;
 use http_body::Frame;
 use http_body_util::BodyExt;
+use tokio::time::{Instant, timeout_at};
 
-use super::encode::Encoder;
+use super::encode::{Encoder, KEEP_ALIVE_INTERVAL};
 use super::{Framing, StreamBody, StreamLimits, collect, set_headers};
 use crate::error::HttpError;
 use crate::service::HandlerResult;
@@ -28,7 +29,8 @@ impl Framing {
 }
 
 /// Creates the response with the events of the log of a run of a turn, which are read from [`Framing::first_read`] of `first` on. An error of
-/// the log cuts the stream.
+/// the log cuts the stream. While no event comes, the client has signs of life, as those of a queued run until the log of
+/// one that `is_queued` begins.
 ///
 /// # Errors
 /// For [`Framing::Json`] those of the run and of the log.
@@ -36,6 +38,7 @@ pub(crate) async fn replay_response(
     framing: Framing,
     first: u64,
     turn_id: RunId,
+    is_queued: bool,
     log: impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static,
     limits: &StreamLimits,
 ) -> HandlerResult {
@@ -49,15 +52,16 @@ pub(crate) async fn replay_response(
         Framing::UiMessage => Encoder::ui_message(Some(turn_id)),
         Framing::N8n | Framing::Json => Encoder::N8n,
     };
-    let replay = Replay { encoder, next: framing.first_read(first), first, is_over: false };
+    let replay = Replay { encoder, next: framing.first_read(first), first, is_queued, is_over: false };
     let frames = stream::unfold((Box::pin(log), replay), |(mut log, mut replay)| async move {
+        let silent_until = Instant::now() + KEEP_ALIVE_INTERVAL;
         loop {
-            let frame = match log.next().await {
-                None if replay.is_over => return None,
-                Some(Ok(events)) => replay.encode(&events),
-                // The response has begun, so that the client is told by its end.
-                None => return None,
-                Some(Err(error)) => return Some((Err(error.into()), (log, replay))),
+            let frame = match timeout_at(silent_until, log.next()).await {
+                Ok(Some(Ok(events))) => replay.encode(&events),
+                // The response has begun, so that the client is told of a log without its end by the end of the response.
+                Ok(None) => return None,
+                Ok(Some(Err(error))) => return Some((Err(error.into()), (log, replay))),
+                Err(_) => replay.keep_alive(),
             };
             if !frame.is_empty() {
                 return Some((Ok(Frame::data(frame)), (log, replay)));
@@ -76,12 +80,15 @@ struct Replay {
     next: u64,
     /// Number of the first event to show.
     first: u64,
+    /// True until a run that is queued has events.
+    is_queued: bool,
     is_over: bool,
 }
 
 impl Replay {
     fn encode(&mut self, events: &[Event]) -> Bytes {
         let mut out = Vec::new();
+        self.is_queued = false;
         for event in events {
             if self.next == self.first {
                 // The client has the encoding of what came before.
@@ -97,6 +104,12 @@ impl Replay {
         if self.next <= self.first && !self.is_over {
             out.clear();
         }
+        out.into()
+    }
+
+    fn keep_alive(&self) -> Bytes {
+        let mut out = Vec::new();
+        self.encoder.keep_alive(self.is_queued, &mut out);
         out.into()
     }
 }
@@ -121,4 +134,64 @@ async fn collected_response(
     let body = StreamBody::complete(collected?.to_json());
     Ok(super::build_response(Framing::Json, body)
         .map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The log of a run whose first event comes after 40 seconds, and its end 40 seconds later.
+    fn log() -> impl Stream<Item = Result<Vec<Event>, HttpError>> + Send + 'static {
+        let started = Event::RunStarted { thread_id: "t".into(), run_id: "r".into() };
+        let ended = Event::RunError { message: "m".into(), code: "C".into(), usage: Vec::new() };
+        stream::iter([started, ended]).then(|event| async {
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            Ok(vec![event])
+        })
+    }
+
+    async fn frames(framing: Framing, first: u64, is_queued: bool) -> Vec<String> {
+        let limits = StreamLimits::default();
+        let response = replay_response(framing, first, "r".into(), is_queued, log(), &limits).await;
+        let mut body = response.expect("the head comes at once").into_body();
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("a frame").into_data().expect("data");
+            frames.push(String::from_utf8(data.to_vec()).expect("text"));
+        }
+        frames
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_has_signs_of_life_while_no_event_comes() {
+        for (framing, queued, running) in [
+            (Framing::Sse, ": queued\n\n", ": running\n\n"),
+            (Framing::UiMessage, ": queued\n\n", ": running\n\n"),
+            (Framing::Ndjson, "\n", "\n"),
+            (Framing::N8n, "\n", "\n"),
+        ] {
+            let shown = frames(framing, 0, true).await;
+            assert_eq!(shown[..2], [queued, queued], "every 15 seconds: {shown:?}");
+            let is_sign = |frame: &&String| **frame == queued || **frame == running;
+            let signs: Vec<_> = shown[2..].iter().filter(is_sign).collect();
+            assert!(signs.len() >= 2 && signs.iter().all(|sign| **sign == running), "{shown:?}");
+            assert_eq!(frames(framing, 0, false).await[..2], [running, running], "{framing:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn signs_of_life_change_no_event() {
+        let shown = frames(Framing::Sse, 0, true).await;
+        let events = shown.iter().filter(|frame| !frame.starts_with(':')).cloned();
+        let events: Vec<String> = events.collect();
+        assert_eq!(events.len(), 2, "{shown:?}");
+        assert!(events[0].starts_with("id: 0\ndata: {\"type\":\"RUN_STARTED\""), "{events:?}");
+        assert!(events[1].starts_with("id: 1\ndata: {\"type\":\"RUN_ERROR\""), "{events:?}");
+        // What the client has is left out, and the time until the next event is filled.
+        let rest = frames(Framing::UiMessage, 1, true).await;
+        assert!(rest.iter().filter(|frame| frame.starts_with(": ")).count() >= 4, "{rest:?}");
+        assert!(!rest.concat().contains("\"type\":\"start\""), "{rest:?}");
+    }
 }

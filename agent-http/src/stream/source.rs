@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use agent_core::event::{EventStream, RunEnd, RunIds};
 use futures_util::future::BoxFuture;
@@ -11,11 +10,9 @@ use futures_util::{FutureExt, stream};
 use tokio::time::{Instant, Sleep};
 
 use super::StreamLimits;
+use super::encode::KEEP_ALIVE_INTERVAL;
 use super::timer::StreamTimer;
 use crate::error::HttpError;
-
-/// Time between two signs of life to the client of a queued run.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Events of a run that has begun, or of one that is queued.
 pub(crate) struct RunSource {
@@ -115,6 +112,8 @@ impl QueueWait {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use agent_core::event::SourceEvent;
     use http_body_util::BodyExt;
 

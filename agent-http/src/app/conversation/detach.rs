@@ -1,19 +1,37 @@
-//! Runs that go on without the client that has asked for them.
+//! Runs whose clients leave while they start.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use agent_core::request::{Principal, TurnRequest};
-use agent_platform::conversation::OnDisconnect;
-use tokio::sync::oneshot;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::super::App;
 use super::turn::KeptTurn;
 use crate::error::HttpError;
 use crate::stream::{self, RunRecorder, RunSource};
 
+type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
+
+/// The client that waits for the start of a run; by default one that does not leave.
+#[derive(Debug, Clone, Default)]
+pub(super) struct StartingClient(Option<watch::Receiver<()>>);
+
+impl StartingClient {
+    /// Waits until the client has left.
+    pub(super) async fn left(&self) {
+        let Some(mut presence) = self.0.clone() else { return std::future::pending().await };
+        while presence.changed().await.is_ok() {}
+    }
+}
+
 impl KeptTurn {
-    /// Starts the run for a client, as [`start`](Self::start) does. One that goes on without its client is started in a task
-    /// of its own, so that it does so even if the client leaves before the backend has accepted it.
+    /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has left: the start
+    /// goes on in a task of its own, and the run as one whose client leaves later.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -23,32 +41,48 @@ impl KeptTurn {
         principal: &Principal,
         turn: TurnRequest,
         is_new_id: bool,
-    ) -> Result<(RunSource, Box<dyn RunRecorder>), HttpError> {
-        if self.fields.on_disconnect != Some(OnDisconnect::Continue) {
-            return self.start(app, principal, turn, is_new_id).await;
-        }
-        let (sender, started) = oneshot::channel();
-        let (app, principal) = (app.clone(), principal.clone());
-        tokio::spawn(async move {
-            let started = self.start(&app, &principal, turn, is_new_id).await;
-            // Without a receiver the run is dropped here, and with one that is dropped itself, there.
-            let _ = sender.send(started.map(|run| StartedRun { run: Some(run), app }));
-        });
-        let mut started = started.await.map_err(HttpError::internal)??;
-        Ok(started.run.take().expect("the run is taken once"))
+    ) -> Started {
+        let (presence, client) = watch::channel(());
+        let kept = Self { client: StartingClient(Some(client)), ..self };
+        let start = {
+            let (app, principal) = (app.clone(), principal.clone());
+            async move { kept.start(&app, &principal, turn, is_new_id).await }
+        };
+        StartingRun { start: Some(start.boxed()), presence: Some(presence), app: app.clone() }.await
     }
 }
 
-/// A run that goes on without a client if nobody takes it.
-struct StartedRun {
-    run: Option<(RunSource, Box<dyn RunRecorder>)>,
+/// A run that starts while its client waits for it.
+struct StartingRun {
+    /// The start; `None` once it is over.
+    start: Option<BoxFuture<'static, Started>>,
+    /// Dropped when the client leaves.
+    presence: Option<watch::Sender<()>>,
     app: Arc<App>,
 }
 
-impl Drop for StartedRun {
+impl Future for StartingRun {
+    type Output = Started;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Started> {
+        let Some(start) = &mut self.start else { return Poll::Pending };
+        let started = ready!(start.poll_unpin(cx));
+        self.start = None;
+        Poll::Ready(started)
+    }
+}
+
+impl Drop for StartingRun {
     fn drop(&mut self) {
-        if let Some((events, recorder)) = self.run.take() {
-            stream::run_detached(events, recorder, &self.app.stream);
-        }
+        let Some(start) = self.start.take() else { return };
+        self.presence = None;
+        let app = self.app.clone();
+        let task = async move {
+            // A refused run has nobody to tell of it.
+            if let Ok((events, recorder)) = start.await {
+                stream::run_detached(events, recorder, &app.stream);
+            }
+        };
+        self.app.conversations.spawner.spawn(task.in_current_span().boxed());
     }
 }

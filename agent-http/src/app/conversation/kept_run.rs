@@ -4,6 +4,8 @@
 //! Both commits are made by tasks of their own, so that no disconnect leaves a run without its end. A run whose client
 //! disconnects is stored as cancelled with what it has said by then.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -19,14 +21,15 @@ use agent_platform::conversation::{
 use agent_platform::run_observer::{OpenObserver, RunObserver};
 use agent_platform::spawner::Spawner;
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select};
 use tokio::sync::oneshot;
 
 use super::ConversationService;
 use super::contexts::ContextSlot;
-use super::live::{DetachedPlace, LiveRun, RunStop};
+use super::detach::StartingClient;
+use super::live::{LiveRun, RunStop, UnattendedRun};
 use super::queue::QueuedBegin;
-use crate::shutdown::shutting_down;
+use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::{Departure, RunRecorder};
 
 /// Maximum time for which a client waits for its run's end to be stored.
@@ -58,10 +61,8 @@ pub(super) struct KeptRun {
     on_disconnect: OnDisconnect,
     /// Time without a client after which the run is cancelled.
     grace: Duration,
-    /// Ready once the run has had no client for too long; absent while its own client is there.
-    abandoned: Option<BoxFuture<'static, ()>>,
     /// Present once the run goes on without its own client.
-    detached: Option<DetachedPlace>,
+    unattended: Option<UnattendedRun>,
     /// Result of the commit that stores the run, while it is awaited.
     stored: Option<oneshot::Receiver<Stored>>,
     /// The run so far; `None` once its end is being stored, or if it is not stored.
@@ -127,8 +128,7 @@ impl KeptRun {
             place: Arc::default(),
             on_disconnect,
             grace: Duration::from_millis(grace_ms.unwrap_or_default().into()),
-            abandoned: None,
-            detached: None,
+            unattended: None,
             stored: Some(receiver),
             open: Some((RunFold::default(), LiveGuard::new(service.clone(), key))),
             observer,
@@ -178,6 +178,32 @@ impl KeptRun {
     /// Returns the observer of the run.
     pub(super) fn observer(&self) -> &Arc<RunObserver> {
         &self.observer
+    }
+
+    /// Returns a future that is ready once the run is stopped while its backend starts: it is cancelled, or ends since
+    /// `client` has left.
+    pub(super) fn stopped_at_start(
+        &self,
+        client: &StartingClient,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let client = client.clone();
+        let (on_disconnect, grace) = (self.on_disconnect, self.grace);
+        let live = self.open.as_ref().map(|(_, live)| (live.service.clone(), live.run.clone()));
+        async move {
+            let Some((service, run)) = live else { return std::future::pending().await };
+            let unattended = async {
+                client.left().await;
+                run.detach_own_client();
+                match UnattendedRun::new(&service.runs, &run, on_disconnect, grace) {
+                    Some(mut unattended) => {
+                        let abandoned = poll_fn(|cx| unattended.poll_abandoned(cx));
+                        select(pin!(abandoned), pin!(service.shutdown.wait_for(ShutdownStage::Ending))).await;
+                    }
+                    None => run.stop(RunStop::Cancelled(CancelReason::Disconnected)),
+                }
+            };
+            select(pin!(unattended), poll_fn(|cx| run.poll_stop(cx))).await;
+        }
     }
 
     /// Stores that the run has failed before it had events.
@@ -298,34 +324,28 @@ impl RunRecorder for KeptRun {
 
     fn poll_stop(&mut self, cx: &mut Context<'_>) -> Poll<RunEnd> {
         let Some((_, live)) = &self.open else { return Poll::Pending };
-        if self.abandoned.as_mut().is_some_and(|abandoned| abandoned.poll_unpin(cx).is_ready()) {
-            self.abandoned = None;
-            live.run.stop(RunStop::Cancelled(CancelReason::Disconnected));
+        if let Some(unattended) = &mut self.unattended {
+            // Once it is ready, the run is stopped.
+            let _ = unattended.poll_abandoned(cx);
         }
         live.run.poll_stop(cx).map(RunStop::end)
     }
 
     fn leave(&mut self) -> Departure {
         let Some((_, live)) = &self.open else { return Departure::End(RunStop::Lost.end()) };
-        live.run.detach();
+        live.run.detach_own_client();
         if live.service.is_ending() {
             let failure = shutting_down();
             let (message, code) = (failure.message().to_owned(), failure.kind().code().to_owned());
             return Departure::End(RunEnd::Failed { message, code, usage: Vec::new() });
         }
-        let goes_on = !live.run.ends_without_client(self.on_disconnect, self.grace);
-        if goes_on {
-            self.detached = live.service.runs.count_detached(&live.run.key().owner.company);
+        self.unattended = UnattendedRun::new(&live.service.runs, &live.run, self.on_disconnect, self.grace);
+        if self.unattended.is_some() {
+            return Departure::GoOn;
         }
-        if self.detached.is_none() {
-            let stop = RunStop::Cancelled(CancelReason::Disconnected);
-            live.run.stop(stop);
-            return Departure::End(stop.end());
-        }
-        if self.on_disconnect == OnDisconnect::Cancel {
-            self.abandoned = Some(live.run.abandoned(self.grace));
-        }
-        Departure::GoOn
+        let stop = RunStop::Cancelled(CancelReason::Disconnected);
+        live.run.stop(stop);
+        Departure::End(stop.end())
     }
 
     fn spawner(&self) -> Option<Arc<dyn Spawner>> {
@@ -492,6 +512,20 @@ mod tests {
         KeptRun::begin(service, store.clone(), begin, ContextSlot::default(), service.observers.now())
     }
 
+    fn queue(service: &Arc<ConversationService>, store: &Arc<MemoryConversations>, run: &str) -> KeptRun {
+        let queue = QueueRun {
+            key: ThreadKey::new("c", "u", "t"),
+            agent_id: "a".into(),
+            run_id: run.into(),
+            trigger: RunTrigger::default(),
+            on_disconnect: OnDisconnect::Cancel,
+            grace_ms: None,
+            lease: service.lease(),
+            now: service.now(),
+        };
+        KeptRun::queue(service, store.clone(), queue, service.observers.now())
+    }
+
     async fn run(store: &MemoryConversations, id: &str) -> Option<Run> {
         let owner = ThreadOwner::new("c", "u");
         store.run(&owner, &id.into()).await.expect("it reads")
@@ -557,6 +591,36 @@ mod tests {
             (failed.state, failed.error.expect("an error").code),
             (RunState::Failed, "BACKEND_FAILED".into())
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_run_wakes_the_first_of_the_queue_at_once() {
+        let (service, store) = service(&Shutdown::default());
+        let mut running = begin(&service, &store, "r1");
+        running.begun().await.expect("it begins");
+        let mut waiting = Vec::new();
+        for id in ["r2", "r3", "r4"] {
+            let mut kept = queue(&service, &store, id);
+            assert!(kept.begun().await.expect("it is queued").is_some(), "{id}");
+            waiting.push(kept);
+        }
+        let live: Vec<_> =
+            waiting.iter().map(|kept| kept.queued_begin().expect("it waits").run.clone()).collect();
+        // No time passes, so that neither a look at the store nor a signal can have woken it.
+        let started = tokio::time::Instant::now();
+        let is_woken =
+            async |run: &LiveRun| tokio::time::timeout(Duration::from_millis(1), run.woken()).await.is_ok();
+        running.record(&finished());
+        running.finish(finished()).await;
+        assert!(is_woken(&live[0]).await, "the run before it has ended");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(!is_woken(&live[1]).await && !is_woken(&live[2]).await, "it is not their turn");
+        // The first leaves before it has begun.
+        let started = tokio::time::Instant::now();
+        drop(waiting.remove(0));
+        assert!(is_woken(&live[1]).await, "the queue goes on with the next");
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        assert!(!is_woken(&live[2]).await);
     }
 
     #[tokio::test]

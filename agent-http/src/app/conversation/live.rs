@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use agent_core::event::{Event, RunEnd, RunOutcome};
@@ -57,8 +57,7 @@ pub(super) struct LiveRun {
     grown: Notify,
     /// Number of readers of the tail.
     readers: AtomicUsize,
-    /// Number of attached clients, that of the run's own request included.
-    attached: watch::Sender<u32>,
+    attendance: watch::Sender<Attendance>,
     /// Time until which another process's readers count as attached.
     watched_until: Mutex<Option<Instant>>,
     /// Wakes the run while it is queued.
@@ -76,7 +75,7 @@ impl LiveRun {
             tail: Mutex::new(Tail::new()),
             grown: Notify::new(),
             readers: AtomicUsize::new(0),
-            attached: watch::Sender::new(1),
+            attendance: watch::Sender::new(Attendance::new()),
             watched_until: Mutex::default(),
             next: Notify::new(),
             storing: Arc::default(),
@@ -130,18 +129,24 @@ impl LiveRun {
 
     /// Number of attached clients.
     pub(super) fn attached(&self) -> u32 {
-        *self.attached.borrow()
+        self.attendance.borrow().count
     }
 
-    /// Counts a client less.
-    pub(super) fn detach(&self) {
-        self.attached.send_modify(|count| *count = count.saturating_sub(1));
+    /// Counts the client of the run's own request as gone. Further calls have no effect.
+    pub(super) fn detach_own_client(&self) {
+        self.attendance.send_if_modified(|attendance| {
+            let is_first = std::mem::replace(&mut attendance.has_own_client, false);
+            if is_first {
+                attendance.subtract_one();
+            }
+            is_first
+        });
     }
 
     /// Counts a reader of the tail as an attached client, until the guard is dropped.
     pub(super) fn attach(self: &Arc<Self>) -> AttachedReader {
         self.readers.fetch_add(1, Ordering::SeqCst);
-        self.attached.send_modify(|count| *count += 1);
+        self.attendance.send_modify(|attendance| attendance.count += 1);
         AttachedReader(self.clone())
     }
 
@@ -176,23 +181,28 @@ impl LiveRun {
     }
 
     /// Returns true if the run is cancelled as soon as its own client leaves.
-    pub(super) fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
+    fn ends_without_client(&self, on_disconnect: OnDisconnect, grace: Duration) -> bool {
         let is_alone = self.attached() == 0 && !self.is_watched();
         on_disconnect == OnDisconnect::Cancel && grace.is_zero() && is_alone
     }
 
-    /// Waits until no client has been attached for `grace`.
-    pub(super) fn abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
+    /// Waits until no client has been attached for `grace`. The time before this call counts.
+    fn abandoned(self: &Arc<Self>, grace: Duration) -> BoxFuture<'static, ()> {
         let run = self.clone();
         async move {
-            let mut attached = run.attached.subscribe();
+            let mut attendance = run.attendance.subscribe();
             loop {
                 // The sender is the run's own.
-                let _ = attached.wait_for(|count| *count == 0).await;
-                let grace = if run.is_watched() { grace.max(WATCH_TIME) } else { grace };
+                let left = attendance.wait_for(|attendance| attendance.count == 0).await;
+                let Ok(last_left) = left.map(|attendance| attendance.last_left) else { return };
+                let mut deadline = last_left + grace;
+                if run.is_watched() {
+                    deadline = deadline.max(tokio::time::Instant::now() + WATCH_TIME);
+                }
                 let elapsed = {
-                    let returned = attached.wait_for(|count| *count > 0).map(|_| false).boxed();
-                    let elapsed = tokio::time::sleep(grace).map(|()| true).boxed();
+                    let returned =
+                        attendance.wait_for(|attendance| attendance.count > 0).map(|_| false).boxed();
+                    let elapsed = tokio::time::sleep_until(deadline).map(|()| true).boxed();
                     select(returned, elapsed).await.factor_first().0
                 };
                 if elapsed && !run.is_watched() {
@@ -201,6 +211,27 @@ impl LiveRun {
             }
         }
         .boxed()
+    }
+}
+
+/// Clients that are attached to a run in this process.
+struct Attendance {
+    /// Number of attached clients, that of the run's own request included.
+    count: u32,
+    /// True until the client of the run's own request has left.
+    has_own_client: bool,
+    /// Time at which a client left last.
+    last_left: tokio::time::Instant,
+}
+
+impl Attendance {
+    fn new() -> Self {
+        Self { count: 1, has_own_client: true, last_left: tokio::time::Instant::now() }
+    }
+
+    fn subtract_one(&mut self) {
+        self.count = self.count.saturating_sub(1);
+        self.last_left = tokio::time::Instant::now();
     }
 }
 
@@ -216,7 +247,7 @@ impl AttachedReader {
 impl Drop for AttachedReader {
     fn drop(&mut self) {
         self.0.readers.fetch_sub(1, Ordering::SeqCst);
-        self.0.detach();
+        self.0.attendance.send_modify(Attendance::subtract_one);
     }
 }
 
@@ -268,6 +299,40 @@ impl LiveRuns {
             *count += 1;
             ReaderPlace { runs: self.clone(), key: key.clone() }
         })
+    }
+}
+
+/// Course of a run whose own client has left and that goes on.
+pub(super) struct UnattendedRun {
+    run: Arc<LiveRun>,
+    /// Ready once the run has had no client for too long; absent for one that needs none.
+    abandoned: Option<BoxFuture<'static, ()>>,
+    _place: DetachedPlace,
+}
+
+impl UnattendedRun {
+    /// Decides about a run whose own client has left; `None` if it ends, also since too many runs go on.
+    pub(super) fn new(
+        runs: &Arc<LiveRuns>,
+        run: &Arc<LiveRun>,
+        on_disconnect: OnDisconnect,
+        grace: Duration,
+    ) -> Option<Self> {
+        if run.ends_without_client(on_disconnect, grace) {
+            return None;
+        }
+        let place = runs.count_detached(&run.key().owner.company)?;
+        let abandoned = (on_disconnect == OnDisconnect::Cancel).then(|| run.abandoned(grace));
+        Some(Self { run: run.clone(), abandoned, _place: place })
+    }
+
+    /// Polls until no client has been attached for the run's grace, and then stops the run.
+    pub(super) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(abandoned) = &mut self.abandoned else { return Poll::Pending };
+        ready!(abandoned.poll_unpin(cx));
+        self.abandoned = None;
+        self.run.stop(RunStop::Cancelled(CancelReason::Disconnected));
+        Poll::Ready(())
     }
 }
 

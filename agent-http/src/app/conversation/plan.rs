@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use agent_core::event::{Event, EventObserver, EventStream};
+use agent_core::event::{Event, EventObserver, EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
@@ -14,7 +14,7 @@ use agent_platform::conversation::{
 };
 use agent_platform::history::ThreadFields;
 use agent_platform::run_observer::RunObserver;
-use futures_util::{TryFutureExt, try_join};
+use futures_util::{TryFutureExt, stream, try_join};
 use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,7 @@ use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
 use super::kept_run::KeptRun;
 use super::queue::QueuedBegin;
-use super::turn::BeginError;
+use super::turn::{BeginError, KeptTurn};
 use crate::error::HttpError;
 
 /// Course of a run whose client leaves.
@@ -79,28 +79,39 @@ pub(super) struct RunPlan {
 }
 
 impl RunPlan {
-    /// Commits the beginning of the run while the backend starts.
+    /// Commits the beginning of the run while the backend starts. A run that is stopped meanwhile has no events but its
+    /// start, and its recorder has its end.
     pub(super) async fn begin(
         self,
         app: &Arc<App>,
         principal: &Principal,
         turn: &TurnRequest,
-        store: Arc<dyn Conversations>,
+        kept_turn: &KeptTurn,
         accepted: Instant,
     ) -> Result<(EventStream, KeptRun), BeginError> {
-        let slot = self.sent_context.clone();
+        let (slot, store) = (self.sent_context.clone(), kept_turn.store.clone());
         let (begin, start) = self.into_begin(app, principal, turn, store.clone());
         let mut kept = KeptRun::begin(&app.conversations, store, begin, slot, accepted);
         let observer = kept.observer().clone();
+        let stopped = kept.stopped_at_start(&kept_turn.client);
         let begun = async { kept.begun().await.map(drop) };
-        match start.start(begun, &observer).await {
-            Ok(events) => Ok((events, kept)),
-            Err(BeginError::Turn(error)) => {
+        let started = tokio::select! {
+            biased;
+            () = stopped => None,
+            started = start.start(begun, &observer) => Some(started),
+        };
+        match started {
+            Some(Ok(events)) => Ok((events, kept)),
+            None => {
+                let ids = RunIds { thread_id: turn.thread_id.clone(), run_id: turn.run_id.clone() };
+                Ok((EventStream::new(ids, stream::pending()), kept))
+            }
+            Some(Err(BeginError::Turn(error))) => {
                 let error = HttpError::from_turn(error, principal.caller);
                 kept.fail(error.code().as_str(), error.detail());
                 Err(BeginError::Request(error))
             }
-            Err(error) => Err(error),
+            Some(Err(error)) => Err(error),
         }
     }
 

@@ -13,6 +13,7 @@ use agent_platform::conversation::{
 use agent_platform::history::ThreadFields;
 
 use super::super::App;
+use super::detach::StartingClient;
 use super::turn::{BeginError, KeptTurn};
 use crate::error::HttpError;
 use crate::stream;
@@ -107,8 +108,14 @@ pub(in super::super) async fn continue_run(
     // The turn refuses an agent that does not exist.
     let role = app.roles.role(&owner.company, &run.agent_id).await?;
     let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let turn_kept =
-        KeptTurn { store, fields, trigger: Some(RunTriggerKind::Approval.into()), settings, max_wait: None };
+    let turn_kept = KeptTurn {
+        store,
+        fields,
+        trigger: Some(RunTriggerKind::Approval.into()),
+        settings,
+        max_wait: None,
+        client: StartingClient::default(),
+    };
     let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
     stream::run_detached(events, recorder, &app.stream);
     Ok(())

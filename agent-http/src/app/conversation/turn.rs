@@ -25,6 +25,7 @@ use agent_platform::run_registry::RunIdClaim;
 use super::super::App;
 use super::ConversationService;
 use super::contexts::{ContextSlot, attach_to_client_messages, load_contexts};
+use super::detach::StartingClient;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
 use super::plan::{RunCourse, RunPlan, run_context};
@@ -114,6 +115,8 @@ pub(in super::super) struct KeptTurn {
     pub(super) settings: ConversationSettings,
     /// Maximum time in the thread's queue; none for a client's request, whose client may leave.
     pub(super) max_wait: Option<Duration>,
+    /// The client that waits for the start of the run, if any.
+    pub(super) client: StartingClient,
 }
 
 impl KeptTurn {
@@ -143,7 +146,8 @@ impl KeptTurn {
             return Ok(None);
         };
         apply_defaults(&mut fields, &settings, principal.caller);
-        Ok(Some(Self { store, fields, trigger: None, settings, max_wait: None }))
+        let client = StartingClient::default();
+        Ok(Some(Self { store, fields, trigger: None, settings, max_wait: None, client }))
     }
 
     /// Returns true if the run goes on without the client, which is answered at once.
@@ -203,7 +207,7 @@ impl KeptTurn {
         let mut attempts = 1;
         loop {
             let begun = match self.plan(app, principal, &turn, BeginOrder::AfterQueue, None).await {
-                Ok(plan) => plan.begin(app, principal, &turn, self.store.clone(), accepted).await,
+                Ok(plan) => plan.begin(app, principal, &turn, self, accepted).await,
                 Err(error) => Err(error),
             };
             match begun {

@@ -1,0 +1,143 @@
+//! Deletion of threads whose runs are live: what the clients of the runs and the readers of their logs receive.
+
+use agent_platform::conversation::ThreadOwner;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::logs::read_until;
+use super::{ConversationApp, call_as};
+use crate::support::server::{Server, session_token};
+use crate::support::vendor::{Step, delta, finish, stream_head};
+use crate::support::{TEST_TIMEOUT, poll_until};
+
+/// Returns an answer that says "Partly", and the rest when the gate opens.
+fn gated() -> (Vec<Step>, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "and wholly."})));
+    steps.extend(finish("stop"));
+    (steps, gate)
+}
+
+fn body(run: &str) -> Value {
+    json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": run, "onBusy": "queue"})
+}
+
+/// Attaches to the log of a run.
+async fn attach(app: &Server, run: &str) -> reqwest::Response {
+    let request = app.request("GET", &format!("/api/runs/{run}/events"));
+    let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    response
+}
+
+/// Reads a response to its end, which comes in order.
+async fn end_of(response: reqwest::Response) -> String {
+    let text = tokio::time::timeout(TEST_TIMEOUT, response.text()).await.expect("it ends");
+    text.expect("a whole body")
+}
+
+/// Checks that the events of a run end as a cancelled run's do.
+fn assert_cancelled(shown: &str) {
+    let last: Value = serde_json::from_str(shown.lines().last().expect("a line")).expect("an event");
+    assert_eq!(
+        (&last["type"], &last["outcome"]["type"]),
+        (&json!("RUN_FINISHED"), &json!("cancelled")),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn a_deletion_ends_the_run_in_another_process() {
+    let test = ConversationApp::start().await;
+    let other = test.another_process().await;
+    let stalled = vec![stream_head(), delta(json!({"content": "Partly"})), Step::Stall];
+    test.vendor.on("m", [stalled]);
+    let mut first = test.app.chat(&body("r1")).await;
+    let mut shown = read_until(&mut first, "Partly").await;
+    let session = session_token("u1", "c1");
+    let (status, _) = call_as(&other, &session, "DELETE", "/api/threads/t", None).await;
+    assert_eq!(status, 204);
+    shown.push_str(&first.text().await.expect("a whole body"));
+    assert_cancelled(&shown);
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.call("GET", "/api/threads/t", None).await.0, 404);
+    assert_eq!(test.call("GET", "/api/runs/r1", None).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_run_whose_thread_is_gone_ends_as_cancelled() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body("r1")).await;
+    let mut shown = read_until(&mut first, "Partly").await;
+    // Deleted in the store, as by an operator's command: no process is told.
+    let key = ThreadOwner::new("c1", "u1").thread("t");
+    test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
+    gate.send_replace(true);
+    shown.push_str(&first.text().await.expect("a whole body"));
+    assert_cancelled(&shown);
+}
+
+#[tokio::test]
+async fn readers_in_other_processes_end_with_their_thread() {
+    let test = ConversationApp::start().await;
+    let (other, third) = (test.another_process().await, test.another_process().await);
+    let (steps, _gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body("r1")).await;
+    read_until(&mut first, "Partly").await;
+    let queued = other.chat(&body("r2")).await;
+    let mut readers = Vec::new();
+    for app in [&test.app, &other, &third] {
+        let mut reader = attach(app, "r1").await;
+        let shown = read_until(&mut reader, "Partly").await;
+        readers.push((shown, reader));
+    }
+    let mut waiting = Vec::new();
+    for app in [&test.app, &other, &third] {
+        waiting.push(attach(app, "r2").await);
+    }
+    let session = session_token("u1", "c1");
+    assert_eq!(call_as(&third, &session, "DELETE", "/api/threads/t", None).await.0, 204);
+    for (shown, reader) in readers {
+        let shown = format!("{shown}{}", end_of(reader).await);
+        assert!(!shown.contains("wholly") && !shown.contains("RUN_ERROR"), "{shown}");
+    }
+    for reader in waiting {
+        let shown = end_of(reader).await;
+        assert!(!shown.contains("TEXT_MESSAGE") && !shown.contains("RUN_ERROR"), "{shown}");
+    }
+    for response in [first, queued] {
+        assert_cancelled(&end_of(response).await);
+    }
+}
+
+#[tokio::test]
+async fn readers_end_with_a_thread_of_whose_end_no_process_is_told() {
+    let test = ConversationApp::start().await;
+    let (other, third) = (test.another_process().await, test.another_process().await);
+    let (steps, gate) = gated();
+    test.vendor.on("m", [steps]);
+    let mut first = test.app.chat(&body("r1")).await;
+    read_until(&mut first, "Partly").await;
+    let queued = other.chat(&body("r2")).await;
+    let mut readers = Vec::new();
+    for app in [&test.app, &other, &third] {
+        let mut reader = attach(app, "r1").await;
+        read_until(&mut reader, "Partly").await;
+        readers.extend([reader, attach(app, "r2").await]);
+    }
+    let key = ThreadOwner::new("c1", "u1").thread("t");
+    test.stores.conversations.delete(&key).await.expect("it works").expect("it was there");
+    for reader in readers {
+        let rest = end_of(reader).await;
+        assert!(!rest.contains("wholly") && !rest.contains("RUN_ERROR"), "{rest}");
+    }
+    assert_cancelled(&end_of(queued).await);
+    gate.send_replace(true);
+    assert_cancelled(&end_of(first).await);
+    let look = async || test.call("GET", "/api/threads/t", None).await.0;
+    poll_until(look, |status| *status == 404).await;
+}

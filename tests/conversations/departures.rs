@@ -1,0 +1,138 @@
+//! Runs whose clients leave, or that are cancelled, before the backend has accepted them.
+
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::logs::read_until;
+use super::{ConversationApp, dialogue};
+use crate::support::server::session_token;
+use crate::support::vendor::{Step, answer};
+use crate::support::{parse_run, poll_until, text_of};
+
+/// Returns an answer whose head comes when the gate is opened.
+fn gated(text: &str) -> (Vec<Step>, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![Step::Until(gate.subscribe())];
+    steps.extend(answer(&[text]));
+    (steps, gate)
+}
+
+fn body(run: &str, fields: Value) -> Value {
+    let mut body = json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": run});
+    body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+    body
+}
+
+impl ConversationApp {
+    /// Sends a request, and leaves when the vendor has received `requests` requests and not answered this one.
+    async fn leave_before_head(&self, body: &Value, requests: usize) {
+        tokio::select! {
+            response = self.app.chat(body) => panic!("no head yet: {}", response.status()),
+            () = self.vendor.wait_for_requests("m", requests) => {}
+        }
+    }
+
+    async fn wait_for_attached(&self, run: &str, count: u32) {
+        let path = format!("/api/runs/{run}");
+        let attached = async || self.call("GET", &path, None).await.1["attached"].clone();
+        poll_until(attached, |attached| *attached == count).await;
+    }
+
+    /// Attaches to a run that is live, which has no event yet.
+    async fn attach(&self, run: &str) -> reqwest::Response {
+        let request = self.app.request("GET", &format!("/api/runs/{run}/events"));
+        let response = request.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+        assert_eq!(response.status(), 200);
+        response
+    }
+}
+
+#[tokio::test]
+async fn a_run_has_its_grace_from_the_beginning() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated("Attached.");
+    test.vendor.on("m", [steps, vec![Step::Stall]]);
+    test.leave_before_head(&body("r1", json!({"graceMs": 600_000})), 1).await;
+    test.wait_for_attached("r1", 0).await;
+    let attached = test.attach("r1").await;
+    test.wait_for_attached("r1", 1).await;
+    gate.send_replace(true);
+    let log = parse_run(&attached.text().await.expect("a whole body"));
+    assert_eq!(text_of(&log), "Attached.");
+    assert_eq!(test.ended_run("r1").await["state"], "completed");
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Attached."]));
+
+    // Nobody attaches, and the backend never answers.
+    test.leave_before_head(&body("r2", json!({"graceMs": 50})), 2).await;
+    let run = test.ended_run("r2").await;
+    assert_eq!(
+        (&run["state"], &run["reason"], &run["graceMs"]),
+        (&json!("cancelled"), &json!("disconnected"), &json!(50))
+    );
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.get("/api/threads/t").await["status"], "idle");
+}
+
+#[tokio::test]
+async fn a_run_that_needs_no_client_outlives_an_early_departure() {
+    let test = ConversationApp::start().await;
+    for (at, fields) in
+        [json!({"onDisconnect": "continue"}), json!({"background": true})].into_iter().enumerate()
+    {
+        let (run, (steps, gate)) = (format!("r{at}"), gated("Done."));
+        test.vendor.on("m", [steps]);
+        test.leave_before_head(&body(&run, fields), at + 1).await;
+        test.wait_for_attached(&run, 0).await;
+        gate.send_replace(true);
+        assert_eq!(test.ended_run(&run).await["state"], "completed", "{run}");
+    }
+    assert_eq!(test.path("t").await, dialogue(&["Hello", "Done.", "Hello", "Done."]));
+}
+
+#[tokio::test]
+async fn a_run_without_grace_needs_a_reader() {
+    let test = ConversationApp::start().await;
+    let (steps, gate) = gated("Read.");
+    test.vendor.on("m", [vec![Step::Stall], steps]);
+    test.leave_before_head(&body("r1", json!({})), 1).await;
+    let run = test.ended_run("r1").await;
+    assert_eq!((&run["state"], &run["reason"]), (&json!("cancelled"), &json!("disconnected")));
+    test.vendor.wait_for_disconnects(1).await;
+
+    let asked = body("r2", json!({}));
+    let mut reader = None;
+    tokio::select! {
+        response = test.app.chat(&asked) => panic!("no head yet: {}", response.status()),
+        () = async {
+            test.vendor.wait_for_requests("m", 2).await;
+            // The backend may be asked before the beginning is stored.
+            test.wait_for_attached("r2", 1).await;
+            reader = Some(test.attach("r2").await);
+            test.wait_for_attached("r2", 2).await;
+        } => {}
+    }
+    test.wait_for_attached("r2", 1).await;
+    gate.send_replace(true);
+    let log = reader.expect("it reads").text().await.expect("a whole body");
+    assert_eq!(text_of(&parse_run(&log)), "Read.");
+    assert_eq!(test.ended_run("r2").await["state"], "completed");
+}
+
+#[tokio::test]
+async fn a_run_is_cancelled_before_the_backend_answers() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [vec![Step::Stall]]);
+    let asked = body("r1", json!({}));
+    let (mut response, ()) = tokio::join!(test.app.chat(&asked), async {
+        test.vendor.wait_for_requests("m", 1).await;
+        let look = async || test.call("POST", "/api/runs/r1/cancel", None).await.0;
+        // The backend may be asked before the beginning is stored.
+        poll_until(look, |status| *status == 200).await;
+    });
+    assert_eq!(response.status(), 200);
+    let mut shown = read_until(&mut response, "RUN_STARTED").await;
+    shown.push_str(&response.text().await.expect("a whole body"));
+    assert_eq!(parse_run(&shown).last().expect("an end")["outcome"], json!({"type": "cancelled"}));
+    test.vendor.wait_for_disconnects(1).await;
+    assert_eq!(test.ended_run("r1").await["reason"], "requested");
+}
