@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod budgets;
 mod coding;
 mod conversations;
 mod documents;
@@ -22,6 +23,7 @@ mod retriever;
 mod role_store;
 mod usage;
 
+pub use budgets::{BudgetStores, budgets};
 pub use coding::{coding, coding_polls, coding_refreshes};
 pub use conversations::conversations;
 pub use documents::documents;

@@ -1,5 +1,6 @@
 //! The suites on this crate's own implementations, and on broken ones, which they must find out.
 
+mod budgets;
 mod conversations;
 mod core_traits;
 mod pulse;

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use agent_platform::conformance::BudgetStores;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::spawner::Spawner;
@@ -53,6 +54,22 @@ async fn usage_holds_its_contract() {
         let maker = StoreFactory::new(options);
         agent_platform::conformance::usage(async || maker.make().await as _).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn budgets_hold_their_contract() {
+    let maker = StoreFactory::new(impatient());
+    let make = async |processes: usize| {
+        let name = format!("store_{}", maker.made.fetch_add(1, Ordering::Relaxed));
+        let url = database(&maker.cluster, &name).await;
+        let mut stores: Vec<BudgetStores> = Vec::new();
+        for _ in 0..processes {
+            let store = Arc::new(PostgresRecords::open(&url, maker.options.clone()).await.expect("open"));
+            stores.push((store.clone(), store));
+        }
+        stores
+    };
+    agent_platform::conformance::budgets(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -55,6 +55,17 @@ async fn usage_holds_its_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn budgets_hold_their_contract() {
+    let maker = StoreFactory::new(SqliteOptions::default());
+    let make = async |processes: usize| {
+        let store = maker.make();
+        let handles = |_| (store.clone() as _, store.clone() as _);
+        (0..processes).map(handles).collect()
+    };
+    agent_platform::conformance::budgets(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn retrieval_holds_its_contract() {
     let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::retrieval(async || maker.make() as _).await;

@@ -1,0 +1,186 @@
+//! Conformance suite for stores as the place of [`Budgets`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::backend::ModelSource as _;
+use agent_core::clock::{Clock as _, SystemClock};
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::CompanyId;
+use agent_core::payload::Payload;
+use agent_core::role::EmbeddedAi;
+use agent_core::testing::ScriptedModel;
+use agent_core::tool::{Caller, ExecutionContext};
+use futures_util::StreamExt;
+use futures_util::future::{Either, join_all, select};
+use serde_json::json;
+
+use crate::records::{Inventory, Precondition};
+use crate::spawner::Spawner;
+use crate::usage::{
+    Budget, BudgetKind, BudgetOptions, Budgets, ExpiredReservations, MeteredModels, PriceTable, UsageFilter,
+    UsageQuery, UsageRecorder, UsageStore,
+};
+
+/// A process's handles of the store under test.
+pub type BudgetStores = (Arc<dyn Inventory>, Arc<dyn UsageStore>);
+
+const COMPANY: &str = "acme";
+/// The limit in tokens.
+const AMOUNT: i64 = 60_000;
+/// Number of tokens that each call uses: 10 of the prompt, and an answer of 1,000 bytes.
+const CALL_TOKENS: i64 = 260;
+const CLIENTS: usize = 64;
+const PROCESSES: usize = 3;
+
+/// Runs the conformance suite of [`Budgets`] over stores from `make`, which must return handles of one empty store, one for each of
+/// several processes, at every call. `spawner` runs background tasks.
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub async fn budgets(make: impl AsyncFn(usize) -> Vec<BudgetStores>, spawner: Arc<dyn Spawner>) {
+    a_limit_is_used_up_and_never_exceeded(&make(PROCESSES).await, &spawner).await;
+    what_a_lost_process_has_reserved_is_settled(&make(PROCESSES).await, &spawner).await;
+}
+
+/// Returns the recorder of a process whose reservations are lost after `lease`.
+fn recorder((records, usage): &BudgetStores, spawner: &Arc<dyn Spawner>, lease: Duration) -> UsageRecorder {
+    let (clock, options) = (Arc::new(SystemClock), BudgetOptions { lease, ..BudgetOptions::default() });
+    let budgets = Budgets::new(records.clone(), usage.clone(), clock.clone(), spawner.clone(), options);
+    UsageRecorder::new(usage.clone(), PriceTable::shipped(), clock, spawner.clone(), None, Some(budgets))
+}
+
+fn budgets_of(process: &UsageRecorder) -> &Budgets {
+    process.budgets().expect("the recorder has budgets")
+}
+
+fn company() -> CompanyId {
+    COMPANY.into()
+}
+
+fn budget() -> Budget {
+    let limits = json!({"limits": [{"unit": "tokens", "amount": AMOUNT, "window": "month"}]});
+    Budget::read(BudgetKind::Company, limits.as_object().expect("an object")).expect("a budget")
+}
+
+async fn set_budget(process: &UsageRecorder) {
+    let (company, budget) = (company(), budget());
+    let subject = (BudgetKind::Company, COMPANY);
+    budgets_of(process)
+        .put(&company, subject, &budget, Precondition::Any)
+        .await
+        .expect("a budget is written");
+}
+
+/// Returns the used and the reserved amount.
+async fn amounts(process: &UsageRecorder) -> (i64, i64) {
+    let (company, budget) = (company(), budget());
+    let subject = (BudgetKind::Company, COMPANY);
+    let status = budgets_of(process).status(&company, subject, &budget).await.expect("a budget is read");
+    (status.limits[0].used, status.limits[0].reserved)
+}
+
+/// Begins a call, and reads the whole answer unless it is to be abandoned.
+async fn call(process: &UsageRecorder, is_abandoned: bool) -> Result<(), AgentError> {
+    let context = ExecutionContext {
+        user_id: "ada".into(),
+        company_id: company(),
+        agent_id: "guide".into(),
+        run_id: "run".into(),
+        caller: Caller::Session,
+        ..ExecutionContext::default()
+    };
+    let models = Arc::new(ScriptedModel::repeating("x".repeat(1_000)));
+    let models = MeteredModels::new(models, process.clone());
+    let model = models.model_for_run(&EmbeddedAi::default(), &context)?;
+    let mut payload = Payload::builder(64);
+    payload.raw(r#"{"prompt":"forty bytes","max_tokens":"#).output_limit(1_024).raw("}");
+    payload.prompt_tokens(Some(10));
+    let mut answer = model.start(payload.finish()).await?;
+    if is_abandoned {
+        // As at the sudden end of the process.
+        std::mem::forget(answer);
+        return Ok(());
+    }
+    while let Some(event) = answer.next().await {
+        event?;
+    }
+    Ok(())
+}
+
+async fn a_limit_is_used_up_and_never_exceeded(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+    let lease = Duration::from_secs(600);
+    let processes: Vec<UsageRecorder> =
+        stores.iter().map(|stores| recorder(stores, spawner, lease)).collect();
+    set_budget(&processes[0]).await;
+    let clients = (0..CLIENTS).map(|client| {
+        let process = &processes[client % processes.len()];
+        async move {
+            loop {
+                match call(process, false).await {
+                    Ok(()) => process.flush().await,
+                    Err(error) if error.kind() == AgentErrorKind::BudgetExceeded => return,
+                    Err(error) => panic!("a call failed for another reason: {error:?}"),
+                }
+            }
+        }
+    });
+    let watching = async {
+        loop {
+            let (used, reserved) = amounts(&processes[0]).await;
+            assert!(used + reserved <= AMOUNT, "{used} used and {reserved} reserved exceed {AMOUNT}");
+            SystemClock.sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let (clients, watching) = (std::pin::pin!(join_all(clients)), std::pin::pin!(watching));
+    match select(clients, watching).await {
+        Either::Left(_) => {}
+        Either::Right(((), _)) => unreachable!("the watch has no end"),
+    }
+    for process in &processes {
+        process.flush().await;
+        budgets_of(process).flush().await;
+    }
+    let (used, reserved) = amounts(&processes[1]).await;
+    assert_eq!(reserved, 0, "something is still reserved");
+    assert!((AMOUNT * 99 / 100..=AMOUNT).contains(&used), "{used} of {AMOUNT} are used");
+    let calls = used / CALL_TOKENS;
+    assert_eq!(ledger_tokens(&stores[2]).await, (calls, used), "the ledger and the meter differ");
+}
+
+/// Returns the number of calls and the tokens that the sums of the ledger have; the entries have the same.
+async fn ledger_tokens((_, usage): &BudgetStores) -> (i64, i64) {
+    let days =
+        UsageFilter { from: jiff::civil::Date::ZERO, to: jiff::civil::Date::MAX, agent: None, user: None };
+    let query = UsageQuery { filter: days, group_by: Vec::new(), after: None, limit: 1 };
+    let page = usage.usage(&company(), &query).await.expect("usage is read");
+    let sums = page.rows.first().expect("a row").sums;
+    let entries = usage.run_usage(&company(), &"run".into()).await.expect("usage is read");
+    let tokens = |input: u64, output: u64| i64::try_from(input + output).expect("few tokens");
+    let of_entries: i64 =
+        entries.iter().map(|entry| tokens(entry.tokens.input_tokens, entry.tokens.output_tokens)).sum();
+    let of_days = tokens(sums.tokens.input_tokens, sums.tokens.output_tokens);
+    assert_eq!(of_entries, of_days, "the entries and the sums of the days differ");
+    (i64::try_from(sums.calls).expect("few calls"), of_days)
+}
+
+async fn what_a_lost_process_has_reserved_is_settled(stores: &[BudgetStores], spawner: &Arc<dyn Spawner>) {
+    let lost = recorder(&stores[0], spawner, Duration::ZERO);
+    let processes =
+        [recorder(&stores[1], spawner, Duration::ZERO), recorder(&stores[2], spawner, Duration::ZERO)];
+    set_budget(&lost).await;
+    for _ in 0..10 {
+        call(&lost, true).await.expect("within the limit");
+    }
+    let reserved = 10 * (11 + 1_024);
+    assert_eq!(amounts(&processes[0]).await, (0, reserved));
+    SystemClock.sleep(Duration::from_millis(2)).await;
+    // Two processes find them at the same time.
+    let passes = processes.iter().zip(&stores[1..]).map(|(process, (inventory, _))| async move {
+        let mut expired = ExpiredReservations::default();
+        while expired.settle_page(&**inventory, budgets_of(process), process).await.expect("a page") {}
+    });
+    join_all(passes).await;
+    assert_eq!(amounts(&lost).await, (reserved, 0), "each reservation is settled once");
+    assert_eq!(ledger_tokens(&stores[1]).await, (10, reserved));
+}

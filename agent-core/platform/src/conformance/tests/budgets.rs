@@ -1,0 +1,12 @@
+use super::*;
+use crate::memory::MemoryRecords;
+use crate::usage::MemoryUsage;
+
+#[tokio::test]
+async fn budgets_in_memory_conform() {
+    let make = async |processes: usize| {
+        let stores: BudgetStores = (Arc::new(MemoryRecords::default()), Arc::new(MemoryUsage::default()));
+        vec![stores; processes]
+    };
+    budgets(make, Arc::new(|task| drop(tokio::spawn(task)))).await;
+}
