@@ -192,6 +192,7 @@ fn limit_schema(has_state: bool) -> Value {
         BudgetUnit::Runs,
         BudgetUnit::ConcurrentRuns,
         BudgetUnit::ToolCalls,
+        BudgetUnit::WallMs,
     ];
     let mut members = json!({
         "unit": {"enum": units.map(BudgetUnit::as_str)},

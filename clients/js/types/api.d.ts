@@ -5738,7 +5738,7 @@ export interface operations {
                             id: string;
                             limits: {
                                 /** @enum {unknown} */
-                                unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                                unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls" | "wallMs";
                                 /** @description A whole number; for the cost a string with a decimal number of dollars. */
                                 amount: number | string;
                                 /**
@@ -5797,7 +5797,7 @@ export interface operations {
                         id: string;
                         limits: {
                             /** @enum {unknown} */
-                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls" | "wallMs";
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**
@@ -5852,7 +5852,7 @@ export interface operations {
                 "application/json": {
                     limits: {
                         /** @enum {unknown} */
-                        unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                        unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls" | "wallMs";
                         /** @description A whole number; for the cost a string with a decimal number of dollars. */
                         amount: number | string;
                         /**
@@ -5881,7 +5881,7 @@ export interface operations {
                         id: string;
                         limits: {
                             /** @enum {unknown} */
-                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls" | "wallMs";
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**
@@ -5915,7 +5915,7 @@ export interface operations {
                         id: string;
                         limits: {
                             /** @enum {unknown} */
-                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls";
+                            unit: "cost" | "tokens" | "runs" | "concurrentRuns" | "toolCalls" | "wallMs";
                             /** @description A whole number; for the cost a string with a decimal number of dollars. */
                             amount: number | string;
                             /**

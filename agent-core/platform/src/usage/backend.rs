@@ -7,7 +7,7 @@ use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
 use async_trait::async_trait;
 
-use super::budget::CallDemand;
+use super::budget::{CallDemand, RunAdmission, with_deadline};
 use super::call::MeteredCall;
 use super::{Hold, RunScope, UsageRecorder};
 
@@ -82,9 +82,9 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
-        let hold = match self.recorder.budgets() {
+        let RunAdmission { hold, deadline } = match self.recorder.budgets() {
             Some(budgets) => budgets.admit_run(&scope).await?,
-            None => None,
+            None => RunAdmission::default(),
         };
         let call = match self.booking {
             Booking::PerCall => None,
@@ -95,7 +95,13 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         };
         let mut meter = RunMeter::new(self.recorder.clone(), scope, call, hold);
         match self.backend.start(settings, prepared).await {
-            Ok(events) => Ok(events.with_observer(Box::new(meter))),
+            Ok(events) => {
+                let events = match deadline {
+                    Some((timer, error)) => with_deadline(events, timer, error),
+                    None => events,
+                };
+                Ok(events.with_observer(Box::new(meter)))
+            }
             Err(error) => {
                 meter.refuse(&error);
                 Err(error)

@@ -10,6 +10,7 @@
 //! Windows are those of UTC, as the ledger's days are. A meter begins with what the ledger has of its window.
 
 mod batch;
+mod deadline;
 mod expired;
 mod hold;
 mod limit;
@@ -26,5 +27,6 @@ pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Inval
 pub use refusal::BudgetExceededError;
 pub use service::{BudgetOptions, BudgetStatus, Budgets, LimitStatus};
 
+pub(super) use deadline::with_deadline;
 pub(super) use hold::Settlement;
-pub(super) use service::CallDemand;
+pub(super) use service::{CallDemand, RunAdmission};

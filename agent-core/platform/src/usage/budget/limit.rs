@@ -71,6 +71,8 @@ pub enum BudgetUnit {
     ConcurrentRuns,
     /// Calls of the platform's tools.
     ToolCalls,
+    /// Duration in milliseconds; of runs alone.
+    WallMs,
 }
 
 impl BudgetUnit {
@@ -82,6 +84,7 @@ impl BudgetUnit {
             Self::Runs => "runs",
             Self::ConcurrentRuns => "concurrentRuns",
             Self::ToolCalls => "toolCalls",
+            Self::WallMs => "wallMs",
         }
     }
 
@@ -182,6 +185,9 @@ impl TryFrom<LimitJson> for BudgetLimit {
             (_, None) => return Err("window is missing".to_owned()),
             (BudgetUnit::Runs, Some(BudgetWindow::Run)) => {
                 return Err("window must not be run for runs".to_owned());
+            }
+            (BudgetUnit::WallMs, Some(window)) if window != BudgetWindow::Run => {
+                return Err("window must be run for wallMs".to_owned());
             }
             _ => {}
         }
@@ -291,7 +297,10 @@ mod tests {
         let budget = read(BudgetKind::Company, &limits).expect("a budget");
         assert_eq!(budget.to_json()["limits"], limits);
         assert_eq!(budget.limits[0].warning_amount(), Some(40_000_000_000));
-        let run = json!([{"unit": "toolCalls", "amount": 40, "window": "run"}]);
+        let run = json!([
+            {"unit": "toolCalls", "amount": 40, "window": "run"},
+            {"unit": "wallMs", "amount": 300_000, "window": "run"},
+        ]);
         assert_eq!(read(BudgetKind::Run, &run).expect("a budget").to_json()["limits"], run);
     }
 
@@ -320,6 +329,7 @@ mod tests {
                 json!({"unit": "runs", "amount": 5, "window": "day", "warnAt": 1}),
                 "limits[1]",
             ),
+            (BudgetKind::User, json!({"unit": "wallMs", "amount": 5, "window": "day"}), "limits[1]"),
             (BudgetKind::Run, json!({"unit": "runs", "amount": 5, "window": "run"}), "limits[0]"),
         ] {
             let error = read(kind, &json!([fits, limit])).expect_err("a fault");

@@ -53,6 +53,7 @@ impl BudgetExceededError {
             BudgetUnit::Runs => "runs",
             BudgetUnit::ConcurrentRuns => return format!("the {subject} has as many runs at once as it may"),
             BudgetUnit::ToolCalls => "tool calls",
+            BudgetUnit::WallMs => "time",
         };
         match self.window {
             Some(BudgetWindow::Run) | None => format!("the run's budget of {unit} is spent"),

@@ -7,6 +7,7 @@ use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::{AgentId, CompanyId, UserId};
 use agent_core::store_error::StoreError;
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -17,7 +18,7 @@ use super::hold::{Hold, ReservedCall};
 use super::limit::Budget;
 use super::meter::{MeterState, first_day};
 use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
-use super::{BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
 use crate::records::{
     Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError as RecordError,
     to_json,
@@ -110,6 +111,22 @@ impl AppliedLimit {
         Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
     }
 
+    /// Returns the error of a run that has taken all the time of the limit.
+    fn time_is_over(&self, now: Timestamp) -> BudgetExceededError {
+        let BudgetLimit { unit, amount, window, .. } = self.limit;
+        BudgetExceededError {
+            kind: self.kind,
+            unit,
+            window,
+            amount,
+            used: amount,
+            reserved: 0,
+            resets_at: None,
+            refused_at: now,
+            is_rate: false,
+        }
+    }
+
     /// Returns the amount of the limit's unit in sums of the ledger.
     pub(super) fn amount_of(&self, sums: &UsageSums) -> i64 {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -118,7 +135,7 @@ impl AppliedLimit {
             BudgetUnit::Tokens => number(sums.tokens.input_tokens.saturating_add(sums.tokens.output_tokens)),
             BudgetUnit::Runs => number(sums.runs),
             BudgetUnit::ToolCalls => number(sums.tool_calls),
-            BudgetUnit::ConcurrentRuns => 0,
+            BudgetUnit::ConcurrentRuns | BudgetUnit::WallMs => 0,
         }
     }
 }
@@ -195,6 +212,15 @@ impl CallDemand {
     fn input_tokens(&self) -> u64 {
         self.prompt_tokens.saturating_add(self.prompt_tokens.div_ceil(20))
     }
+}
+
+/// Admission of a run.
+#[derive(Default)]
+pub(in crate::usage) struct RunAdmission {
+    /// Counts the run among the concurrent ones until it is dropped.
+    pub(in crate::usage) hold: Option<Hold>,
+    /// End of the time that the run may take, and its error then.
+    pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, AgentError)>,
 }
 
 impl Budgets {
@@ -411,16 +437,23 @@ impl Budgets {
         Ok(admitted.and_then(|Admitted { output, hold }| Some((hold?, output))))
     }
 
-    /// Admits a run. Dropping what it returns ends the run for limits on concurrent ones.
+    /// Admits a run.
     ///
     /// # Errors
     /// A budget is spent, as many runs as permitted are in progress, or the store failed.
-    pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<Option<Hold>, AgentError> {
-        let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns];
+    pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
+        let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
         let applied = self.limits(scope, &units).await.map_err(store_error)?;
-        let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
+        let (of_time, counted): (Vec<_>, Vec<_>) =
+            applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
+        let demands = counted.into_iter().map(|limit| (limit, Demand::One)).collect();
         let admitted = self.admit(scope, demands, (OutputRange::default(), None)).await?;
-        Ok(admitted.and_then(|admitted| admitted.hold))
+        let deadline = of_time.first().map(|limit| {
+            let (clock, amount) = (&self.state.clock, limit.limit.amount);
+            let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
+            (timer, limit.time_is_over(self.state.now()).into_error(scope.caller))
+        });
+        Ok(RunAdmission { hold: admitted.and_then(|admitted| admitted.hold), deadline })
     }
 
     /// Admits a tool call.

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use agent_core::clock::Clock as _;
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{AssistantRole, Event, EventStream, RunIds, SourceEvent};
 use agent_core::testing::ManualClock;
 use agent_core::tool::Caller;
+use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::super::{
@@ -293,7 +295,7 @@ async fn a_lost_process_is_booked_with_what_it_had_reserved() {
     let entry = UsageEntry { ended_at: process.now(), ..used(&booked, 20, 5) };
     installation.usage.book(vec![entry]).await.expect("booked");
     let run = budgets(&lost).admit_run(&scope("run")).await.expect("no limit on runs");
-    assert!(run.is_none());
+    assert!(run.hold.is_none());
     // The process ends without settling anything.
     for hold in [unbooked, booked] {
         std::mem::forget(hold);
@@ -341,7 +343,7 @@ async fn runs_and_tool_calls_are_counted() {
     ]);
     put(&process, BudgetKind::Agent, "guide", limits).await;
     let budgets = budgets(&process);
-    let first = budgets.admit_run(&scope("a")).await.expect("admitted").expect("a hold");
+    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.expect("a hold");
     let _second = budgets.admit_run(&scope("b")).await.expect("admitted");
     let error = budgets.admit_run(&scope("c")).await.err().expect("two at once");
     assert_eq!(
@@ -422,4 +424,36 @@ async fn a_lowered_limit_and_a_used_one_refuse() {
     settle(&process, hold, u64::MAX, u64::MAX).await;
     assert_eq!(amounts(&process).await, (i64::MAX, 0));
     assert!(installation.clock.now() > std::time::UNIX_EPOCH);
+}
+
+#[tokio::test]
+async fn a_run_ends_when_its_time_is_over() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "wallMs", "amount": 5_000, "window": "run"}]))
+        .await;
+    let admission = budgets(&process).admit_run(&scope("a")).await.expect("admitted");
+    let (timer, error) = admission.deadline.expect("a deadline");
+    let ids = RunIds { thread_id: "t".into(), run_id: "a".into() };
+    let text = [
+        Event::TextMessageStart { message_id: "m".into(), role: AssistantRole::Assistant },
+        Event::TextMessageContent { message_id: "m".into(), delta: "Partly".to_owned() },
+    ];
+    let source = stream::iter(text.map(|event| Ok(SourceEvent::Event(event)))).chain(stream::pending());
+    let mut events = with_deadline(EventStream::new(ids, source), timer, error);
+    let mut seen = Vec::new();
+    let end = loop {
+        match futures_util::poll!(events.next()) {
+            std::task::Poll::Ready(Some(Event::RunError { code, message, .. })) => break (code, message),
+            std::task::Poll::Ready(event) => seen.push(event.expect("the run goes on")),
+            std::task::Poll::Pending => installation.clock.advance(Duration::from_secs(1)),
+        }
+    };
+    assert_eq!(end, ("BUDGET_EXCEEDED".to_owned(), "the run's budget of time is spent".to_owned()));
+    let starts = seen.iter().filter(|event| matches!(event, Event::RunStarted { .. })).count();
+    assert_eq!(starts, 1, "{seen:?}");
+    assert!(
+        seen.iter()
+            .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Partly"))
+    );
 }

@@ -1,0 +1,44 @@
+//! Runs that end when their time is over.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use agent_core::error::AgentError;
+use agent_core::event::{Event, EventStream, SourceEvent};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+
+/// Returns the events of a run, which fails with an error if it has not ended by the end of a timer.
+pub(in crate::usage) fn with_deadline(
+    events: EventStream,
+    timer: BoxFuture<'static, ()>,
+    error: AgentError,
+) -> EventStream {
+    EventStream::new(events.run().clone(), DeadlineStream { events: Some(events), timer, error: Some(error) })
+}
+
+struct DeadlineStream {
+    /// `None` once the time is over.
+    events: Option<EventStream>,
+    timer: BoxFuture<'static, ()>,
+    error: Option<AgentError>,
+}
+
+impl Stream for DeadlineStream {
+    type Item = Result<SourceEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Some(events) = &mut self.events else { return Poll::Ready(None) };
+        let Poll::Ready(event) = events.poll_next_unpin(cx) else {
+            ready!(self.timer.poll_unpin(cx));
+            // Dropping the events cancels what is in progress.
+            self.events = None;
+            return Poll::Ready(self.error.take().map(Err));
+        };
+        match event {
+            // The outer stream has a start of its own.
+            Some(Event::RunStarted { .. }) => self.poll_next(cx),
+            event => Poll::Ready(event.map(|event| Ok(event.into()))),
+        }
+    }
+}
