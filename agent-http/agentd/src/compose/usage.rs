@@ -23,7 +23,7 @@ pub(super) fn recorder(
     spawner: Arc<dyn Spawner>,
 ) -> UsageRecorder {
     let observer = Arc::new(UsageMetrics::new(metrics));
-    let (store, prices) = (stores.usage.clone(), config.prices.clone());
+    let (store, prices) = (stores.usage.clone(), config.server.catalog.clone().into());
     UsageRecorder::new(store, prices, Arc::new(SystemClock), spawner, Some(observer))
 }
 
