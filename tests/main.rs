@@ -5,6 +5,7 @@
 
 mod address;
 mod anthropic;
+mod catalog;
 mod chat;
 mod clients;
 mod coding;

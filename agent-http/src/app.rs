@@ -9,6 +9,7 @@ mod assignments;
 mod assistants;
 mod budgets;
 mod capabilities;
+mod catalog;
 mod chat;
 mod coding;
 mod console;
@@ -57,6 +58,7 @@ use crate::service::HttpService;
 use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
+use agent_platform::catalog::Catalog;
 use agent_platform::layers::DocumentsLayer;
 use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::records::Records;
@@ -110,6 +112,8 @@ pub struct App {
     pub own_tools: Vec<String>,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,
+    /// Models with their limits and prices.
+    pub catalog: Arc<Catalog>,
     /// Uploads of documents, and the extraction of their texts.
     pub uploads: DocumentUploads,
     /// Bounds on bodies that are read before their sender is authenticated.

@@ -151,6 +151,11 @@ inPage('limits are shown with what is used of them', async (page) => {
   await visit(page, 'usage');
   await limits.getByText('17 of 20 used, 2 reserved, free again').waitFor();
   assert.equal(await limits.locator('progress.full').getAttribute('value'), '19');
+  const budget = { policy: 'budget', kind: 'company', unit: 'cost', window: 'month', amount: '50.000000000', used: '12.500000000', reserved: '10.250000000', resetsAt: '2026-12-01T00:00:00Z' };
+  await page.route('**/api/limits', (route) => route.fulfill({ json: { asOf: 'x', limits: [budget] } }));
+  await visit(page, 'threads');
+  await visit(page, 'usage');
+  await limits.getByText('$12.50 of $50.00 used, $10.25 reserved, free again').waitFor();
   await page.route('**/api/limits', (route) => route.fulfill({ json: { asOf: 'x', limits: [] } }));
   await page.route('**/api/usage?*', (route) => route.fulfill({ status: 503, contentType: 'application/problem+json', body: '{"code":"STORE_UNAVAILABLE","detail":"no disk"}' }));
   await visit(page, 'threads');

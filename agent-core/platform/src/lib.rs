@@ -3,11 +3,13 @@
 //! Nothing here does I/O of its own: data goes through [`records::Records`], jobs through [`pulse::Pulse`], messages
 //! through [`messenger::Messenger`].
 
+mod amount;
 pub mod approval_tools;
 pub mod assignment;
 #[cfg(feature = "bpe")]
 pub mod bpe;
 pub mod call_reports;
+pub mod catalog;
 pub mod coding;
 pub mod company_table;
 #[cfg(feature = "conformance")]

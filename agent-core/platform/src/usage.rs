@@ -3,7 +3,6 @@
 //! [`MeteredModels`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the call failed or its
 //! client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
 
-mod amount;
 mod backend;
 mod budget;
 mod call;
@@ -20,7 +19,6 @@ mod sums;
 mod tests;
 mod tools;
 
-pub use amount::{AmountError, NanoUsd};
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetUnit,
@@ -31,7 +29,7 @@ pub use entry::{
 };
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
-pub use prices::{ModelPrice, PriceError, PriceTable, TokenPrices};
+pub use prices::PriceTable;
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,
     UsageQuery, UsageQueryError, UsageRow,
@@ -40,3 +38,5 @@ pub use recorder::{MAX_QUEUED_ENTRIES, UsageObserver, UsageRecorder};
 pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageStore};
 pub use sums::{DayKey, UsageSums, roll_up, sums_of};
 pub use tools::MeteredTools;
+
+pub use crate::catalog::{AmountError, ModelPrice, NanoUsd, TokenPrices};

@@ -118,7 +118,7 @@ pub(crate) enum Command {
     /// Check or show the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Manage the weights of the embedded model.
+    /// Manage the weights of the embedded model, and check the models of agents.
     #[command(subcommand)]
     Model(ModelCommand),
     /// Print the OpenAPI description of the services.
@@ -360,6 +360,8 @@ pub(crate) enum ModelCommand {
     },
     /// List the known models, and which of them are downloaded.
     List(ConfigFileArg),
+    /// Print the agents with models that the catalogue does not have; exits with an error if there are any.
+    Check(ConfigFileArg),
 }
 
 /// Arguments of `agentd extract`.
@@ -450,6 +452,7 @@ mod tests {
             "model pull",
             "model pull smollm2 --config a.toml",
             "model list",
+            "model check --config a.toml",
             "completions zsh",
             "extract text/plain --memory 1073741824 --cpu 60",
             "healthcheck",

@@ -94,6 +94,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         Command::Dev(args) => block_on(async { Ok(dev::run(args.options()).await?) }),
         Command::App(_) | Command::Runtime(_) | Command::Scheduler(_) => run_service(command, env),
         Command::Model(ModelCommand::List(settings)) => model::list(&settings.load(env)?, out),
+        Command::Model(ModelCommand::Check(settings)) => block_on(model::check(&settings.load(env)?, out)),
         Command::Model(ModelCommand::Pull { name, settings }) => {
             block_on(model::pull(name.as_deref(), &settings.load(env)?, out))
         }

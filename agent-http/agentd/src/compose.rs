@@ -2,6 +2,7 @@
 
 mod fallback;
 mod jobs;
+mod models;
 mod replay;
 mod retrieval;
 mod tools;
@@ -17,9 +18,8 @@ use agent_client::backends::workflow::WorkflowBackend;
 use agent_client::coding::RuntimeCodingAuthority;
 use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
-use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
+use agent_client::models::ModelLimits;
 use agent_client::outbound::OutboundClient;
-use agent_client::secret::BoundSecret;
 use agent_core::backend::EmbeddedBackend;
 use agent_core::clock::SystemClock;
 use agent_core::context::RoleLayer;
@@ -65,14 +65,14 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use crate::StartError;
-use crate::config::{
-    AppConfig, CodingIssuerConfig, HostedConfig, OllamaConfig, RuntimeConfig, SchedulerConfig, ServerConfig,
-};
+use crate::config::{AppConfig, CodingIssuerConfig, RuntimeConfig, SchedulerConfig, ServerConfig};
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use fallback::with_fallbacks;
 use jobs::{JobServices, job_services, scheduler_link};
+pub(crate) use models::model_source;
+use models::{embedded_models, hosted, model_limits, ollama};
 pub use replay::replay;
 use retrieval::{documents_layer, retriever};
 use tools::{AgentTools, agent_tools, builtin_tools};
@@ -92,8 +92,7 @@ pub fn application(
     shutdown: &Shutdown,
 ) -> Result<App, StartError> {
     let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
-    let public_url = config.public_url(bound);
-    let tokens = Arc::new(tokens(config, &stores));
+    let (public_url, tokens) = (config.public_url(bound), Arc::new(tokens(config, &stores)));
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let base = service_base(server, json!({"service": "app"}), shutdown);
     let usage = usage::recorder(config, &stores, base.health.metrics(), background_spawner());
@@ -138,6 +137,7 @@ pub fn application(
         own_tool_registry,
         own_tools: Vec::new(),
         quotas: config.quotas,
+        catalog: server.catalog.clone(),
         uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
@@ -338,22 +338,6 @@ fn platform(
         .with_backend(usage::workflow(workflow, usage))
 }
 
-/// Creates the source of the models that the application calls itself.
-fn embedded_models(
-    config: &AppConfig,
-    outbound: &OutboundClient,
-    local: Option<Arc<dyn Model>>,
-    limits: &ModelLimits,
-) -> EmbeddedModels {
-    EmbeddedModels {
-        hosted: hosted(&config.server.hosted, outbound, limits),
-        anthropic: hosted(&config.anthropic, outbound, limits),
-        ollama: ollama(&config.server.ollama, outbound, limits),
-        prefer_ollama: config.server.ollama.preferred,
-        local,
-    }
-}
-
 /// Builds the agent runtime.
 ///
 /// # Errors
@@ -444,37 +428,6 @@ pub(crate) fn scheduler(
             origins: config.origins.clone(),
         },
     })
-}
-
-/// Builds the limits that all models of a process share, with the windows that it learns.
-fn model_limits(server: &ServerConfig) -> ModelLimits {
-    ModelLimits {
-        context_window: server.context_window,
-        max_output_tokens: server.max_output_tokens,
-        ..ModelLimits::default()
-    }
-}
-
-fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits) -> HostedVendor {
-    HostedVendor {
-        outbound: outbound.clone(),
-        base_url: config.base_url.clone(),
-        key: config.api_key.clone().map(|key| BoundSecret::new(&config.base_url, key)),
-        default_model: config.model.clone(),
-        key_setting: config.key_setting,
-        needs_key: config.needs_key,
-        limits: limits.clone(),
-    }
-}
-
-fn ollama(config: &OllamaConfig, outbound: &OutboundClient, limits: &ModelLimits) -> OllamaServer {
-    OllamaServer {
-        outbound: outbound.clone(),
-        base_url: config.base_url.clone(),
-        default_model: config.model.clone(),
-        num_ctx: config.num_ctx,
-        limits: limits.clone(),
-    }
 }
 
 /// Builds the state that every service of a server has. `extra` is added to `/health`.

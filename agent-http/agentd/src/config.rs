@@ -21,6 +21,7 @@
 //! );
 //! ```
 
+mod catalog;
 mod coding;
 mod embedding;
 mod extraction;
@@ -32,7 +33,6 @@ mod setting;
 mod table;
 #[cfg(test)]
 mod tests;
-mod usage;
 mod values;
 
 use std::collections::BTreeMap;
@@ -41,6 +41,7 @@ use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::outbound::OutboundConfig;
@@ -52,7 +53,7 @@ use agent_http::cors::Origins;
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
-use agent_platform::usage::PriceTable;
+use agent_platform::catalog::Catalog;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 use url::Url;
@@ -184,7 +185,9 @@ pub struct ServerConfig {
     pub tool_loop: LoopLimits,
     /// Limits on a run's output.
     pub output: OutputLimits,
-    /// Context window of hosted models, in tokens; `None` for that of known models.
+    /// Models with their limits and prices.
+    pub catalog: Arc<Catalog>,
+    /// Context window of hosted models, in tokens; `None` for the catalogue's.
     pub context_window: Option<usize>,
     /// Limit on an answer of a model, in tokens.
     pub max_output_tokens: usize,
@@ -337,8 +340,6 @@ pub struct AppConfig {
     pub conversations: bool,
     /// Times of the runs that are kept.
     pub run_settings: RunSettings,
-    /// Prices of models.
-    pub prices: PriceTable,
     /// Repetition of models' calls.
     pub fallback: FallbackConfig,
     /// Time after which calls are deleted from the ledger of usage.

@@ -97,6 +97,11 @@ pub(crate) enum CommandError {
         "{0} secrets could not be decrypted with DATA_SECRET or DATA_SECRET_PREVIOUS and were left unchanged"
     )]
     UnopenedSecrets(usize),
+    /// Agents have models that the catalogue does not have; they have been printed.
+    #[error(
+        "the context window of {0} models is not known and is assumed to be 128000 tokens; a file in MODEL_CATALOG adds them"
+    )]
+    UnknownModels(usize),
     /// The health check failed.
     #[error("{0}")]
     Unhealthy(String),

@@ -1,11 +1,22 @@
-//! `agentd model`: weights of the embedded model.
+//! `agentd model`: weights of the embedded model, and the models of agents.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
-use crate::config::AppConfig;
-use crate::weights;
+use agent_client::models::EmbeddedModels;
+use agent_core::ids::CompanyId;
+use agent_core::role::{AgentServer, Container, RoleBlock};
+use agent_platform::fallback::fallback_settings;
+use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS};
+use agent_platform::roles::RoleStore as _;
 
+use crate::config::AppConfig;
 use crate::failure::CommandError;
+use crate::stores::Stores;
+use crate::{compose, weights};
+
+/// Columns of the agents whose models are unknown.
+const UNKNOWN_HEADER: &str = "company\tagent\tprovider\tmodel";
 
 /// Lists the known models, and which of them are downloaded.
 pub(crate) fn list(config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
@@ -24,4 +35,167 @@ pub(crate) async fn pull(
     let path = weights::pull(config, name).await?;
     writeln!(out, "{}", path.display())?;
     Ok(())
+}
+
+/// Prints the agents whose models the catalogue does not have, as a table with tabs, and fails if there are any.
+pub(crate) async fn check(config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    check_in(&Stores::open_existing(config).await?, config, out).await
+}
+
+async fn check_in(stores: &Stores, config: &AppConfig, out: &mut dyn Write) -> Result<(), CommandError> {
+    let models = compose::model_source(config)?;
+    let mut unknown = 0;
+    let mut after: Option<String> = None;
+    loop {
+        let companies = stores.records.companies(after.as_deref()).await?;
+        let Some(last) = companies.last() else { break };
+        after = Some(last.clone());
+        // The platform's own records have an empty company.
+        for company in companies.into_iter().filter(|company| !company.is_empty()) {
+            unknown += check_company(stores, config, &models, (&company.into(), unknown == 0), out).await?;
+        }
+    }
+    match unknown {
+        0 => Ok(()),
+        unknown => Err(CommandError::UnknownModels(unknown)),
+    }
+}
+
+/// Prints the unknown models of a company's agents, below a header if `is_first`, and returns their number.
+async fn check_company(
+    stores: &Stores,
+    config: &AppConfig,
+    models: &EmbeddedModels,
+    (company, is_first): (&CompanyId, bool),
+    out: &mut dyn Write,
+) -> Result<usize, CommandError> {
+    let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+    let mut unknown = 0;
+    loop {
+        let page = stores.roles.masked_roles(company, &list).await?;
+        for role in page.records {
+            let names = model_names(&role.value, config, models);
+            let names =
+                names.iter().filter(|(provider, model)| !config.server.catalog.is_known(provider, model));
+            for (provider, model) in names {
+                if is_first && unknown == 0 {
+                    writeln!(out, "{UNKNOWN_HEADER}")?;
+                }
+                let cells = [company.as_str(), role.value.id.as_str(), provider, model];
+                let cells = cells.map(|cell| cell.replace(char::is_control, "\u{fffd}"));
+                writeln!(out, "{}", cells.join("\t"))?;
+                unknown += 1;
+            }
+        }
+        list.cursor = page.next_cursor;
+        if list.cursor.is_none() {
+            return Ok(unknown);
+        }
+    }
+}
+
+/// Returns providers and names of the models that an agent may call. Those that an agent server chooses are not among
+/// them.
+fn model_names(role: &RoleBlock, config: &AppConfig, models: &EmbeddedModels) -> BTreeSet<(String, String)> {
+    let owned = |(provider, model): (&str, &str)| (provider.trim().to_owned(), model.trim().to_owned());
+    let mut names = BTreeSet::new();
+    let add_server = |server: &AgentServer, names: &mut BTreeSet<_>| {
+        if let Some(model) = server.agent_server_model.as_deref().filter(|model| !model.trim().is_empty()) {
+            names.insert(owned((server.agent_server_provider.as_deref().unwrap_or("auto"), model)));
+        }
+    };
+    add_server(&role.content.agent_server, &mut names);
+    for container in &role.children {
+        match container {
+            Container::AgentServer(server) => add_server(server, &mut names),
+            Container::EmbeddedAi(settings) => {
+                names.insert(owned(models.names(settings)));
+                let fallbacks = fallback_settings(settings, &config.fallback.defaults.fallbacks);
+                names.extend(fallbacks.map(|settings| owned(models.names(&settings))));
+            }
+            Container::SubscriptionConnector(settings) => {
+                names.insert(owned(("subscription", settings.model.as_deref().unwrap_or_default())));
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::Flags;
+
+    async fn checked(workspace: &Value, settings: &[(&str, &str)]) -> (Result<(), CommandError>, String) {
+        let stores = Stores::in_memory("the test's", &workspace.to_string()).await.expect("a workspace");
+        let env: BTreeMap<&str, &str> = settings.iter().copied().collect();
+        let config = AppConfig::load(&Flags::default(), &env).expect("settings");
+        let mut out = Vec::new();
+        let done = check_in(&stores, &config, &mut out).await;
+        (done, String::from_utf8(out).expect("text"))
+    }
+
+    fn agent(company: &str, id: &str, container: &str, content: Value) -> Value {
+        json!({"id": id, "companyId": company, "children": [{"name": container, "content": content}]})
+    }
+
+    #[tokio::test]
+    async fn agents_whose_models_are_unknown_are_named() {
+        let key = "sk-canary";
+        let workspace = json!({"agents": [
+            agent("c1", "known", "EmbeddedAI", json!({"provider": "openai", "model": "gpt-5-mini-2025-08-07"})),
+            agent("c1", "default", "EmbeddedAI", json!({"provider": "anthropic"})),
+            agent("c1", "local", "EmbeddedAI", json!({"provider": "local", "model": "any"})),
+            agent("c1", "ollama", "EmbeddedAI", json!({"provider": "ollama", "model": "any"})),
+            agent("c1", "auto", "EmbeddedAI", json!({})),
+            agent("c1", "typo", "EmbeddedAI", json!({"provider": "openai", "model": "gpt-5-mino"})),
+            agent("c1", "fallback", "EmbeddedAI", json!({"provider": "openai", "model": "gpt-5", "apiKey": key,
+                "fallbacks": [{"provider": "anthropic", "model": "claude-x"}, {"provider": "anthropic", "model": "claude-x"}]})),
+            agent("c1", "own", "EmbeddedAI", json!({"model": "mine", "baseUrl": "https://v.example/v1", "apiKey": key})),
+            agent("c2", "remote", "AgentServer",
+                json!({"agentServerUrl": "https://r.example", "agentServerProvider": "openai", "agentServerModel": "m-1"})),
+            agent("c2", "silent", "AgentServer", json!({"agentServerUrl": "https://r.example"})),
+            agent("c2", "typo", "SubscriptionConnector", json!({"model": "gpt-x"})),
+        ]});
+        let (done, table) = checked(&workspace, &[("DATA_SECRET", "data-secret-0000")]).await;
+        let rows = [
+            "c1\tfallback\tanthropic\tclaude-x",
+            "c1\town\topenai\tmine",
+            "c1\ttypo\topenai\tgpt-5-mino",
+            "c2\tremote\topenai\tm-1",
+            "c2\ttypo\tsubscription\tgpt-x",
+        ];
+        assert_eq!(table, format!("{UNKNOWN_HEADER}\n{}\n", rows.join("\n")));
+        assert!(matches!(done, Err(CommandError::UnknownModels(5))), "{done:?}");
+        let error = done.expect_err("unknown models").to_string();
+        assert!(error.contains("5 models") && error.contains("MODEL_CATALOG"), "{error}");
+
+        let catalog = tempfile::NamedTempFile::new().expect("a file");
+        let models: Vec<Value> = ["claude-x", "mine", "gpt-5-mino", "m-1", "gpt-x"]
+            .map(|model| json!({"provider": "openai", "model": model, "contextWindow": 9_000}))
+            .into();
+        let file = json!({"asOf": "2026-01-31", "models": models});
+        std::fs::write(catalog.path(), file.to_string()).expect("written");
+        let path = catalog.path().to_str().expect("UTF-8");
+        let (done, table) = checked(&workspace, &[("MODEL_CATALOG", path)]).await;
+        assert!(done.is_ok() && table.is_empty(), "{done:?} {table}");
+    }
+
+    #[tokio::test]
+    async fn the_defaults_are_checked_like_the_models_of_roles() {
+        let workspace = json!({"agents": [agent("c1", "a", "EmbeddedAI", json!({}))]});
+        let settings = [
+            ("OPENAI_API_KEY", "sk-canary"),
+            ("OPENAI_MODEL", "new"),
+            ("MODEL_FALLBACKS", "anthropic/newer"),
+        ];
+        let (done, table) = checked(&workspace, &settings).await;
+        assert_eq!(table, format!("{UNKNOWN_HEADER}\nc1\ta\tanthropic\tnewer\nc1\ta\topenai\tnew\n"));
+        assert!(matches!(done, Err(CommandError::UnknownModels(2))), "{done:?}");
+    }
 }

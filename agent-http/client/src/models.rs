@@ -200,7 +200,7 @@ impl OllamaServer {
         let own = self.base_url.as_ref().is_some_and(|own| is_within(own, &base));
         let model = settings.model.and_then(non_blank).or(self.default_model.as_deref());
         let model = model.ok_or_else(|| missing("OLLAMA_MODEL"))?;
-        let limits = ModelLimits { context_window: Some(self.num_ctx), ..self.limits.clone() };
+        let limits = self.limits.with_server_window(self.num_ctx, ollama::PROVIDER, model);
         Ollama::new(
             self.outbound.clone(),
             &base,
@@ -227,23 +227,24 @@ pub struct EmbeddedModels {
 
 /// Provider names that an `EmbeddedAI` container accepts, for error messages.
 const PROVIDERS: &str = "auto, anthropic, local, openai, openai-responses, ollama";
+/// Provider name that stands for the first provider that is configured.
+const AUTO: &str = "auto";
+/// Provider name of the model in the process.
+const LOCAL_PROVIDER: &str = "local";
 /// Provider name of the hosted vendor's Responses API.
 const RESPONSES_PROVIDER: &str = "openai-responses";
 
 impl ModelSource for EmbeddedModels {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
-        match settings.provider.as_deref().and_then(non_blank).unwrap_or("auto") {
-            "auto" if self.hosted.key.is_some() || has_own_endpoint(settings) => self.hosted(settings),
-            "auto" if self.anthropic.key.is_some() => self.anthropic(settings),
-            "auto" if self.prefer_ollama => self.ollama(settings),
-            "auto" => {
+        match self.provider(settings) {
+            AUTO => {
                 let message = "OPENAI_API_KEY, ANTHROPIC_API_KEY, OLLAMA_BASE_URL and EMBEDDED_MODEL_PATH are not configured";
                 self.local(message)
             }
-            "local" => self.local("EMBEDDED_MODEL_PATH is not configured"),
-            "openai" => self.hosted(settings),
+            LOCAL_PROVIDER => self.local("EMBEDDED_MODEL_PATH is not configured"),
+            openai::PROVIDER => self.hosted(settings),
             RESPONSES_PROVIDER => Ok(Arc::new(self.hosted.responses_model(settings.into())?)),
-            "ollama" => self.ollama(settings),
+            ollama::PROVIDER => self.ollama(settings),
             anthropic::PROVIDER => self.anthropic(settings),
             other => Err(AgentError::new(
                 AgentErrorKind::UnknownProvider,
@@ -265,6 +266,32 @@ fn non_blank(setting: &str) -> Option<&str> {
 }
 
 impl EmbeddedModels {
+    /// Returns the names of the provider and the model that `settings` select, whether they can be called or not. The model
+    /// in the process has an empty name.
+    pub fn names<'a>(&'a self, settings: &'a EmbeddedAi) -> (&'a str, &'a str) {
+        let provider = self.provider(settings);
+        let default = match provider {
+            openai::PROVIDER | RESPONSES_PROVIDER => self.hosted.default_model.as_str(),
+            anthropic::PROVIDER => &self.anthropic.default_model,
+            ollama::PROVIDER => self.ollama.default_model.as_deref().unwrap_or_default(),
+            _ => "",
+        };
+        match (provider, settings.model.as_deref().and_then(non_blank).unwrap_or(default)) {
+            (AUTO | LOCAL_PROVIDER, "") | (LOCAL_PROVIDER, _) => (LOCAL_PROVIDER, ""),
+            names => names,
+        }
+    }
+
+    /// Returns the provider that `settings` select; `auto` if none is configured.
+    fn provider<'a>(&self, settings: &'a EmbeddedAi) -> &'a str {
+        match settings.provider.as_deref().and_then(non_blank).unwrap_or(AUTO) {
+            AUTO if self.hosted.key.is_some() || has_own_endpoint(settings) => openai::PROVIDER,
+            AUTO if self.anthropic.key.is_some() => anthropic::PROVIDER,
+            AUTO if self.prefer_ollama => ollama::PROVIDER,
+            named => named,
+        }
+    }
+
     fn hosted(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(self.hosted.model(settings.into())?))
     }

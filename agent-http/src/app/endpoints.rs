@@ -19,9 +19,9 @@ use super::memories::{self, OwnMemories, SharedMemories};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
-    App, agent_tools, approvals, assistants, capabilities, chat, coding, console, cron, debug, feedback, mcp,
-    openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events, runs,
-    thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
+    App, agent_tools, approvals, assistants, capabilities, catalog, chat, coding, console, cron, debug,
+    feedback, mcp, openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events,
+    runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -314,6 +314,7 @@ fn usage_endpoints() -> Vec<Endpoint<App>> {
     vec![
         Endpoint::get("/api/usage", USER, usage::list, usage_docs::list),
         Endpoint::get("/api/usage/runs/{runId}", USER, usage::get_run, usage_docs::get_run),
+        Endpoint::get("/api/models", USER, catalog::list, catalog::describe),
         Endpoint::get("/api/limits", USER, usage::get_limits, usage_docs::get_limits),
         Endpoint::get("/api/budgets", USER, resource::list::<CompanyBudgets>, budgets::describe_list),
         Endpoint::get(budget_path, USER, resource::get::<CompanyBudgets>, budgets::describe_get),

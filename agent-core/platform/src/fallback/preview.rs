@@ -17,6 +17,8 @@ pub struct AttemptPreview {
     pub provider: String,
     /// The model.
     pub model: String,
+    /// True if the context window of the model is known, and not assumed.
+    pub known: bool,
     /// True if the call would go to the model, if those in front of it fail.
     pub eligible: bool,
     /// Code of the reason for which it would not.
@@ -62,6 +64,7 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
             entry: place,
             provider: entry.provider.clone(),
             model: entry.name.clone(),
+            known: entries.catalog.is_known(&entry.provider, &entry.name),
             eligible: reason.is_none(),
             reason,
             circuit,

@@ -22,6 +22,7 @@ use super::call::RoundCalls;
 use super::circuits::CircuitKey;
 use super::stream::FallbackStream;
 use super::{Circuits, RetryPolicy};
+use crate::catalog::Catalog;
 use crate::parameters::{ModelApi, ModelParameters};
 use crate::usage::{CallNumbers, MeteredModels};
 
@@ -45,6 +46,7 @@ pub struct FallbackModels<S> {
     defaults: FallbackDefaults,
     circuits: Arc<Circuits>,
     clock: Arc<dyn Clock>,
+    catalog: Arc<Catalog>,
 }
 
 impl<S: ModelSource> FallbackModels<S> {
@@ -55,7 +57,13 @@ impl<S: ModelSource> FallbackModels<S> {
         circuits: Arc<Circuits>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { models, defaults, circuits, clock }
+        Self { models, defaults, circuits, clock, catalog: Catalog::shipped() }
+    }
+
+    /// Sets the catalogue by which previews tell whether a model is known, in place of the shipped one.
+    #[must_use]
+    pub fn with_catalog(self, catalog: Arc<Catalog>) -> Self {
+        Self { catalog, ..self }
     }
 
     fn create(
@@ -80,9 +88,9 @@ impl<S: ModelSource> FallbackModels<S> {
                 .map_or(self.defaults.max_wait, |wait| Duration::from_millis(wait.into())),
             falls_back_on_content: retry.also.iter().any(|class| class == "content"),
         };
-        let (circuits, clock) = (self.circuits.clone(), self.clock.clone());
+        let (circuits, clock, catalog) = (self.circuits.clone(), self.clock.clone(), self.catalog.clone());
         Ok(FallbackedModel {
-            entries: Arc::new(Entries { entries, policy, circuits, clock }),
+            entries: Arc::new(Entries { entries, policy, circuits, clock, catalog }),
             numbers,
             answered: Arc::default(),
             is_trusted: context.is_some_and(|context| context.caller.audience() == Audience::Trusted),
@@ -193,6 +201,7 @@ pub(super) struct Entries {
     pub(super) policy: RetryPolicy,
     pub(super) circuits: Arc<Circuits>,
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) catalog: Arc<Catalog>,
 }
 
 impl Entries {

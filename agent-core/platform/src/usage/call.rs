@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use super::counts::token_counts;
 use super::entry::clean;
-use super::prices::without_date;
 use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
+use crate::catalog::without_date;
 
 /// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
 const MAX_MODELS: usize = 16;

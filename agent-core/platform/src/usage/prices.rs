@@ -1,36 +1,14 @@
-//! Prices of models.
+//! [`PriceTable`], and the cost of a call.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use serde::Deserialize;
+use super::TokenCounts;
+use crate::catalog::{Catalog, CatalogError, ModelPrice, NanoUsd, TokenPrices};
 
-use super::{NanoUsd, TokenCounts};
-
-/// The table that is compiled in.
-const SHIPPED_PRICES: &str = include_str!("prices.json");
-/// Maximum size of a price file in bytes.
-const MAX_FILE_BYTES: usize = 1 << 20;
-/// Name that stands for all models of a provider without a price of their own.
-const ANY_MODEL: &str = "*";
-/// Largest price.
-const MAX_PRICE: NanoUsd = NanoUsd::new(10_000_000_000_000);
 /// Largest price of one call. Thousands of calls at it can be summed up.
 const MAX_CALL_COST: NanoUsd = NanoUsd::new(1_000_000_000_000_000);
 /// Number of tokens that prices are for.
 const TOKENS_PER_PRICE: i128 = 1_000_000;
-
-/// Prices of a model, in dollars for a million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TokenPrices {
-    /// Input tokens.
-    pub input: NanoUsd,
-    /// Input tokens read from the provider's cache.
-    pub cached_input: NanoUsd,
-    /// Input tokens written to the provider's cache.
-    pub cache_write: NanoUsd,
-    /// Output tokens.
-    pub output: NanoUsd,
-}
 
 impl TokenPrices {
     /// Returns the price of tokens, rounded up to a nano-dollar.
@@ -52,126 +30,40 @@ impl TokenPrices {
     }
 }
 
-/// Price of a model with its date.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModelPrice {
-    /// The prices.
-    pub prices: TokenPrices,
-    /// Date of the prices.
-    pub as_of: String,
-}
-
-/// Error of a price file.
-#[derive(Debug, thiserror::Error)]
-pub enum PriceError {
-    /// The file is too large.
-    #[error("the file has more than {MAX_FILE_BYTES} bytes")]
-    TooLarge,
-    /// The file is no JSON of the expected form.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
-    /// The date is missing or malformed.
-    #[error("asOf must be a date such as 2026-01-31")]
-    Date,
-    /// A price is malformed.
-    #[error("the price {member} of the model {model:?} must be a decimal number of dollars from 0 to 10000")]
-    Price {
-        /// Model.
-        model: String,
-        /// Member of the prices.
-        member: &'static str,
-    },
-}
-
-/// Prices by provider and model.
+/// The prices of a [`Catalog`].
 #[derive(Debug, Clone)]
 pub struct PriceTable {
-    models: HashMap<String, HashMap<String, ModelPrice>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PriceFile {
-    as_of: String,
-    models: Vec<PricedModel>,
-}
-
-#[derive(Deserialize)]
-struct PricedModel {
-    provider: String,
-    model: String,
-    /// Absent for models that the file has no prices of.
-    prices: Option<PriceTexts>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct PriceTexts {
-    input: String,
-    cached_input: Option<String>,
-    cache_write: Option<String>,
-    output: String,
-}
-
-impl PriceTexts {
-    /// Parses the prices. Cached tokens without a price of their own cost as much as others.
-    fn parse(&self, model: &str) -> Result<TokenPrices, PriceError> {
-        let parse = |member: &'static str, text: &str| {
-            let amount = NanoUsd::parse(text).ok().filter(|amount| *amount <= MAX_PRICE);
-            amount.ok_or_else(|| PriceError::Price { model: model.to_owned(), member })
-        };
-        let input = parse("input", &self.input)?;
-        let part =
-            |member, text: &Option<String>| text.as_ref().map_or(Ok(input), |text| parse(member, text));
-        Ok(TokenPrices {
-            input,
-            cached_input: part("cachedInput", &self.cached_input)?,
-            cache_write: part("cacheWrite", &self.cache_write)?,
-            output: parse("output", &self.output)?,
-        })
-    }
+    catalog: Arc<Catalog>,
 }
 
 impl PriceTable {
     /// Creates a table without prices.
     pub fn empty() -> Self {
-        Self { models: HashMap::new() }
+        Arc::new(Catalog::default()).into()
     }
 
     /// Returns the table that is compiled in.
     pub fn shipped() -> Self {
-        Self::empty().merged(SHIPPED_PRICES).unwrap_or_else(|_| Self::empty())
+        Catalog::shipped().into()
     }
 
     /// Adds the prices of a file, in place of those that the table has of the same models.
     ///
     /// # Errors
-    /// [`PriceError`]; the table is lost then.
-    pub fn merged(mut self, file: &str) -> Result<Self, PriceError> {
-        if file.len() > MAX_FILE_BYTES {
-            return Err(PriceError::TooLarge);
-        }
-        let PriceFile { as_of, models } = serde_json::from_str(file)?;
-        as_of.parse::<jiff::civil::Date>().map_err(|_| PriceError::Date)?;
-        for PricedModel { provider, model, prices } in models {
-            let Some(prices) = prices else { continue };
-            let price = ModelPrice { prices: prices.parse(&model)?, as_of: as_of.clone() };
-            self.models.entry(provider).or_default().insert(model, price);
-        }
-        Ok(self)
+    /// [`CatalogError`]; the table is lost then.
+    pub fn merged(self, file: &str) -> Result<Self, CatalogError> {
+        Ok(Arc::new(Arc::unwrap_or_clone(self.catalog).merged(file)?).into())
     }
 
     /// Returns the price of a model: its own, that of the name without the date at its end, or the provider's for all
     /// models.
     pub fn price(&self, provider: &str, model: &str) -> Option<&ModelPrice> {
-        let models = self.models.get(provider)?;
-        let undated = || models.get(without_date(model)?);
-        models.get(model).or_else(undated).or_else(|| models.get(ANY_MODEL))
+        self.catalog.price(provider, model)
     }
 
     /// Returns the number of prices.
     pub fn len(&self) -> usize {
-        self.models.values().map(HashMap::len).sum()
+        self.catalog.price_count()
     }
 
     /// Returns true if there are no prices.
@@ -180,16 +72,10 @@ impl PriceTable {
     }
 }
 
-/// Returns a model's name without `-2025-08-07` or `-20250807` at its end.
-pub(super) fn without_date(model: &str) -> Option<&str> {
-    ["-0000-00-00", "-00000000"].into_iter().find_map(|form| {
-        let (name, date) = model.split_at_checked(model.len().checked_sub(form.len())?)?;
-        let is_date = date.bytes().zip(form.bytes()).all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            dash => byte == dash,
-        });
-        (is_date && !name.is_empty()).then_some(name)
-    })
+impl From<Arc<Catalog>> for PriceTable {
+    fn from(catalog: Arc<Catalog>) -> Self {
+        Self { catalog }
+    }
 }
 
 #[cfg(test)]
@@ -206,20 +92,21 @@ mod tests {
         }
     }
 
-    fn table(file: &str) -> Result<PriceTable, PriceError> {
-        PriceTable::empty().merged(file)
+    fn table(file: &str) -> PriceTable {
+        PriceTable::empty().merged(file).expect("a table")
     }
 
     #[test]
     fn the_shipped_table_is_read() {
-        assert!(PriceTable::empty().merged(SHIPPED_PRICES).expect("a table").len() > 20);
         let prices = PriceTable::shipped();
+        assert!(prices.len() > 150 && PriceTable::empty().is_empty());
         let nano = prices.price("openai", "gpt-5-nano").expect("a price");
         assert_eq!(nano.prices.cost(&tokens(1_000_000, 0, 0, 0)), NanoUsd::new(50_000_000));
         assert_eq!(nano.prices.cost(&tokens(1, 0, 0, 0)), NanoUsd::new(50));
         assert_eq!(nano.prices.cost(&tokens(100, 60, 0, 10)), NanoUsd::new(40 * 50 + 60 * 5 + 10 * 400));
         assert_eq!(prices.price("openai", "gpt-5-nano-2025-08-07"), Some(nano));
         assert_eq!(prices.price("openai", "gpt-5-nano-20250807"), Some(nano));
+        assert_eq!(prices.price("openai-responses", "gpt-5-nano"), Some(nano));
         for unknown in
             ["gpt-5-nan", "gpt-5-nano-x", "gpt-5-nano-2025-8-07", "-20250807", "*", "", "ü-0250807"]
         {
@@ -233,7 +120,7 @@ mod tests {
     fn a_cost_is_rounded_up_once_and_saturates() {
         let file = r#"{"asOf":"2026-01-01","models":[{"provider":"p","model":"m","prices":
             {"input":"0.0001","cachedInput":"0.00001","cacheWrite":"0.0002","output":"10000"}}]}"#;
-        let table = table(file).expect("a table");
+        let table = table(file);
         let prices = table.price("p", "m").expect("a price").prices;
         for (counts, nanos) in [
             (tokens(0, 0, 0, 0), 0),
@@ -250,31 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn a_file_overrides_and_a_malformed_one_is_refused() {
-        let file = |prices: &str| {
-            format!(
-                r#"{{"asOf":"2026-02-03","models":[{{"provider":"openai","model":"gpt-5","prices":{prices},"tools":true}},
-                {{"provider":"x","model":"y"}}]}}"#
-            )
-        };
-        let merged = PriceTable::shipped().merged(&file(r#"{"input":"7","output":"8"}"#)).expect("merged");
+    fn a_file_overrides_and_has_prices_for_all_models_of_a_provider() {
+        let file = r#"{"asOf":"2026-02-03","models":[
+            {"provider":"openai","model":"gpt-5","prices":{"input":"7","output":"8"},"tools":true},
+            {"provider":"p","model":"*","prices":{"input":"1","output":"1"}},{"provider":"p","model":"m"}]}"#;
+        let merged = PriceTable::shipped().merged(file).expect("merged");
         let price = merged.price("openai", "gpt-5").expect("a price");
-        assert_eq!(
-            (price.as_of.as_str(), price.prices.cached_input),
-            ("2026-02-03", NanoUsd::parse("7").expect("7"))
-        );
-        assert_eq!(merged.len(), PriceTable::shipped().len());
-        for wrong in [
-            r#"{"input":"1e400","output":"8"}"#,
-            r#"{"input":"-1","output":"8"}"#,
-            r#"{"input":"10000.1","output":"8"}"#,
-            r#"{"input":1,"output":8}"#,
-            r#"{"input":"1"}"#,
-            r#"{"input":"1","output":"1","cached":"1"}"#,
-        ] {
-            assert!(table(&file(wrong)).is_err(), "{wrong}");
+        let expected = ("2026-02-03", NanoUsd::parse("7").expect("7"));
+        assert_eq!((price.as_of.as_str(), price.prices.cached_input), expected);
+        assert_eq!(merged.len(), PriceTable::shipped().len() + 1);
+        for model in ["m", "another", "*", ""] {
+            assert_eq!(merged.price("p", model), merged.price("p", "*"), "{model}");
         }
-        assert!(table(r#"{"asOf":"today","models":[]}"#).is_err());
-        assert!(table(&" ".repeat(MAX_FILE_BYTES + 1)).is_err());
+        assert!(PriceTable::empty().merged("{}").is_err());
     }
 }

@@ -20,4 +20,5 @@ pub(super) fn with_fallbacks(
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = MeteredModels::new(ModelCache::new(models), usage.clone());
     FallbackModels::new(models, config.fallback.defaults.clone(), Arc::default(), clock)
+        .with_catalog(config.server.catalog.clone())
 }

@@ -27,7 +27,8 @@ pub(super) fn recorder(
     spawner: Arc<dyn Spawner>,
 ) -> UsageRecorder {
     let observer = Arc::new(UsageMetrics::new(metrics));
-    let (store, prices, clock) = (stores.usage.clone(), config.prices.clone(), Arc::new(SystemClock));
+    let (store, prices, clock) =
+        (stores.usage.clone(), config.server.catalog.clone().into(), Arc::new(SystemClock));
     let options =
         BudgetOptions { lease: config.server.run_timeout + LEASE_MARGIN, ..BudgetOptions::default() };
     let budgets =

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use agent_client::outbound::OutboundConfig;
 use agent_client::relay::RelayOptions;
@@ -11,26 +12,27 @@ use agent_http::app::{ResourceQuotas, RunSettings};
 use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
+use agent_platform::catalog::Catalog;
 use agent_platform::conversation::ThreadRetention;
-use agent_platform::usage::PriceTable;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 
 use super::resolve::{ResolvedSettings, SettingSource};
 use super::values::SettingValues;
 use super::{
-    AppConfig, ConfigError, FallbackConfig, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig,
-    RagConfig, RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
+    AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
+    RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
 };
-use super::{coding, embedding, extraction, fallback, usage};
+use super::{catalog, coding, embedding, extraction, fallback};
 
 pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError> {
     let (values, mut faults) = SettingValues::parse(resolved);
     embedding::check(resolved, &values, &mut faults);
-    let (prices, fallback) = models(resolved, &values, &mut faults);
+    let catalog = catalog::load(resolved, &values, &mut faults);
+    let fallback = fallback::load(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(AppConfig {
-        server: server(resolved, &values),
+        server: server(resolved, &values, catalog),
         database: required(values.database("DATABASE_URL")),
         database_connections: required_usize(values.number("DATABASE_CONNECTIONS")),
         data_secret: values.secret("DATA_SECRET"),
@@ -72,7 +74,6 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
         embedding: embedding::load(&values),
         conversations: values.text("CONVERSATIONS").is_some_and(|word| word == "on"),
         run_settings: run_settings(&values),
-        prices,
         fallback: required(fallback),
         usage_retention: required(values.millis("USAGE_RETENTION")).try_into().unwrap_or(SignedDuration::MAX),
         console: values.text("CONSOLE").is_some_and(|word| word == "on"),
@@ -89,15 +90,6 @@ fn mcp(values: &SettingValues) -> McpConfig {
         concurrency: required_usize(values.number("MCP_CONCURRENCY")),
         per_minute: per_minute(values, "MCP_REQUESTS_PER_MINUTE"),
     }
-}
-
-/// Returns the prices of models and the repetition of their calls, `None` if its settings are invalid.
-fn models(
-    resolved: &ResolvedSettings,
-    values: &SettingValues,
-    faults: &mut Vec<SettingError>,
-) -> (PriceTable, Option<FallbackConfig>) {
-    (usage::prices(resolved, values, faults), fallback::load(resolved, values, faults))
 }
 
 /// Returns the times of conversations.
@@ -133,9 +125,10 @@ pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, Conf
         });
     }
     coding::check(resolved, &values, &mut faults);
+    let catalog = catalog::load(resolved, &values, &mut faults);
     into_result(faults)?;
     Ok(RuntimeConfig {
-        server: server(resolved, &values),
+        server: server(resolved, &values, catalog),
         runtime_secret: values.secret("RUNTIME_SECRET"),
         messenger_api_url: values.url("MESSENGER_API_URL"),
         coding: coding::load(&values),
@@ -200,8 +193,9 @@ pub(super) fn required_usize(value: Option<u64>) -> usize {
     usize::try_from(required(value)).expect("the table's bounds are below the least usize")
 }
 
-fn server(resolved: &ResolvedSettings, values: &SettingValues) -> ServerConfig {
+fn server(resolved: &ResolvedSettings, values: &SettingValues, catalog: Arc<Catalog>) -> ServerConfig {
     ServerConfig {
+        catalog,
         listen: listen(values),
         origins: required(values.origins("CORS_ORIGIN")),
         serve: serve(values),

@@ -183,14 +183,14 @@ const SETTINGS: &[Setting] = &[
         APP_AND_RUNTIME,
         SettingKind::Number { min: 512, max: 16 * 1024 * 1024 },
         &[],
-        "The context window of hosted models in tokens, prompt and answer together, for agents whose role sets none. If not set, it is that of a known model, else 128000. A smaller one that a server reports takes precedence.",
+        "The context window of hosted models in tokens, prompt and answer together, for agents whose role sets none. If not set, it is that of the catalogue (`MODEL_CATALOG`), else 128000. A smaller one that a server reports takes precedence.",
     ),
     setting(
         "MAX_OUTPUT_TOKENS",
         APP_AND_RUNTIME,
         SettingKind::Number { min: 1, max: 1024 * 1024 },
         &["16384"],
-        "The limit on an answer of a hosted or Ollama model in tokens, for agents whose role sets none. It is at most a quarter of the context window.",
+        "The limit on an answer of a hosted or Ollama model in tokens, for agents whose role sets none. It is at most a quarter of the context window, and for agents whose role sets none at most the limit of the catalogue.",
     ),
     setting(
         "MESSENGER_API_URL",

@@ -117,6 +117,11 @@ fn budget(preview: &Preview, styles: &Styles, out: &mut dyn Write) -> io::Result
         tokens.tools,
         tokens.messages
     )?;
+    for attempt in preview.attempts.iter().filter(|attempt| !attempt.known) {
+        let line =
+            format!("the context window of {} is not known, and assumed", escape_control(&attempt.model));
+        writeln!(out, "  {}", styled(styles.warning, line))?;
+    }
     for trimmed in &preview.trimmed {
         let (messages, tokens, why) = (trimmed.messages, trimmed.tokens, wire_name(&trimmed.reason));
         let line = format_args!("omitted: {messages} messages of {tokens} tokens ({why})");

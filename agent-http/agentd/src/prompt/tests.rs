@@ -47,6 +47,7 @@ async fn a_person_reads_the_whole_turn() {
         "System prompt",
         "Context of the latest message",
         "Tools: readTodos",
+        "  the context window of m is not known, and assumed",
     ] {
         assert!(text.lines().any(|shown| shown == line), "{line:?} in {text}");
     }

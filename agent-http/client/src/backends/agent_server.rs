@@ -52,7 +52,7 @@ impl Backend for AgentServerBackend {
 
     fn capabilities(&self, settings: &AgentServer) -> Result<BackendCapabilities, AgentError> {
         let limits = self.limits.with_role(settings.token_limits);
-        let limits = limits.resolve(model_name(settings), &window_key_of(settings));
+        let limits = limits.resolve(provider_name(settings), model_name(settings), &window_key_of(settings));
         Ok(BackendCapabilities {
             run_token_ttl: Some(self.run_token_ttl),
             ..BackendCapabilities::new(limits.prompt_budget())
@@ -73,10 +73,16 @@ impl Backend for AgentServerBackend {
         let started = self.send(settings, prepared).await;
         if let Err(failure) = &started {
             let limits = self.limits.with_role(settings.token_limits);
-            limits.learn(model_name(settings), &window_key_of(settings), failure, estimated);
+            let names = (provider_name(settings), model_name(settings));
+            limits.learn(names, &window_key_of(settings), failure, estimated);
         }
         started
     }
+}
+
+/// Returns the name of the provider that the runtime calls; empty for its default.
+fn provider_name(settings: &AgentServer) -> &str {
+    settings.agent_server_provider.as_deref().unwrap_or_default()
 }
 
 /// Returns the name of the model that the runtime calls.

@@ -63,7 +63,7 @@ impl Anthropic {
         let path: &[&str] = if is_versioned { &["messages"] } else { &["v1", "messages"] };
         let endpoint = crate::outbound::join_path(base, path)?;
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        Ok(Self { endpoint, key, model: Arc::new(model.into().at(base.as_str())) })
+        Ok(Self { endpoint, key, model: Arc::new(model.into().at(PROVIDER, base.as_str())) })
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
@@ -98,7 +98,7 @@ impl Anthropic {
 #[async_trait]
 impl Model for Anthropic {
     fn info(&self) -> ModelInfo {
-        self.model.info(PROVIDER)
+        self.model.info()
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

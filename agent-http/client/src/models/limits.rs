@@ -1,12 +1,14 @@
-//! Token limits of models: settings, the role's, known models, and windows learnt from servers' errors.
+//! Token limits of models: the role's, settings, the catalogue's, and windows learnt from servers' errors.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::budget::TokenBudget;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::TokenLimits;
+use agent_platform::catalog::Catalog;
 
 use crate::context_size::ContextSize;
 
@@ -23,42 +25,18 @@ const MAX_LEARNT_WINDOWS: usize = 1024;
 /// Lifetime of a learnt window: a server may be restarted with another one.
 const LEARNT_WINDOW_TTL: Duration = Duration::from_secs(60 * 60);
 
-/// Windows and longest answers of known models, in tokens, by the beginning of their names; the longest one counts. The
-/// window is the prompt's, where a vendor limits prompt and answer separately.
-const KNOWN_MODELS: &[(&str, usize, usize)] = &[
-    ("chatgpt-4o", 128_000, 16_384),
-    ("claude-", 200_000, 32_000),
-    ("claude-3-", 200_000, 4_096),
-    ("claude-3-5-", 200_000, 8_192),
-    ("claude-3-7-", 200_000, 32_000),
-    ("deepseek-", 65_536, 8_192),
-    ("gemini-", 1_048_576, 8_192),
-    ("gpt-3.5-turbo", 16_385, 4_096),
-    ("gpt-4", 8_192, 4_096),
-    ("gpt-4-0125", 128_000, 4_096),
-    ("gpt-4-1106", 128_000, 4_096),
-    ("gpt-4-32k", 32_768, 4_096),
-    ("gpt-4-turbo", 128_000, 4_096),
-    ("gpt-4.1", 1_047_576, 32_768),
-    ("gpt-4o", 128_000, 16_384),
-    ("gpt-5", 272_000, 128_000),
-    ("mistral-large", 128_000, 16_384),
-    ("mistral-small", 32_000, 16_384),
-    ("o1", 200_000, 100_000),
-    ("o1-mini", 128_000, 65_536),
-    ("o1-preview", 128_000, 32_768),
-    ("o3", 200_000, 100_000),
-    ("o4-mini", 200_000, 100_000),
-];
-
 /// Limits on the tokens of models, shared by the models of a process.
 #[derive(Debug, Clone)]
 pub struct ModelLimits {
-    /// Context window in tokens, prompt and answer together, `CONTEXT_WINDOW`. `None` for that of a known model, else
-    /// 128,000.
+    /// Context window in tokens, prompt and answer together, `CONTEXT_WINDOW`. `None` for the catalogue's, else 128,000.
     pub context_window: Option<usize>,
-    /// Limit on an answer, in tokens, `MAX_OUTPUT_TOKENS`. An answer never gets more than a quarter of the window.
+    /// Limit on an answer, in tokens, `MAX_OUTPUT_TOKENS`, or the catalogue's if that is lower. An answer never gets more
+    /// than a quarter of the window.
     pub max_output_tokens: usize,
+    /// Limits of the role, in place of all others.
+    pub role: TokenLimits,
+    /// Limits of models.
+    pub catalog: Arc<Catalog>,
     /// Windows that servers have reported.
     pub learnt: Arc<LearntWindows>,
 }
@@ -68,6 +46,8 @@ impl Default for ModelLimits {
         Self {
             context_window: None,
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
+            role: TokenLimits::default(),
+            catalog: Catalog::shipped(),
             learnt: Arc::new(LearntWindows::default()),
         }
     }
@@ -90,23 +70,30 @@ impl ResolvedLimits {
 }
 
 impl ModelLimits {
-    /// Returns the limits with those of a role in place of the settings'.
+    /// Returns the limits with those of a role.
     #[must_use]
     pub(crate) fn with_role(&self, role: TokenLimits) -> Self {
-        let tokens = |limit: std::num::NonZeroU32| limit.get() as usize;
-        Self {
-            context_window: role.context_window.map(tokens).or(self.context_window),
-            max_output_tokens: role.max_output_tokens.map_or(self.max_output_tokens, tokens),
-            learnt: Arc::clone(&self.learnt),
-        }
+        Self { role, ..self.clone() }
+    }
+
+    /// Returns the limits with a window that a server gives to all models, or the catalogue's if that is smaller.
+    #[must_use]
+    pub(crate) fn with_server_window(&self, window: usize, provider: &str, model: &str) -> Self {
+        let known = self.catalog.model_with_window(provider, model).and_then(|model| model.context_window);
+        let window = window.min(known.map_or(usize::MAX, tokens));
+        Self { context_window: Some(window), ..self.clone() }
     }
 
     /// Returns the limits of the model that the learnt windows know under `key`.
-    pub(crate) fn resolve(&self, model: &str, key: &str) -> ResolvedLimits {
-        let known = known_model(model);
-        let window = self.context_window.or(known.map(|(window, _)| window));
+    pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
+        let known = self.catalog.model_with_window(provider, model);
+        let window = self.role.context_window.map(tokens).or(self.context_window);
+        let window = window.or_else(|| known.and_then(|model| model.context_window).map(tokens));
         let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(self.learnt.get(key).unwrap_or(usize::MAX));
-        let output = self.max_output_tokens.min(known.map_or(usize::MAX, |(_, output)| output));
+        let output = self.role.max_output_tokens.map(tokens).unwrap_or_else(|| {
+            let known = known.and_then(|model| model.max_output_tokens).map_or(usize::MAX, tokens);
+            self.max_output_tokens.min(known)
+        });
         ResolvedLimits {
             context_window: window,
             max_output_tokens: output.min(window / OUTPUT_SHARE_DIVISOR).max(1),
@@ -114,13 +101,20 @@ impl ModelLimits {
     }
 
     /// Learns the window from the error of a call whose prompt has `estimated` tokens by the platform's count.
-    pub(crate) fn learn(&self, model: &str, key: &str, error: &AgentError, estimated: Option<usize>) {
+    pub(crate) fn learn(
+        &self,
+        (provider, model): (&str, &str),
+        key: &str,
+        error: &AgentError,
+        estimated: Option<usize>,
+    ) {
         if error.kind() != AgentErrorKind::ContextExceeded {
             return;
         }
         let fits = |window: usize| {
-            let limits = Self { context_window: Some(window), ..self.clone() };
-            limits.resolve(model, "").prompt_budget().max_prompt_tokens
+            let role = TokenLimits { context_window: None, ..self.role };
+            let limits = Self { context_window: Some(window), role, ..self.clone() };
+            limits.resolve(provider, model, "").prompt_budget().max_prompt_tokens
         };
         if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
             tracing::info!(model, window, "the context window of a model was learnt from its server's error");
@@ -129,16 +123,13 @@ impl ModelLimits {
     }
 }
 
+fn tokens(limit: NonZeroU32) -> usize {
+    limit.get() as usize
+}
+
 /// Returns the key of a model in the learnt windows.
 pub(crate) fn window_key(address: &str, model: &str) -> String {
     format!("{address}\n{model}")
-}
-
-/// Returns window and longest answer of a known model. The name may follow that of a vendor, as in `openai/gpt-4o`.
-fn known_model(name: &str) -> Option<(usize, usize)> {
-    let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-    let known = KNOWN_MODELS.iter().filter(|(beginning, ..)| name.starts_with(beginning));
-    known.max_by_key(|(beginning, ..)| beginning.len()).map(|(_, window, output)| (*window, *output))
 }
 
 /// Computes the window by the platform's count, which may differ from the server's: a prompt that fits the result fits
@@ -191,8 +182,6 @@ impl LearntWindows {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
-
     use super::*;
 
     fn overflow(window: Option<u32>, prompt: Option<u32>) -> AgentError {
@@ -200,23 +189,25 @@ mod tests {
     }
 
     fn resolved(limits: &ModelLimits, model: &str) -> (usize, usize) {
-        let ResolvedLimits { context_window, max_output_tokens } = limits.resolve(model, "k");
+        let ResolvedLimits { context_window, max_output_tokens } = limits.resolve("openai", model, "k");
         (context_window, max_output_tokens)
     }
 
     #[test]
-    fn the_window_is_the_roles_else_the_settings_else_the_known_models() {
+    fn the_window_is_the_roles_else_the_settings_else_the_catalogues() {
         let mut limits = ModelLimits::default();
         for (model, expected) in [
             ("gpt-4o-mini", (128_000, 16_384)),
-            ("openai/GPT-4-turbo-2024-04-09", (128_000, 4_096)),
+            ("openai/gpt-4-turbo-2024-04-09", (128_000, 4_096)),
             ("gpt-4-0613", (8_192, 2_048)),
             ("gpt-5-mini", (272_000, 16_384)),
-            ("claude-3-5-haiku-latest", (200_000, 8_192)),
             ("qwen3", (128_000, 16_384)),
         ] {
             assert_eq!(resolved(&limits, model), expected, "{model}");
         }
+        limits.max_output_tokens = 100_000;
+        assert_eq!(resolved(&limits, "gpt-5-mini"), (272_000, 68_000), "a quarter at most");
+        assert_eq!(resolved(&limits, "gpt-4o"), (128_000, 16_384));
         limits.context_window = Some(4_096);
         limits.max_output_tokens = 500;
         assert_eq!(resolved(&limits, "gpt-4o"), (4_096, 500));
@@ -224,6 +215,27 @@ mod tests {
         assert_eq!(resolved(&limits.with_role(role), "gpt-4o"), (2_000, 500));
         let role = TokenLimits { context_window: None, max_output_tokens: NonZeroU32::new(9_000) };
         assert_eq!(resolved(&limits.with_role(role), "gpt-4o"), (4_096, 1_024), "a quarter at most");
+        let role = TokenLimits { context_window: None, max_output_tokens: NonZeroU32::new(9_000) };
+        let of_role = ModelLimits::default().with_role(role);
+        assert_eq!(resolved(&of_role, "gpt-4-turbo"), (128_000, 9_000), "the role knows better");
+    }
+
+    #[test]
+    fn a_files_limits_take_precedence_over_the_shipped_ones() {
+        let file = r#"{"asOf":"2026-01-31","models":[
+            {"provider":"openai","model":"gpt-4o","contextWindow":32768},
+            {"provider":"openai","model":"million","contextWindow":1048576,"maxOutputTokens":8192},
+            {"provider":"ollama","model":"small","contextWindow":4096,"maxOutputTokens":64}]}"#;
+        let catalog = Catalog::clone(&Catalog::shipped()).merged(file).expect("a catalogue");
+        let limits = ModelLimits { catalog: Arc::new(catalog), ..ModelLimits::default() };
+        assert_eq!(resolved(&limits, "gpt-4o"), (32_768, 8_192));
+        assert_eq!(resolved(&limits, "million"), (1_048_576, 8_192));
+        for (model, expected) in
+            [("small", (4_096, 64)), ("large", (8_192, 2_048)), ("gpt-4o", (8_192, 2_048))]
+        {
+            let limits = limits.with_server_window(8_192, "ollama", model).resolve("ollama", model, "k");
+            assert_eq!((limits.context_window, limits.max_output_tokens), expected, "{model}");
+        }
     }
 
     #[test]
@@ -240,25 +252,25 @@ mod tests {
         ];
         for (window, prompt, estimated, least, most) in cases {
             let limits = ModelLimits::default();
-            limits.learn("m", "k", &overflow(window, prompt), estimated);
-            let learnt = limits.resolve("m", "k");
+            limits.learn(("openai", "m"), "k", &overflow(window, prompt), estimated);
+            let learnt = limits.resolve("openai", "m", "k");
             assert!((least..=most).contains(&learnt.context_window), "{window:?} {prompt:?}: {learnt:?}");
             let budget = learnt.prompt_budget().max_prompt_tokens;
             assert!(estimated.is_none_or(|estimated| budget < estimated), "{budget} for {estimated:?}");
-            assert_eq!(limits.resolve("m", "other").context_window, DEFAULT_CONTEXT_WINDOW);
+            assert_eq!(limits.resolve("openai", "m", "other").context_window, DEFAULT_CONTEXT_WINDOW);
         }
         let limits = ModelLimits::default();
-        limits.learn("m", "k", &overflow(None, None), None);
-        limits.learn("m", "k", &AgentError::new(AgentErrorKind::Failed, "no"), Some(9_000));
-        assert_eq!(limits.resolve("m", "k").context_window, DEFAULT_CONTEXT_WINDOW);
+        limits.learn(("openai", "m"), "k", &overflow(None, None), None);
+        limits.learn(("openai", "m"), "k", &AgentError::new(AgentErrorKind::Failed, "no"), Some(9_000));
+        assert_eq!(limits.resolve("openai", "m", "k").context_window, DEFAULT_CONTEXT_WINDOW);
     }
 
     #[test]
     fn learnt_windows_are_bounded() {
         let limits = ModelLimits::default();
         for index in 0..MAX_LEARNT_WINDOWS + 100 {
-            limits.learn("m", &index.to_string(), &overflow(Some(4_096), None), None);
-            assert_eq!(limits.resolve("m", &index.to_string()).context_window, 4_096);
+            limits.learn(("openai", "m"), &index.to_string(), &overflow(Some(4_096), None), None);
+            assert_eq!(limits.resolve("openai", "m", &index.to_string()).context_window, 4_096);
         }
         assert_eq!(limits.learnt.lock().len(), MAX_LEARNT_WINDOWS);
     }

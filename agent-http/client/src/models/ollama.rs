@@ -37,7 +37,7 @@ use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of Ollama models.
-const PROVIDER: &str = "ollama";
+pub(super) const PROVIDER: &str = "ollama";
 /// Part of the names of the models whose `think` is a level.
 const MODELS_WITH_LEVELS: &str = "gpt-oss";
 
@@ -64,7 +64,7 @@ impl Ollama {
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["api", "chat"])?;
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        Ok(Self { endpoint, key, model: model.into().at(base.as_str()) })
+        Ok(Self { endpoint, key, model: model.into().at(PROVIDER, base.as_str()) })
     }
 
     async fn send(&self, payload: Payload) -> Result<ModelStream, AgentError> {
@@ -93,7 +93,7 @@ impl Ollama {
 #[async_trait]
 impl Model for Ollama {
     fn info(&self) -> ModelInfo {
-        self.model.info(PROVIDER)
+        self.model.info()
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

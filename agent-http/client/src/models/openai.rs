@@ -21,6 +21,8 @@ use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
+/// Provider name of these models.
+pub(super) const PROVIDER: &str = "openai";
 /// Hosts of the vendor's own API, of which the newer models reject `max_tokens`. Other servers may not know its
 /// successor `max_completion_tokens`.
 const VENDOR_HOSTS: [&str; 2] = ["openai.com", "openai.azure.com"];
@@ -47,7 +49,7 @@ impl OpenAi {
     ) -> Result<Self, AgentError> {
         let endpoint = crate::outbound::join_path(base, &["chat", "completions"])?;
         let endpoint = LazyTarget::new(outbound, endpoint, trust);
-        Ok(Self { endpoint, key, model: model.into().at(base.as_str()) })
+        Ok(Self { endpoint, key, model: model.into().at(PROVIDER, base.as_str()) })
     }
 
     /// Returns the name of the field that limits the answer.
@@ -83,7 +85,7 @@ impl OpenAi {
 #[async_trait]
 impl Model for OpenAi {
     fn info(&self) -> ModelInfo {
-        self.model.info("openai")
+        self.model.info()
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {

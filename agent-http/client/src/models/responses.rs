@@ -61,7 +61,7 @@ impl ResponsesProtocol {
         Self {
             provider,
             account,
-            model: Arc::new(model.into().at(address)),
+            model: Arc::new(model.into().at(provider, address)),
             instructions: None,
             default_instructions: None,
             prompt_cache_key: None,
@@ -98,7 +98,7 @@ impl ResponsesProtocol {
 
     /// Describes the model.
     pub fn info(&self) -> ModelInfo {
-        self.model.info(self.provider)
+        self.model.info()
     }
 
     /// Appends the body of a request, with the data that [`AnswerContext::of`] takes from the finished payload. Pure.

@@ -15,6 +15,8 @@ pub struct ModelSpec {
     pub(super) reasoning_effort: Option<String>,
     /// Parameters that the model is sent.
     pub(super) parameters: ModelParameters,
+    /// Name of the provider in usage and in the catalogue.
+    provider: &'static str,
     limits: ModelLimits,
     window_key: String,
 }
@@ -27,6 +29,7 @@ impl ModelSpec {
             name: name.into(),
             reasoning_effort: None,
             parameters: ModelParameters::default(),
+            provider: "",
             limits,
             window_key,
         }
@@ -59,21 +62,21 @@ impl ModelSpec {
         Self { limits, ..self }
     }
 
-    /// Sets the server's address, by which the model's context window is learnt.
-    pub(super) fn at(self, address: &str) -> Self {
-        Self { window_key: window_key(address, &self.name), ..self }
+    /// Sets the provider, and the server's address, by which the model's context window is learnt.
+    pub(super) fn at(self, provider: &'static str, address: &str) -> Self {
+        Self { provider, window_key: window_key(address, &self.name), ..self }
     }
 
     /// Returns the limits, with the window that has been learnt.
     pub(super) fn limits(&self) -> ResolvedLimits {
-        self.limits.resolve(&self.name, &self.window_key)
+        self.limits.resolve(self.provider, &self.name, &self.window_key)
     }
 
     /// Describes the model, for adapters that support media and tools.
-    pub(super) fn info(&self, provider: &str) -> ModelInfo {
+    pub(super) fn info(&self) -> ModelInfo {
         let ResolvedLimits { context_window, max_output_tokens } = self.limits();
         ModelInfo {
-            provider: provider.to_owned(),
+            provider: self.provider.to_owned(),
             model: self.name.clone(),
             context_window,
             max_output_tokens,
@@ -84,7 +87,7 @@ impl ModelSpec {
 
     /// Learns the context window if `failure` rejects a prompt of `estimated` tokens by the platform's count.
     pub(super) fn learn(&self, failure: &AgentError, estimated: Option<usize>) {
-        self.limits.learn(&self.name, &self.window_key, failure, estimated);
+        self.limits.learn((self.provider, &self.name), &self.window_key, failure, estimated);
     }
 
     /// Awaits the start of a call, and learns from its failure.

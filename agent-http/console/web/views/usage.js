@@ -5,7 +5,7 @@ import { csv, save } from '../lib/csv.js';
 import { dateTime, number } from '../lib/format.js';
 import { agents, call, href, route, session } from '../lib/store.js';
 import { ErrorNote, useLoad } from '../lib/ui.js';
-import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
+import { GROUPS, MEASURES, SERIES, columnsOf, daysUpTo, dollars, groupsOf, nanos, readUsage, roundUp, sumOf, table } from '../lib/usage.js';
 
 const TIMES = { 7: '7 days', 30: '30 days', 90: '90 days', 365: '12 months' };
 /** Rows of the table that are shown at first. */
@@ -172,20 +172,22 @@ function Groups({ groups, by, sums }) {
   ${shown.length < groups.length && html`<p class="table-foot"><button type="button" class="button small" onClick=${() => setWhole(true)}>Show all ${number(groups.length)}</button></p>`}`;
 }
 
-const UNITS = { runs: 'Runs', changes: 'Changes' };
+const UNITS = { runs: 'Runs', changes: 'Changes', tokens: 'Tokens', cost: 'Cost', toolCalls: 'Tool calls', concurrentRuns: 'Runs at once' };
 
-/** The limits of the user, and how far they are used. */
+/** The limits of the user, and for an admin those of the company, and how far they are used. */
 function Limits() {
   const { data, error } = useLoad(async (signal) => (await call('GET /api/limits', { signal })).data.limits, '');
   return html`<section class="limits" aria-labelledby="limits-title"><h2 id="limits-title">Your limits</h2>
     ${error && html`<${ErrorNote} error=${error} />`}
     ${data?.length === 0 && html`<p class="muted">The operator has set none.</p>`}
-    ${(data ?? []).map(({ unit, window, amount, used, reserved, resetsAt }) => {
-      const name = `${UNITS[unit] ?? unit} a ${window}`;
+    ${(data ?? []).map(({ policy, kind, unit, window, resetsAt, ...limit }) => {
+      const name = `${kind === 'company' ? 'Company: ' : policy === 'budget' ? 'Budget: ' : ''}${UNITS[unit] ?? unit}${window ? ` a ${window}` : ''}`;
+      const [amount, used, reserved] = [limit.amount, limit.used, limit.reserved].map(Number);
+      const shown = (value) => unit === 'cost' ? dollars(nanos(value)) : number(value);
       const taken = used + reserved;
       return html`<div key=${name} class="limit">
-        <p class="row between"><span>${name}</span><span class="meta">${number(used)} of ${number(amount)} used${reserved > 0 ? `, ${number(reserved)} reserved` : ''}${used > 0 && html`, free again <time datetime=${resetsAt} title=${resetsAt}>${dateTime(resetsAt)}</time>`}</span></p>
-        <progress max=${Math.max(1, amount)} value=${Math.min(amount, taken)} aria-label=${`${name}: part that is used`} class=${taken >= amount * 0.9 ? 'full' : ''}></progress>
+        <p class="row between"><span>${name}</span><span class="meta">${shown(limit.used)} of ${shown(limit.amount)} used${reserved > 0 ? `, ${shown(limit.reserved)} reserved` : ''}${used > 0 && resetsAt && html`, free again <time datetime=${resetsAt} title=${resetsAt}>${dateTime(resetsAt)}</time>`}</span></p>
+        <progress max=${amount || 1} value=${Math.min(amount, taken)} aria-label=${`${name}: part that is used`} class=${taken >= amount * 0.9 ? 'full' : ''}></progress>
       </div>`;
     })}
   </section>`;

@@ -47,6 +47,10 @@ impl BudgetExceededError {
     /// Returns the public message.
     fn message(&self) -> String {
         let subject = self.kind.as_str();
+        let state = match self.used >= self.amount {
+            true => "is spent",
+            false => "has too little left for the request",
+        };
         let unit = match self.unit {
             BudgetUnit::Cost => "cost",
             BudgetUnit::Tokens => "tokens",
@@ -56,9 +60,9 @@ impl BudgetExceededError {
             BudgetUnit::WallMs => "time",
         };
         match self.window {
-            Some(BudgetWindow::Run) | None => format!("the run's budget of {unit} is spent"),
+            Some(BudgetWindow::Run) | None => format!("the run's budget of {unit} {state}"),
             Some(window) => {
-                format!("the {subject}'s budget of {unit} for this {} is spent", window.as_str())
+                format!("the {subject}'s budget of {unit} for this {} {state}", window.as_str())
             }
         }
     }

@@ -177,7 +177,10 @@ async fn a_budget_is_spent_to_its_last_part_and_not_beyond() {
     assert_eq!((error.kind(), refused.is_rate), (AgentErrorKind::BudgetExceeded, false));
     assert_eq!((refused.amount, refused.used, refused.reserved), (10_000_000, 8_042_000, 0));
     assert_eq!(refused.resets_at, Some("2026-02-01T00:00:00Z".parse().expect("a time")));
-    assert_eq!(error.message(), "the company's budget of cost for this month is spent");
+    assert_eq!(
+        error.message(),
+        "the company's budget of cost for this month has too little left for the request"
+    );
     assert_eq!(error.members()[0].1["used"], "0.008042000");
 }
 

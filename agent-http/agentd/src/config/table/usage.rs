@@ -1,16 +1,16 @@
 //! Settings of usage.
 
 use super::super::setting::{Setting, SettingKind};
-use super::{APP, DAY_MS, setting};
+use super::{APP, APP_AND_RUNTIME, DAY_MS, setting};
 
 /// Settings of the ledger of the calls of models.
 pub(super) const SETTINGS: &[Setting] = &[
     setting(
         "MODEL_CATALOG",
-        APP,
+        APP_AND_RUNTIME,
         SettingKind::Path,
         &[],
-        "A JSON file with the prices of models, which are used in place of the built-in ones.",
+        "A JSON file with limits, capabilities and prices of models, which are used in place of those of the built-in catalogue.",
     ),
     setting(
         "USAGE_RETENTION",

@@ -518,7 +518,7 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     let server = LoopbackServer::respond_with(answer, AfterResponse::Close).await;
     let limits = ModelLimits::default();
     let of_limits = |limits| {
-        let spec = ModelSpec::new("m-1").with_limits(limits).at(server.url.as_str());
+        let spec = ModelSpec::new("m-1").with_limits(limits).at(PROVIDER, server.url.as_str());
         OpenAi { model: spec, ..model(&server) }
     };
     let (one, same) = (of_limits(limits.clone()), of_limits(limits));
@@ -533,7 +533,7 @@ async fn the_window_is_learnt_from_the_error_of_the_server() {
     for model in [&one, &same] {
         assert!(model.info().context_window <= 4_096, "{:?}", model.info());
     }
-    let another = OpenAi { model: one.model.clone().at("http://other.example/"), ..one };
+    let another = OpenAi { model: one.model.clone().at(PROVIDER, "http://other.example/"), ..one };
     assert_eq!(another.info().context_window, 128_000);
 }
 

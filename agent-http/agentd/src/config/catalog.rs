@@ -1,6 +1,8 @@
-//! Settings of usage.
+//! Setting of the catalogue of models.
 
-use agent_platform::usage::PriceTable;
+use std::sync::Arc;
+
+use agent_platform::catalog::Catalog;
 
 use super::resolve::ResolvedSettings;
 use super::values::SettingValues;
@@ -8,19 +10,20 @@ use super::{SettingError, read_file};
 
 const MODEL_CATALOG: &str = "MODEL_CATALOG";
 
-/// Returns the built-in prices with those of the file, if there is one. Adds the fault of a file that cannot be used.
-pub(super) fn prices(
+/// Returns the built-in catalogue with the file merged over it, if there is one. Adds the fault of a file that cannot be
+/// used.
+pub(super) fn load(
     resolved: &ResolvedSettings,
     values: &SettingValues,
     faults: &mut Vec<SettingError>,
-) -> PriceTable {
-    let shipped = PriceTable::shipped();
+) -> Arc<Catalog> {
+    let shipped = Catalog::shipped();
     let Some(path) = values.path(MODEL_CATALOG) else { return shipped };
     let merged =
         read_file(&path).map_err(|problem| format!("names a file that {problem}")).and_then(|text| {
-            shipped.clone().merged(&text).map_err(|error| format!("names a file in which {error}"))
+            Catalog::clone(&shipped).merged(&text).map_err(|error| format!("names a file in which {error}"))
         });
-    merged.unwrap_or_else(|message| {
+    merged.map(Arc::new).unwrap_or_else(|message| {
         let source = resolved.get(MODEL_CATALOG).map(|(_, source)| source.clone());
         faults.push(SettingError { name: MODEL_CATALOG.to_owned(), source, message });
         shipped

@@ -1,0 +1,112 @@
+//! Files of the catalogue.
+
+use std::num::NonZeroU32;
+
+use jiff::civil::Date;
+use serde::Deserialize;
+
+use super::entry::{CatalogModel, InputModality, ModelPrice, ReasoningOption, StructuredOutput, TokenPrices};
+use crate::amount::NanoUsd;
+
+/// Maximum size of a file in bytes.
+pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
+/// Largest price.
+const MAX_PRICE: NanoUsd = NanoUsd::new(10_000_000_000_000);
+
+/// Error of a file of the catalogue.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The file is too large.
+    #[error("the file has more than {MAX_FILE_BYTES} bytes")]
+    TooLarge,
+    /// The file is no JSON of the expected form.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// The date is missing or malformed.
+    #[error("asOf must be a date such as 2026-01-31")]
+    Date,
+    /// A price is malformed.
+    #[error("the price {member} of the model {model:?} must be a decimal number of dollars from 0 to 10000")]
+    Price {
+        /// Model.
+        model: String,
+        /// Member of the prices.
+        member: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CatalogFile {
+    as_of: String,
+    models: Vec<ModelText>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ModelText {
+    provider: String,
+    model: String,
+    context_window: Option<NonZeroU32>,
+    max_output_tokens: Option<NonZeroU32>,
+    input: Option<Vec<InputModality>>,
+    tools: Option<bool>,
+    structured: Option<StructuredOutput>,
+    reasoning: Option<Vec<ReasoningOption>>,
+    prices: Option<PriceTexts>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PriceTexts {
+    input: String,
+    cached_input: Option<String>,
+    cache_write: Option<String>,
+    output: String,
+}
+
+impl PriceTexts {
+    /// Parses the prices. Cached tokens without a price of their own cost as much as others.
+    fn parse(&self, model: &str) -> Result<TokenPrices, CatalogError> {
+        let parse = |member: &'static str, text: &str| {
+            let amount = NanoUsd::parse(text).ok().filter(|amount| *amount <= MAX_PRICE);
+            amount.ok_or_else(|| CatalogError::Price { model: model.to_owned(), member })
+        };
+        let input = parse("input", &self.input)?;
+        let part =
+            |member, text: &Option<String>| text.as_ref().map_or(Ok(input), |text| parse(member, text));
+        Ok(TokenPrices {
+            input,
+            cached_input: part("cachedInput", &self.cached_input)?,
+            cache_write: part("cacheWrite", &self.cache_write)?,
+            output: parse("output", &self.output)?,
+        })
+    }
+}
+
+/// Reads the date and the models of a file.
+///
+/// # Errors
+/// [`CatalogError`].
+pub(super) fn parse(text: &str) -> Result<(Date, Vec<CatalogModel>), CatalogError> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(CatalogError::TooLarge);
+    }
+    let CatalogFile { as_of, models } = serde_json::from_str(text)?;
+    let date = as_of.parse::<Date>().map_err(|_| CatalogError::Date)?;
+    let read = |text: ModelText| {
+        let prices = text.prices.map(|prices| prices.parse(&text.model)).transpose()?;
+        Ok(CatalogModel {
+            price: prices.map(|prices| ModelPrice { prices, as_of: as_of.clone() }),
+            provider: text.provider,
+            model: text.model,
+            context_window: text.context_window,
+            max_output_tokens: text.max_output_tokens,
+            input: text.input,
+            tools: text.tools,
+            structured: text.structured,
+            reasoning: text.reasoning,
+        })
+    };
+    Ok((date, models.into_iter().map(read).collect::<Result<_, CatalogError>>()?))
+}

@@ -1,0 +1,70 @@
+//! Composition of the models that are called over HTTP.
+
+use std::sync::Arc;
+
+use agent_client::models::{EmbeddedModels, HostedVendor, ModelLimits, OllamaServer};
+use agent_client::outbound::OutboundClient;
+use agent_client::secret::BoundSecret;
+use agent_core::model::Model;
+
+use crate::StartError;
+use crate::config::{AppConfig, HostedConfig, OllamaConfig, ServerConfig};
+
+/// Creates the source of the application's models without the model in the process.
+///
+/// # Errors
+/// The outbound HTTP client cannot be created.
+pub(crate) fn model_source(config: &AppConfig) -> Result<EmbeddedModels, StartError> {
+    let outbound = OutboundClient::new(config.server.outbound.clone())?;
+    Ok(embedded_models(config, &outbound, None, &model_limits(&config.server)))
+}
+
+/// Creates the source of the models that the application calls itself.
+pub(super) fn embedded_models(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    local: Option<Arc<dyn Model>>,
+    limits: &ModelLimits,
+) -> EmbeddedModels {
+    EmbeddedModels {
+        hosted: hosted(&config.server.hosted, outbound, limits),
+        anthropic: hosted(&config.anthropic, outbound, limits),
+        ollama: ollama(&config.server.ollama, outbound, limits),
+        prefer_ollama: config.server.ollama.preferred,
+        local,
+    }
+}
+
+/// Builds the limits that all models of a process share, with the windows that it learns.
+pub(super) fn model_limits(server: &ServerConfig) -> ModelLimits {
+    ModelLimits {
+        context_window: server.context_window,
+        max_output_tokens: server.max_output_tokens,
+        catalog: server.catalog.clone(),
+        ..ModelLimits::default()
+    }
+}
+
+/// Creates a hosted vendor.
+pub(super) fn hosted(config: &HostedConfig, outbound: &OutboundClient, limits: &ModelLimits) -> HostedVendor {
+    HostedVendor {
+        outbound: outbound.clone(),
+        base_url: config.base_url.clone(),
+        key: config.api_key.clone().map(|key| BoundSecret::new(&config.base_url, key)),
+        default_model: config.model.clone(),
+        key_setting: config.key_setting,
+        needs_key: config.needs_key,
+        limits: limits.clone(),
+    }
+}
+
+/// Creates the Ollama server.
+pub(super) fn ollama(config: &OllamaConfig, outbound: &OutboundClient, limits: &ModelLimits) -> OllamaServer {
+    OllamaServer {
+        outbound: outbound.clone(),
+        base_url: config.base_url.clone(),
+        default_model: config.model.clone(),
+        num_ctx: config.num_ctx,
+        limits: limits.clone(),
+    }
+}
