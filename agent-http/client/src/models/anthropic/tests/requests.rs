@@ -49,7 +49,7 @@ fn the_smallest_body() {
         &ModelSpec::new("m-1"),
         &request(),
         expect![[r#"
-        {"model":"m-1","max_tokens":16384,"stream":true,
+        {"model":"m-1","stream":true,"max_tokens":16384,
         "messages":[{"role":"user","content":[{"type":"text","text":"hi","cache_control":{"type":"ephemeral"}}]}]}"#]],
     );
 }
@@ -100,7 +100,7 @@ fn a_body_with_tools_and_what_the_run_has_said_since() {
         &ModelSpec::new("m-1").with_limits(limited),
         &request,
         expect![[r#"
-        {"model":"m-1","max_tokens":7,"stream":true,"tools":[{"name":"t_afe0f0996e87","description":"","input_schema":{"type":"object"}},
+        {"model":"m-1","stream":true,"max_tokens":7,"tools":[{"name":"t_afe0f0996e87","description":"","input_schema":{"type":"object"}},
         {"name":"createTodo","description":"Adds a \"todo\".","input_schema":{"type":"object","properties":{"title":{"type":"string"}}}}],"tool_choice":{"type":"auto"},
         "system":[{"type":"text","text":"You are \"terse\".\n","cache_control":{"type":"ephemeral"}},
         {"type":"text","text":"\n\nIt is noon.","cache_control":{"type":"ephemeral"}}],
