@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::budget::BudgetCommand;
 use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
 use crate::dev::DevOptions;
 use crate::usage::UsageSelection;
@@ -12,9 +11,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use url::Url;
 
+mod budget;
 mod replay;
 mod token;
 
+pub(crate) use budget::{BudgetArgs, BudgetCommand};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use token::{ApiArgs, McpArgs, NewTokenArgs, SessionArgs, TokenCommand, WidgetArgs};
 
