@@ -24,9 +24,10 @@ mod visitors;
 
 use agentd::stores::Stores;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::{Vendor, answer, tool_calls};
+use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 use crate::support::{parse_run, poll_until, workspace};
 
 /// The application over a store of conversations, and the vendor of its agent `a1`.
@@ -294,4 +295,13 @@ async fn a_proactive_call_continues_the_thread_of_the_user_it_names() {
     assert_eq!(test.get("/api/threads/t").await["origin"], "proactive");
     test.say("t", "Really?").await;
     assert_eq!(test.prompt(), dialogue(&["Tell the user that it rains.", "It rains.", "Really?"]));
+}
+
+/// Returns an answer that says "Partly", and the rest when the gate opens.
+fn gated() -> (Vec<Step>, watch::Sender<bool>) {
+    let gate = watch::Sender::new(false);
+    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
+    steps.push(delta(json!({"content": "and wholly."})));
+    steps.extend(finish("stop"));
+    (steps, gate)
 }

@@ -2,22 +2,12 @@
 
 use agent_platform::conversation::ThreadOwner;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::logs::read_until;
-use super::{ConversationApp, call_as};
+use super::{ConversationApp, call_as, gated};
 use crate::support::server::{Server, session_token};
-use crate::support::vendor::{Step, delta, finish, stream_head};
+use crate::support::vendor::{Step, delta, stream_head};
 use crate::support::{TEST_TIMEOUT, poll_until};
-
-/// Returns an answer that says "Partly", and the rest when the gate opens.
-fn gated() -> (Vec<Step>, watch::Sender<bool>) {
-    let gate = watch::Sender::new(false);
-    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
-    steps.push(delta(json!({"content": "and wholly."})));
-    steps.extend(finish("stop"));
-    (steps, gate)
-}
 
 fn body(run: &str) -> Value {
     json!({"agentId": "a1", "threadId": "t", "message": "Hello", "runId": run, "onBusy": "queue"})

@@ -9,21 +9,12 @@ use tokio::sync::watch;
 use super::approvals::resume_entry;
 use super::logs::read_until;
 use super::stores::{config, start as start_process};
-use super::{ConversationApp, call_as, dialogue, everyone};
+use super::{ConversationApp, call_as, dialogue, everyone, gated};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
 use crate::support::server::{INTERNAL_SECRET, Server, session_token};
-use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
+use crate::support::vendor::{Step, Vendor, answer, tool_calls};
 use crate::support::{client, expect_problem, parse_run, poll_until, text_of};
-
-/// Returns an answer that says "Partly", and the rest when the gate opens.
-fn gated() -> (Vec<Step>, watch::Sender<bool>) {
-    let gate = watch::Sender::new(false);
-    let mut steps = vec![stream_head(), delta(json!({"content": "Partly "})), Step::Until(gate.subscribe())];
-    steps.push(delta(json!({"content": "and wholly."})));
-    steps.extend(finish("stop"));
-    (steps, gate)
-}
 
 fn body(run: &str, message: &str, fields: Value) -> Value {
     let mut body =
