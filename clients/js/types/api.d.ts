@@ -6942,69 +6942,6 @@ export interface operations {
             503: components["responses"]["Problem"];
         };
     };
-    listCatalogModels: {
-        parameters: {
-            query?: {
-                /** @description Restricts the list to a provider. */
-                provider?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The models, in the order of provider and name. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": {
-                        /** Format: date */
-                        asOf: string;
-                        models: {
-                            provider: string;
-                            model: string;
-                            /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
-                            contextWindow?: number;
-                            /** @description Limit on an answer. */
-                            maxOutputTokens?: number;
-                            /** @description Kinds of content that the model reads. */
-                            input?: ("text" | "image")[];
-                            /** @description True if the model calls tools. */
-                            tools?: boolean;
-                            /**
-                             * @description Kind of JSON that an answer can be bound to.
-                             * @enum {unknown}
-                             */
-                            structured?: "schema" | "object" | "none";
-                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
-                            reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
-                            /** @description In dollars for a million tokens. */
-                            prices?: {
-                                /** @description Input tokens. */
-                                input: string;
-                                /** @description Input tokens read from the provider's cache. */
-                                cachedInput: string;
-                                /** @description Input tokens written to the provider's cache. */
-                                cacheWrite: string;
-                                /** @description Output tokens. */
-                                output: string;
-                                /** Format: date */
-                                asOf: string;
-                            };
-                        }[];
-                    };
-                };
-            };
-            400: components["responses"]["Problem"];
-            401: components["responses"]["Problem"];
-            403: components["responses"]["Problem"];
-            500: components["responses"]["Problem"];
-            503: components["responses"]["Problem"];
-        };
-    };
     pulseCallback: {
         parameters: {
             query?: never;
