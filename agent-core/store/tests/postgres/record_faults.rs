@@ -101,7 +101,9 @@ async fn a_read_only_database_is_told(cluster: &Cluster) {
 /// Another program holds the lock of a key, as a process that was suspended within a transaction does.
 async fn a_held_key_delays_its_own_commits_only(cluster: &Cluster) {
     let url = database(cluster, "locked").await;
-    let store = open(&url, hasty()).await;
+    // The other commits wait for one another, and on a busy disk each takes its time.
+    let (statement_timeout, lock_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
+    let store = open(&url, PostgresOptions { statement_timeout, lock_timeout, ..hasty() }).await;
     let (held, free) = (key("acme", "held"), key("acme", "free"));
     let holder = other(cluster, "locked").await;
     let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended(
