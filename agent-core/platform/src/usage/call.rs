@@ -28,7 +28,7 @@ pub(super) struct MeteredCall {
     outcome: Option<String>,
     /// True if the call was refused before the model has read the prompt, so that it costs nothing.
     is_refused: bool,
-    /// What is reserved for the call.
+    /// Reservation for the call, if a limit applies to it.
     pub(super) hold: Option<Hold>,
 }
 

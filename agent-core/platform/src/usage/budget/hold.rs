@@ -54,7 +54,7 @@ pub(in crate::usage) struct Settlement {
     pub(super) used: UsedAmounts,
 }
 
-/// What a call has used.
+/// Amounts that a call has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UsedAmounts {
     Nothing,
