@@ -8,7 +8,7 @@ use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
 use async_trait::async_trait;
 
 use super::budget::{CallDemand, RunAdmission, with_deadline};
-use super::call::MeteredCall;
+use super::call::{MeteredCall, count};
 use super::{Hold, RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
@@ -50,7 +50,7 @@ impl<B: Backend> MeteredBackend<B> {
                 let demand = CallDemand {
                     provider: provider.to_owned(),
                     model: model.to_owned(),
-                    prompt_tokens: u64::try_from(tokens).unwrap_or(u64::MAX),
+                    prompt_tokens: count(tokens),
                     output_tokens: 0,
                     prices: self.recorder.prices().price(provider, model).map(|price| price.prices),
                 };

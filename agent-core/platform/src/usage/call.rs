@@ -14,6 +14,11 @@ const MAX_MODELS: usize = 16;
 /// Average number of bytes of a token.
 pub(super) const BYTES_PER_TOKEN: usize = 4;
 
+/// Returns a number of tokens as the ledger has it.
+pub(super) fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
 /// A call in progress. Dropping it books it.
 pub(super) struct MeteredCall {
     recorder: UsageRecorder,
@@ -116,7 +121,6 @@ impl MeteredCall {
 
     /// Returns the entries of the call: one, or one for each model of a run elsewhere.
     fn counted_entries(&self) -> Vec<UsageEntry> {
-        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let mut expected = TokenCounts {
             input_tokens: count(self.prompt_tokens),
             output_tokens: count(self.answer_bytes.div_ceil(BYTES_PER_TOKEN)),

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
-use super::call::{BYTES_PER_TOKEN, MeteredCall};
+use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
 use super::{Hold, RunScope, UsageRecorder};
 
 /// A [`ModelSource`] whose models report the end of each call.
@@ -197,10 +197,6 @@ async fn reserve(
 
 fn prompt_tokens(payload: &Payload) -> usize {
     payload.prompt_tokens().unwrap_or(payload.bytes().len() / BYTES_PER_TOKEN)
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 /// Events of a call. Dropping the stream books the call.

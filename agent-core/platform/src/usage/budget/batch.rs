@@ -37,12 +37,7 @@ impl BatchTask {
     }
 
     pub(super) async fn run(mut self) {
-        loop {
-            let has_more = !self.waiting.admissions.is_empty() || !self.waiting.settlements.is_empty();
-            let Some(new) = self.state.take(&self.company_id, has_more) else { break };
-            self.waiting.admissions.extend(new.admissions);
-            self.waiting.settlements.extend(new.settlements);
-            self.waiting.admissions.retain(|admission| !admission.answer.is_canceled());
+        while self.state.take(&self.company_id, &mut self.waiting) {
             let settlements = take_first(&mut self.waiting.settlements);
             let admissions = take_first(&mut self.waiting.admissions);
             let (count, is_settling) = (admissions.len(), !settlements.is_empty());
@@ -110,7 +105,7 @@ fn answer_all(settlements: Vec<QueuedSettlement>, result: impl Fn() -> Result<()
     }
 }
 
-/// AdmissionDecision about a request.
+/// Decision about a request.
 enum AdmissionDecision {
     Admit {
         output: u64,
@@ -293,7 +288,7 @@ impl Batch {
             let left = meter.state.left(&applied.limit);
             let least = demand.amount(admission.output.least);
             if least > left {
-                let refusal = Box::new(refusal(applied, &meter.state, self.now));
+                let refusal = Box::new(applied.exceeded(&meter.state, self.now));
                 // A limit without an amount left is not waited for.
                 let may_wait = least <= left.saturating_add(meter.state.reserved) && admission.call.is_some();
                 return Ok(if may_wait {
@@ -342,21 +337,6 @@ impl Batch {
             self.writes.push(Write::Put { key, value, precondition });
         }
         Ok(self.writes)
-    }
-}
-
-fn refusal(applied: &AppliedLimit, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
-    let BudgetLimit { unit, amount, window, .. } = applied.limit;
-    BudgetExceededError {
-        kind: applied.kind,
-        unit,
-        window,
-        amount,
-        used: meter.total_used(),
-        reserved: meter.reserved,
-        resets_at: meter.resets_at(window),
-        refused_at: now,
-        is_rate: applied.limit.is_rate(),
     }
 }
 

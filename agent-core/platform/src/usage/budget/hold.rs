@@ -22,7 +22,7 @@ pub(super) struct HeldAmount {
     pub(super) amount: i64,
 }
 
-/// BudgetReservation, as it is stored.
+/// Reservation, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BudgetReservation {

@@ -46,6 +46,8 @@ struct Queues {
 pub(super) struct BudgetQueue {
     pub(super) admissions: Vec<Admission>,
     pub(super) settlements: Vec<QueuedSettlement>,
+    /// Number of requests that the task has taken and not answered.
+    taken: usize,
     /// Wakes the task while it waits for settlements.
     woken: Option<oneshot::Sender<()>>,
 }
@@ -90,6 +92,12 @@ pub(super) struct QueuedSettlement {
     pub(super) answer: Option<oneshot::Sender<Result<(), StoreError>>>,
 }
 
+impl BudgetQueue {
+    fn is_empty(&self) -> bool {
+        self.admissions.is_empty() && self.settlements.is_empty()
+    }
+}
+
 impl BudgetState {
     pub(super) fn new(
         records: Arc<dyn Records>,
@@ -122,7 +130,8 @@ impl BudgetState {
         let (answer, decided) = oneshot::channel();
         let is_full = {
             let queues = self.lock();
-            queues.companies.get(company_id).is_some_and(|queue| queue.admissions.len() >= MAX_WAITING)
+            let count = |queue: &BudgetQueue| queue.admissions.len() + queue.taken;
+            queues.companies.get(company_id).is_some_and(|queue| count(queue) >= MAX_WAITING)
         };
         if is_full {
             return Err(
@@ -182,23 +191,27 @@ impl BudgetState {
         }
     }
 
-    /// Takes what waits for the next commit of a company. Ends its queue and returns `None` if nothing does and `has_more`
-    /// is false.
-    pub(super) fn take(&self, company_id: &CompanyId, has_more: bool) -> Option<BudgetQueue> {
+    /// Adds what waits for the next commit of a company to what its task has. Ends the queue and returns false if there is
+    /// nothing.
+    pub(super) fn take(&self, company_id: &CompanyId, waiting: &mut BudgetQueue) -> bool {
+        waiting.admissions.retain(|admission| !admission.answer.is_canceled());
         let mut queues = self.lock();
-        let queue = queues.companies.get_mut(company_id)?;
-        if has_more || !queue.admissions.is_empty() || !queue.settlements.is_empty() {
-            return Some(std::mem::take(queue));
+        let Some(queue) = queues.companies.get_mut(company_id) else { return false };
+        waiting.admissions.append(&mut queue.admissions);
+        waiting.settlements.append(&mut queue.settlements);
+        queue.taken = waiting.admissions.len();
+        if waiting.is_empty() {
+            queues.remove(company_id);
+            return false;
         }
-        queues.remove(company_id);
-        None
+        true
     }
 
     /// Returns the receiver of the next addition to a company's queue; `None` if it is not empty.
     pub(super) fn next_addition(&self, company_id: &CompanyId) -> Option<oneshot::Receiver<()>> {
         let mut queues = self.lock();
         let queue = queues.companies.get_mut(company_id)?;
-        if !queue.admissions.is_empty() || !queue.settlements.is_empty() {
+        if !queue.is_empty() {
             return None;
         }
         let (sender, woken) = oneshot::channel();

@@ -19,10 +19,7 @@ use super::limit::Budget;
 use super::meter::{MeterState, first_day};
 use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
-use crate::records::{
-    Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, StoreError as RecordError,
-    to_json,
-};
+use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 
 /// Name of a company's collection of budgets.
@@ -111,19 +108,19 @@ impl AppliedLimit {
         Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
     }
 
-    /// Returns the error of a run that has taken all the time of the limit.
-    fn time_is_over(&self, now: Timestamp) -> BudgetExceededError {
+    /// Returns the error of a request that the limit does not admit in a state of its meter.
+    pub(super) fn exceeded(&self, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
         let BudgetLimit { unit, amount, window, .. } = self.limit;
         BudgetExceededError {
             kind: self.kind,
             unit,
             window,
             amount,
-            used: amount,
-            reserved: 0,
-            resets_at: None,
+            used: meter.total_used(),
+            reserved: meter.reserved,
+            resets_at: meter.resets_at(window),
             refused_at: now,
-            is_rate: false,
+            is_rate: self.limit.is_rate(),
         }
     }
 
@@ -249,7 +246,7 @@ impl Budgets {
         company: &CompanyId,
         kind: BudgetKind,
         subject: &str,
-    ) -> Result<Option<Record<Budget>>, RecordError> {
+    ) -> Result<Option<Record<Budget>>, StoreError> {
         self.state.records.get_as(&budget_key(company, kind, subject)?).await
     }
 
@@ -257,7 +254,7 @@ impl Budgets {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn list(&self, company: &CompanyId, list: &ListQuery) -> Result<Page<Budget>, RecordError> {
+    pub async fn list(&self, company: &CompanyId, list: &ListQuery) -> Result<Page<Budget>, StoreError> {
         self.state.records.list_as(&Collection::new(company.clone(), BUDGETS)?, list).await
     }
 
@@ -271,7 +268,7 @@ impl Budgets {
     ///
     /// # Errors
     /// Errors of the store.
-    pub async fn count(&self, company: &CompanyId) -> Result<u64, RecordError> {
+    pub async fn count(&self, company: &CompanyId) -> Result<u64, StoreError> {
         self.state.records.count(&Collection::new(company.clone(), BUDGETS)?).await
     }
 
@@ -285,7 +282,7 @@ impl Budgets {
         (kind, subject): (BudgetKind, &str),
         budget: &Budget,
         condition: Precondition,
-    ) -> Result<u64, RecordError> {
+    ) -> Result<u64, StoreError> {
         let key = budget_key(company, kind, subject)?;
         self.state.records.put(&key, to_json(budget)?, condition).await
     }
@@ -299,7 +296,7 @@ impl Budgets {
         company: &CompanyId,
         (kind, subject): (BudgetKind, &str),
         condition: Precondition,
-    ) -> Result<bool, RecordError> {
+    ) -> Result<bool, StoreError> {
         self.state.records.delete(&budget_key(company, kind, subject)?, condition).await
     }
 
@@ -451,7 +448,8 @@ impl Budgets {
         let deadline = of_time.first().map(|limit| {
             let (clock, amount) = (&self.state.clock, limit.limit.amount);
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
-            (timer, limit.time_is_over(self.state.now()).into_error(scope.caller))
+            let spent = MeterState { used: amount, ..MeterState::default() };
+            (timer, limit.exceeded(&spent, self.state.now()).into_error(scope.caller))
         });
         Ok(RunAdmission { hold: admitted.and_then(|admitted| admitted.hold), deadline })
     }
@@ -475,7 +473,7 @@ impl Budgets {
     }
 }
 
-fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, RecordError> {
+fn budget_key(company: &CompanyId, kind: BudgetKind, subject: &str) -> Result<Key, StoreError> {
     Key::new(company.clone(), BUDGETS, format!("{}/{subject}", kind.as_str()))
 }
 

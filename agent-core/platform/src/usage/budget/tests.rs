@@ -460,3 +460,25 @@ async fn a_run_ends_when_its_time_is_over() {
             .any(|event| matches!(event, Event::TextMessageContent { delta, .. } if delta == "Partly"))
     );
 }
+
+#[tokio::test]
+async fn the_requests_that_wait_are_bounded() {
+    let installation = Installation::new();
+    let process = installation.process();
+    put_company(&process, json!({"unit": "tokens", "amount": 600, "window": "day"})).await;
+    let (hold, _) = reserve(&process, 500).await.expect("the first");
+    let mut waiting: Vec<_> = (0..1_000).map(|_| Box::pin(reserve(&process, 500))).collect();
+    for request in &mut waiting {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    // The task has taken them, and waits for a settlement.
+    installation.clock.wait_for_sleepers(1).await;
+    let error = reserve(&process, 500).await.err().expect("one too many");
+    assert_eq!(error.kind(), AgentErrorKind::StoreUnavailable);
+    waiting.truncate(10);
+    installation.clock.advance(Duration::from_millis(200));
+    installation.clock.wait_for_sleepers(1).await;
+    let mut next = std::pin::pin!(reserve(&process, 500));
+    assert!(futures_util::poll!(next.as_mut()).is_pending(), "those that have left do not count");
+    drop(hold);
+}
