@@ -535,3 +535,36 @@ inPage('schedules are said in words, and days know their clocks', async (page) =
   assert.deepEqual([made.counts.slice(0, 4), made.later], [[2, 0, 1, 0], 1]);
   assert.deepEqual([made.shifts.slice(0, 3), made.back], [[0, 60, 0], -60]);
 }, { timezoneId: 'Europe/Berlin' });
+
+inPage('a tool server is compared with the accepted definitions', async (page) => {
+  const id = 'own-tools';
+  const content = {
+    mcpPreset: 'none',
+    toolServers: [{ id: 'shop', url: process.env.TOOL_SERVER_URL, tools: ['search'] }],
+    httpTools: [{ name: 'getOrder', description: 'Gets an order.', inputSchema: { type: 'object' }, request: { method: 'GET', url: 'https://shop.example/order' } }],
+  };
+  const children = [{ name: 'EmbeddedAI', content: { provider: 'openai', model: 'text', baseUrl: 'http://127.0.0.1:9/v1' } }];
+  const put = await send(page, 'PUT', `api/agents/${id}`, { name: 'Own tools', content, children });
+  assert.ok(put.status < 300, JSON.stringify(put.body));
+  await page.reload();
+  await visit(page, `chat/${id}`);
+  await tab(page, 'Tools');
+  const panel = page.locator('#debug-panel');
+  await panel.locator('.fold', { hasText: 'getOrder' }).filter({ hasText: 'defined by the role' }).waitFor();
+  await panel.getByRole('listitem').filter({ hasText: 'shop_search' }).filter({ hasText: 'new' }).waitFor();
+  const server = page.getByRole('region', { name: 'tool server shop' });
+  await server.getByRole('button', { name: 'Compare' }).click();
+  await server.getByRole('button', { name: 'Accept 1 as they are now' }).waitFor();
+  await server.locator('summary').click();
+  await server.getByRole('region', { name: 'definition of search' }).filter({ hasText: 'Searches orders.' }).waitFor();
+  // The server changes its definition after it was read: what was not seen is not accepted.
+  await server.getByRole('button', { name: 'Accept' }).click();
+  await server.getByRole('alert').filter({ hasText: 'CONFLICT' }).waitFor();
+  await server.getByRole('button', { name: 'Compare' }).click();
+  await server.getByRole('region', { name: 'definition of search' }).filter({ hasText: 'passwords' }).waitFor();
+  await picture(page, 'own-tools');
+  await server.getByRole('button', { name: 'Accept' }).click();
+  await panel.getByRole('listitem').filter({ hasText: 'shop_search' }).filter({ hasText: 'ok' }).waitFor();
+  await panel.locator('.fold', { hasText: 'shop_search' }).waitFor();
+  assert.equal((await send(page, 'DELETE', `api/agents/${id}`)).status, 204);
+});

@@ -1,9 +1,10 @@
-/** The Tools tab: what the agent may use here and why, what its role names and it may not use, and a form to try a tool. */
+/** The Tools tab: what the agent may use here and why, what its role names and it may not use, and a form to try a tool; for its owner, the tools that the role defines. */
 
 import { html } from '../vendor/ui.js';
 import { agentId } from '../lib/chat.js';
 import { call, session } from '../lib/store.js';
 import { Code, useLoad } from '../lib/ui.js';
+import { OwnTools, definesTools } from './own-tools.js';
 import { TryTool } from './try.js';
 
 export function ToolsTab({ preview }) {
@@ -18,12 +19,14 @@ export function ToolsTab({ preview }) {
     <p class="muted">${tools.length === 0 ? 'The agent has no tools here.' : 'Allowed for you with this agent, in the order of the prompt.'}</p>
     <ul class="plain">${tools.map((tool) => html`<${Tool} key=${`${id} ${tool.name}`} tool=${tool} why=${reason(tool.name, content)} isOwner=${isOwner} />`)}</ul>
     ${denied.length > 0 && html`<h2 class="label">Not allowed here</h2>
-      <ul class="plain">${denied.map((name) => html`<li key=${name} class="denied"><code>${name}</code> <span class="muted">${denial(name, content)}</span></li>`)}</ul>`}`;
+      <ul class="plain">${denied.map((name) => html`<li key=${name} class="denied"><code>${name}</code> <span class="muted">${denial(name, content)}</span></li>`)}</ul>`}
+    ${isOwner && definesTools(content) && html`<${OwnTools} id=${id} servers=${content.toolServers} />`}`;
 }
 
 /** The place in the role that allows a tool. */
-function reason(name, { mcpPreset, tools, widgetTools }) {
-  const named = tools?.includes(name) ? 'named in tools' : mcpPreset ? 'in mcpPreset' : 'in the default preset';
+function reason(name, { mcpPreset, tools, widgetTools, httpTools = [], openApi = [], toolServers = [] }) {
+  const isOwn = httpTools.some((tool) => tool.name === name) || [...openApi, ...toolServers].some(({ id }) => name.startsWith(`${id}_`));
+  const named = isOwn ? 'defined by the role' : tools?.includes(name) ? 'named in tools' : mcpPreset ? 'in mcpPreset' : 'in the default preset';
   return widgetTools?.includes(name) ? `${named}; visitors of widgets too` : named;
 }
 
