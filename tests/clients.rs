@@ -2,8 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::support::control::ControlledVendor;
@@ -150,6 +153,50 @@ async fn the_openai_package_for_python_works() {
         ],
     });
     assert_eq!(found, expected);
+}
+
+/// Runs the chat program `llm`, whose settings are in a folder, with lines of input; returns its output if it succeeds, and
+/// else its errors.
+async fn run_llm(folder: &Path, arguments: &[&str], input: &str) -> Result<String, String> {
+    let mut llm = Command::new(python_path("openai").with_file_name("llm"));
+    llm.args(arguments).env("LLM_USER_PATH", folder).kill_on_drop(true);
+    llm.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = llm.spawn().expect("the program starts");
+    let mut stdin = running.stdin.take().expect("an input");
+    stdin.write_all(input.as_bytes()).await.expect("it reads");
+    drop(stdin);
+    let output = tokio::time::timeout(Duration::from_secs(120), running.wait_with_output()).await;
+    let output = output.expect("it ends").expect("it runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chat_program_has_agents_as_models() {
+    let clients = ClientApp::start().await;
+    let token = json!({"kind": "api", "agents": ["text", "error"]});
+    let token = clients.create_token("guide", &token).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = clients.app.url("/v1");
+    let models = ["text", "error", "absent"].map(|agent| {
+        format!(
+            "- model_id: our-{agent}\n  model_name: {agent}\n  api_base: {base}\n  api_key_name: agents\n"
+        )
+    });
+    std::fs::write(folder.path().join("extra-openai-models.yaml"), models.concat()).expect("written");
+    let keys = json!({ "agents": token }).to_string();
+    std::fs::write(folder.path().join("keys.json"), keys).expect("written");
+    let said = run_llm(folder.path(), &["-m", "our-text", "Hello"], "").await;
+    assert_eq!(said.as_deref().map(str::trim), Ok("Hello from the model."));
+    let whole = run_llm(folder.path(), &["-m", "our-text", "--no-stream", "Hello"], "").await;
+    assert_eq!(whole.as_deref().map(str::trim), Ok("Hello from the model."));
+    let chat = run_llm(folder.path(), &["chat", "-m", "our-text"], "Hello\nAnd then?\nexit\n").await;
+    let chat = chat.expect("a conversation");
+    assert_eq!(chat.matches("Hello from the model.").count(), 2, "{chat}");
+    let absent = run_llm(folder.path(), &["-m", "our-absent", "Hello"], "").await.expect_err("no such agent");
+    assert!(absent.contains("the model does not exist"), "{absent}");
+    let broken = run_llm(folder.path(), &["-m", "our-error", "Hello"], "").await;
+    assert!(broken.is_err(), "{broken:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
