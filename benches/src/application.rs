@@ -54,6 +54,29 @@ impl Bench {
         workspace
     }
 
+    /// Returns the workspace of an agent for each behaviour, whose backend is the vendor's model with further settings.
+    pub fn models_workspace(&self, behaviours: &[Behaviour], settings: &Value) -> Value {
+        let agents = behaviours.iter().map(|behaviour| {
+            let mut container = json!({
+                "provider": "openai", "model": behaviour.to_string(), "baseUrl": self.vendor_url(), "apiKey": API_KEY,
+            });
+            for (name, value) in settings.as_object().into_iter().flatten() {
+                container[name] = value.clone();
+            }
+            role(*behaviour, json!({}), json!([{"name": "EmbeddedAI", "content": container}]))
+        });
+        workspace_of(agents.collect())
+    }
+
+    /// Starts the application, `app_over`, in memory with a workspace.
+    ///
+    /// # Errors
+    /// The application could not be started.
+    pub fn start_workspace(&self, workspace: &Value, app_over: &Path) -> Result<RunningSubject> {
+        let file = self.file(workspace)?;
+        self.start_app_over(StoreKind::Memory, app_over, Some(&file), WORKER_THREADS)
+    }
+
     /// Starts the application, `app_over`, over a store with the [workspace](Self::workspace).
     ///
     /// # Errors
