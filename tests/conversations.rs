@@ -5,6 +5,7 @@ mod capabilities;
 mod client_tools;
 mod deletions;
 mod departures;
+mod files;
 mod hostile;
 mod identity;
 mod jobs;

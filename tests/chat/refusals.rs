@@ -118,8 +118,12 @@ async fn a_field_that_is_wrong_is_named_and_never_repeated() {
         (part(json!({"type": "text"})), "messages[0].content[0].text is missing"),
         (part(json!({"type": "image"})), "messages[0].content[0].source is missing"),
         (
-            part(json!({"type": "image", "source": {"type": "file", "value": "x"}})),
-            "messages[0].content[0].source.type must be data or url",
+            part(json!({"type": "image", "source": {"type": "blob", "value": "x"}})),
+            "messages[0].content[0].source.type must be data, url or file",
+        ),
+        (
+            part(json!({"type": "image", "source": {"type": "file", "value": "canary/x"}})),
+            "messages[0].content[0].source.value must be the id of a file",
         ),
         (
             part(json!({"type": "image", "source": {"type": "url", "value": "file:///canary"}})),

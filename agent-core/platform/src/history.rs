@@ -30,6 +30,7 @@ mod repair;
 mod resume;
 mod runtime;
 mod sources;
+mod stored_file;
 #[cfg(test)]
 mod tests;
 mod thread_fields;
@@ -40,6 +41,7 @@ pub use json::JsonBody;
 pub use repair::{is_missing_result, repair};
 pub use resume::ResumeEntry;
 pub use runtime::RuntimeRequest;
+pub use stored_file::stored_file_id;
 pub use thread_fields::{HistorySource, MAX_GRACE_MS, ThreadFields};
 
 use json::ObjectFields;

@@ -26,6 +26,7 @@ pub mod jwt;
 pub mod layers;
 pub mod local_pulse;
 pub mod memory;
+pub mod message_files;
 pub mod messenger;
 mod minute_rate;
 pub mod model_cache;

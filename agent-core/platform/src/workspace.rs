@@ -26,6 +26,7 @@ mod plans;
 mod tally;
 mod text;
 mod todos;
+mod user_files;
 mod users;
 mod view;
 
@@ -85,6 +86,11 @@ pub use text::MAX_TITLE_BYTES;
 pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
+};
+pub use user_files::{
+    ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UserFile,
+    delete_expired_file, delete_user_file, get_user_files, has_all_user_files, hold_user_file,
+    list_expired_files, list_user_files,
 };
 pub use users::{CompanyRole, User, UserDeletion, delete_user, get_company_role, get_user};
 pub use view::ListPage;

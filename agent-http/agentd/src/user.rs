@@ -40,11 +40,11 @@ async fn delete_in(
     if revoked == 0 && threads == 0 && deleted == UserDeletion::default() {
         return Err(CommandError::NoSuchUser { user: user.to_string(), company: company.to_string() });
     }
-    let UserDeletion { memories, notifications, todo_lists, assignments, subscriptions, .. } = deleted;
+    let UserDeletion { memories, notifications, files, todo_lists, assignments, subscriptions, .. } = deleted;
     writeln!(
         out,
-        "{user} at {company} is deleted, with {memories} memories, {notifications} notifications, {todo_lists} todo \
-         lists, {assignments} assignments and {threads} threads; {revoked} tokens are revoked."
+        "{user} at {company} is deleted, with {memories} memories, {notifications} notifications, {files} files, \
+         {todo_lists} todo lists, {assignments} assignments and {threads} threads; {revoked} tokens are revoked."
     )?;
     if subscriptions > 0 {
         writeln!(out, "The sign-in to a subscription is forgotten; the vendor has not been told.")?;

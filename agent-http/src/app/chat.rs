@@ -8,7 +8,7 @@ use std::sync::Arc;
 use agent_core::event::EventStream;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_core::turn::{TurnError, run_turn};
+use agent_core::turn::TurnError;
 use agent_platform::conversation::RunState;
 use agent_platform::history::{self, ChatInput, FieldError, MAX_GRACE_MS};
 use http::request;
@@ -61,6 +61,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         // The operator's own proactive calls are not limited.
         None => {}
     }
+    app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
         Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
         None => None,
@@ -193,11 +194,11 @@ async fn start_unkept(
 ) -> Result<EventStream, HttpError> {
     let refused = |error| HttpError::from_turn(error, principal.caller);
     if is_new_id {
-        return run_turn(&app.platform, principal, turn).await.map_err(refused);
+        return app.run_turn(principal, turn).await.map_err(refused);
     }
     let claim = app.runs.claim(principal, &turn.run_id).await?;
     let claim = claim.ok_or_else(|| HttpError::conflict("this runId was already used"))?;
-    match run_turn(&app.platform, principal, turn).await {
+    match app.run_turn(principal, turn).await {
         Ok(events) => Ok(events),
         Err(error) => {
             claim.release().await;

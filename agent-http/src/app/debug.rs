@@ -7,7 +7,6 @@
 use agent_core::request::Principal;
 use agent_core::tool::Caller;
 use agent_platform::history;
-use agent_platform::preview::preview_turn;
 use http::StatusCode;
 use serde_json::json;
 
@@ -81,7 +80,7 @@ async fn preview_response(
         Some("all") => true,
         Some(_) => return Err(HttpError::invalid(ATTEMPTS, "must be `all`, or absent")),
     };
-    let preview = preview_turn(&app.platform, &principal, turn).await?;
+    let preview = app.preview_turn(&principal, turn).await?;
     let preview = if has_payloads { preview.with_attempt_payloads() } else { preview };
     answer::json(StatusCode::OK, &preview)
 }

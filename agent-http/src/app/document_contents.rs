@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::records::{Record, StoreError};
 use agent_platform::workspace::{
-    ContentStatus, Document, DocumentContent, MAX_TITLE_BYTES, NewUpload, StagedUpload, UploadUsage,
-    get_document, read_document_text, read_original_piece, reindex_document, rename_upload,
+    ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, UploadUsage, get_document,
+    read_document_text, read_original_piece, reindex_document, rename_upload,
 };
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use headers::{ETag, HeaderMapExt, IfNoneMatch};
 use http::header::{
     CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
@@ -28,8 +29,8 @@ use super::documents::{Documents, TAG};
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
-use super::{App, document_uploads::UploadPermit};
-use crate::body::{ResponseBody, empty, streaming};
+use super::{App, document_uploads::UploadPermit, files::find_file};
+use crate::body::{empty, streaming};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -38,6 +39,8 @@ use crate::service::HandlerResult;
 /// `Prefer` (RFC 7240, section 2) and `Preference-Applied` (section 3).
 const PREFER: HeaderName = HeaderName::from_static("prefer");
 const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+/// Query parameter with a file of the user that becomes the original.
+const FILE: &str = "fileId";
 /// Maximum time for which a response waits for the end of an extraction.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// Interval at which a waiting response reads the document.
@@ -85,10 +88,12 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
         params.id("id")?;
         documents.prepare_create(id).await?;
     }
-    let declared = media_type(&head.headers, &state)?;
     let title = title(&head.uri)?;
     let permit = state.uploads.admit(&documents.principal.company_id)?;
-    let bytes = body.read_bytes(&head.headers).await?;
+    let (declared, bytes) = match Query::from_uri(&head.uri).get(FILE)? {
+        Some(file) => file_content(&documents, file).await?,
+        None => (media_type(&head.headers, &state)?, body.read_bytes(&head.headers).await?),
+    };
     if bytes.is_empty() {
         return Err(HttpError::invalid("the body", "is empty"));
     }
@@ -98,6 +103,18 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
     let stored = store(&documents, &head.headers, upload, permit).await?;
     documents.announce(id, found.is_none());
     respond(&documents, &head.headers, id, stored).await
+}
+
+/// Returns the media type and the content of a file of the user.
+///
+/// # Errors
+/// 400 if there is none.
+async fn file_content(documents: &Documents, file: &str) -> Result<(String, Bytes), HttpError> {
+    let (app, principal) = (&documents.app, &documents.principal);
+    let missing = || HttpError::invalid(FILE, "is no file of the user");
+    let file = find_file(app, principal, file).await?.ok_or_else(missing)?;
+    let bytes = file.read(&*app.records, &principal.company_id).await?.ok_or_else(missing)?;
+    Ok((file.media_type, bytes))
 }
 
 /// Hashes an original outside of the tasks that serve connections.
@@ -123,12 +140,7 @@ async fn store(
     }
     let found = documents.find(&id).await?;
     let replaced = found.and_then(|found| found.value.content).map_or(0, |content| content.bytes);
-    let usage = UploadUsage::load(&*app.records, company_id).await?.bytes;
-    let limit = app.quotas.uploaded_bytes;
-    if usage.saturating_sub(replaced) + upload.bytes.len() as u64 > limit {
-        let detail = format!("the company's uploads have {usage} bytes, and at most {limit} can be stored");
-        return Err(HttpError::conflict(detail).with_member("limit", limit.into()));
-    }
+    check_upload_quota(app, company_id, replaced, upload.bytes.len()).await?;
     let staged = upload.stage(&*app.records, company_id, app.uploads.ingestion.now()).await?;
     let attached = attach(documents, headers, &id, &staged).await;
     match &attached {
@@ -136,6 +148,25 @@ async fn store(
         Err(_) => staged.discard(&*app.records).await,
     }
     attached
+}
+
+/// Checks that a company may store further bytes in place of `replaced` ones.
+///
+/// # Errors
+/// 409 with the quota in `limit`.
+pub(super) async fn check_upload_quota(
+    app: &App,
+    company_id: &CompanyId,
+    replaced: u64,
+    bytes: usize,
+) -> Result<(), HttpError> {
+    let usage = UploadUsage::load(&*app.records, company_id).await?.bytes;
+    let limit = app.quotas.uploaded_bytes;
+    if usage.saturating_sub(replaced) + bytes as u64 <= limit {
+        return Ok(());
+    }
+    let detail = format!("the company's uploads have {usage} bytes, and at most {limit} can be stored");
+    Err(HttpError::conflict(detail).with_member("limit", limit.into()))
 }
 
 /// Returns the document if it has the original of an upload, and its text by the same extractor. It gets the title of
@@ -334,46 +365,66 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
     let found = documents.find(params.get("id")?).await?.ok_or_else(HttpError::not_found)?;
     let Record { value: Document { id, title, content, .. }, .. } = found;
     let content = content.ok_or_else(HttpError::not_found)?;
-    let tag: ETag = format!("\"{}\"", content.sha256).parse().map_err(HttpError::internal)?;
-    let condition = head.headers.typed_get::<IfNoneMatch>();
-    let is_unchanged = condition.is_some_and(|condition| !condition.precondition_passes(&tag));
-    let mut response = match is_unchanged {
-        true => Response::new(empty()),
-        false => original_response(documents, (id, title), content)?,
+    let attachment = Attachment {
+        name: if title.is_empty() { id.clone() } else { title },
+        media_type: content.media_type.clone(),
+        bytes: content.bytes,
+        sha256: content.sha256.clone(),
     };
-    if is_unchanged {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    response.headers_mut().typed_insert(tag);
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-    Ok(response)
-}
-
-/// Returns a response that reads the original piece by piece. It ends early if the original is replaced meanwhile.
-fn original_response(
-    documents: Documents,
-    (id, title): (String, String),
-    content: DocumentContent,
-) -> Result<Response<ResponseBody>, HttpError> {
-    let name = if title.is_empty() { &id } else { &title };
-    let disposition = format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, ESCAPED));
-    let headers = [
-        (CONTENT_TYPE, content.media_type.clone()),
-        (CONTENT_LENGTH, content.bytes.to_string()),
-        (CONTENT_DISPOSITION, disposition),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-    ];
+    // The response ends early if the original is replaced meanwhile.
     let pieces =
         stream::try_unfold((documents, id, content, 0), |(documents, id, content, piece)| async move {
             let (app, company_id) = (&documents.app, &documents.principal.company_id);
             let read = read_original_piece(&*app.records, company_id, &id, &content, piece).await?;
             Ok::<_, StoreError>(read.map(|bytes| (bytes, (documents, id, content, piece + 1))))
         });
-    let mut response = Response::new(streaming(pieces));
-    for (name, value) in headers {
-        response.headers_mut().insert(name, HeaderValue::try_from(value).map_err(HttpError::internal)?);
+    attachment.response(&head.headers, pieces)
+}
+
+/// Description of stored bytes that a browser saves and does not show.
+pub(super) struct Attachment {
+    /// Name under which they are saved.
+    pub(super) name: String,
+    pub(super) media_type: String,
+    pub(super) bytes: u64,
+    /// SHA-256 in hexadecimal, which is the entity tag.
+    pub(super) sha256: String,
+}
+
+impl Attachment {
+    /// Returns the response to a `GET`, whose body is that of `pieces`; 304 if the client has the bytes.
+    pub(super) fn response(
+        self,
+        headers: &HeaderMap,
+        pieces: impl Stream<Item = Result<Bytes, StoreError>> + Send + 'static,
+    ) -> HandlerResult {
+        let Self { name, media_type, bytes, sha256 } = self;
+        let tag: ETag = format!("\"{sha256}\"").parse().map_err(HttpError::internal)?;
+        let condition = headers.typed_get::<IfNoneMatch>();
+        let is_unchanged = condition.is_some_and(|condition| !condition.precondition_passes(&tag));
+        let mut response = match is_unchanged {
+            true => Response::new(empty()),
+            false => Response::new(streaming(pieces)),
+        };
+        if is_unchanged {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        } else {
+            let name = utf8_percent_encode(&name, ESCAPED);
+            let content_headers = [
+                (CONTENT_TYPE, media_type),
+                (CONTENT_LENGTH, bytes.to_string()),
+                (CONTENT_DISPOSITION, format!("attachment; filename*=UTF-8''{name}")),
+                (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+            ];
+            for (name, value) in content_headers {
+                let value = HeaderValue::try_from(value).map_err(HttpError::internal)?;
+                response.headers_mut().insert(name, value);
+            }
+        }
+        response.headers_mut().typed_insert(tag);
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        Ok(response)
     }
-    Ok(response)
 }
 
 /// Handles `GET` of a part of a document's text.
@@ -407,6 +458,7 @@ pub(super) fn describe_put(schemas: &mut Schemas) -> Operation {
     );
     operation
         .parameter("query", "title", "Title of the document.", string_schema())
+        .parameter("query", FILE, "A file of the caller, in place of a body.", string_schema())
         .conditional_write(&["If-Match", "If-None-Match"])
         .raw_body(json!({"text/plain": {"schema": {"type": "string", "minLength": 1}}}))
         .upload_responses(schemas.schema_for::<UploadStatus>(), schemas.schema_for::<Document>())

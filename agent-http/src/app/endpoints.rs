@@ -20,8 +20,8 @@ use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
     App, agent_tools, approvals, assistants, capabilities, catalog, chat, coding, console, cron, debug,
-    feedback, mcp, openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs, run_events,
-    runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
+    feedback, files, mcp, openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs,
+    run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
@@ -83,6 +83,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     all.extend(memory_endpoints());
     all.extend(sharing_endpoints());
     all.extend(content_endpoints());
+    all.extend(file_endpoints());
     all.extend(job_endpoints());
     all.extend(coding_endpoints());
     all.extend(usage_endpoints());
@@ -159,6 +160,17 @@ fn content_endpoints() -> Vec<Endpoint<App>> {
             document_indexes::reindex,
             document_indexes::describe_reindex,
         ),
+    ]
+}
+
+fn file_endpoints() -> Vec<Endpoint<App>> {
+    let (files_path, file_path) = ("/api/files", "/api/files/{id}");
+    vec![
+        Endpoint::get(files_path, USER, resource::list::<files::OwnFiles>, files::describe_list),
+        Endpoint::post(files_path, USER, files::post, files::describe_post)
+            .own_body_limit(|app| app.quotas.file_bytes),
+        Endpoint::get(file_path, USER, files::get, files::describe_get),
+        Endpoint::delete(file_path, USER, files::delete, files::describe_delete),
     ]
 }
 

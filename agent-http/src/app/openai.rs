@@ -130,6 +130,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
     }
     app.rate_limits.count_api_run(&client).await?;
     let turn = input.turn;
+    app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
         Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,
         None => None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agent_core::request::Principal;
 use agent_core::role::RoleBlock;
 use agent_platform::history;
-use agent_platform::preview::{Preview, preview_turn};
+use agent_platform::preview::Preview;
 use agent_platform::roles::{RoleFinding, merge_secrets, warnings};
 use http::StatusCode;
 use serde::Serialize;
@@ -60,7 +60,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     // The tools of the role are those that it defines, not those of the stored one.
     let _previewed = app.own_tool_registry.preview_role(turn.run_id.clone(), role);
     load_preview_messages(&app, &principal, &mut turn, thread).await?;
-    let preview = preview_turn(&app.platform, &principal, turn).await?;
+    let preview = app.preview_turn(&principal, turn).await?;
     answer::json(StatusCode::OK, &RolePreview { preview, warnings })
 }
 

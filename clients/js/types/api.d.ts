@@ -909,6 +909,45 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/files": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Lists the caller's files. */
+        get: operations["listFiles"];
+        put?: never;
+        /**
+         * Uploads a file for messages.
+         * @description The body is the file: a picture (PNG, JPEG, GIF, WebP), a recording (MP3, WAV), or a document whose text can be extracted. The content decides the type, not the header; anything else is 415. A message names the file in a part such as `{"type": "image", "source": {"type": "file", "value": "<fileId>"}}`.
+         */
+        post: operations["createFile"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/files/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Returns the content of a file of the caller. */
+        get: operations["getFile"];
+        put?: never;
+        post?: never;
+        /** Deletes a file of the caller, also if a thread has it. */
+        delete: operations["deleteFile"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/limits": {
         parameters: {
             query?: never;
@@ -2534,6 +2573,31 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+        };
+        /** @description One page of the caller's files. */
+        FilePage: {
+            /** @description The files, oldest first. */
+            files: components["schemas"]["FileView"][];
+            /** @description Cursor of the next page; absent on the last page. */
+            nextCursor?: string | null;
+        };
+        /** @description A file of the caller. */
+        FileView: {
+            /** @description Identifier of the file. */
+            fileId: string;
+            /** @description Name of the file. */
+            name?: string | null;
+            /** @description Media type, by the content. */
+            mimeType: string;
+            /**
+             * Format: uint64
+             * @description Size in bytes.
+             */
+            bytes: number;
+            /** @description SHA-256 in hexadecimal. */
+            sha256: string;
+            /** @description Time after which the file is deleted unless a thread has it, RFC 3339. */
+            expiresAt: string;
         };
         /** @description Policy for wall-clock times repeated when the clock is set back. */
         FoldPolicy: "first" | "both";
@@ -6554,6 +6618,8 @@ export interface operations {
             query?: {
                 /** @description Title of the document. */
                 title?: string;
+                /** @description A file of the caller, in place of a body. */
+                fileId?: string;
             };
             header?: {
                 /** @description RFC 9110, section 13.1. */
@@ -6828,6 +6894,137 @@ export interface operations {
             403: components["responses"]["Problem"];
             404: components["responses"]["Problem"];
             409: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listFiles: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description A page of files. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FilePage"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    createFile: {
+        parameters: {
+            query?: {
+                /** @description Name of the file. */
+                name?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "*/*": string;
+            };
+        };
+        responses: {
+            /** @description The file. */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FileView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            429: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getFile: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The content. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "*/*": string;
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteFile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };

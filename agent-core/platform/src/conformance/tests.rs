@@ -38,6 +38,11 @@ async fn uploaded_documents_conform() {
 }
 
 #[tokio::test]
+async fn files_of_users_conform() {
+    files(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
+#[tokio::test]
 async fn roles_in_records_conform() {
     role_store(async || Arc::new(RecordRoleStore::in_memory()) as _).await;
 }

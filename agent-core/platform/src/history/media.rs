@@ -1,6 +1,7 @@
 //! Parsing of message content: text, or parts of several media types, in the formats of AG-UI, OpenAI and the AI SDK.
 
 use super::json::{self, ObjectFields, Value};
+use super::stored_file::{file_source, id_in_url};
 use super::{FieldError, MAX_LIST_ITEMS};
 use agent_core::message::{Content, ContentPart, MediaSource, Role};
 
@@ -79,7 +80,7 @@ fn part_for_media_type(source: MediaSource) -> ContentPart {
     }
 }
 
-/// Reads AG-UI's `source: {type: "data" | "url", value, mimeType}`.
+/// Reads AG-UI's `source: {type: "data" | "url", value, mimeType}`, or the type `file` with the id of an uploaded file.
 fn read_source(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
     let below = |fault: FieldError| fault.with_parent_path("source");
     let source = part.object("source")?.ok_or_else(|| FieldError::new("source", "is missing"))?;
@@ -88,7 +89,8 @@ fn read_source(part: ObjectFields<'_>) -> Result<MediaSource, FieldError> {
     match source.required_text("type").map_err(below)? {
         "data" => inline_source("value", value, mime_type).map_err(below),
         "url" => url_source("value", value, mime_type).map_err(below),
-        _ => Err(FieldError::new("source.type", "must be data or url")),
+        "file" => file_source("value", value).map_err(below),
+        _ => Err(FieldError::new("source.type", "must be data, url or file")),
     }
 }
 
@@ -165,6 +167,9 @@ fn inline_source(name: &str, value: &str, mime_type: Option<String>) -> Result<M
 fn url_source(name: &str, url: &str, mime_type: Option<String>) -> Result<MediaSource, FieldError> {
     if is_data_url(url) {
         return data_url(url).map_err(|fault| fault.with_parent_path(name));
+    }
+    if let Some(id) = id_in_url(url) {
+        return file_source(name, id);
     }
     let web = ["http://", "https://"].iter().any(|scheme| starts_with_ignoring_case(url, scheme));
     if !web {

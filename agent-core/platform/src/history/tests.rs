@@ -393,7 +393,7 @@ fn faults_name_the_field_and_not_the_value() {
         (said(json!({"type": "image"})), "messages[0].content[0].source is missing"),
         (
             said(json!({"type": "image", "source": {"type": "sk-1", "value": "x"}})),
-            "messages[0].content[0].source.type must be data or url",
+            "messages[0].content[0].source.type must be data, url or file",
         ),
         (
             said(json!({"type": "image", "source": {"type": "data", "value": "AAAA"}})),

@@ -20,7 +20,9 @@ use super::documents::{Document, MAX_DOCUMENT_BYTES};
 
 pub(crate) use page_starts::page_starts_write;
 pub use page_starts::read_page_starts;
-pub(crate) use pieces::{PendingPieces, discard_pieces, write_text_pieces};
+pub(crate) use pieces::{
+    PendingPieces, PieceSet, discard_pieces, read_piece, read_pieces, write_original, write_text_pieces,
+};
 pub use pieces::{read_original, read_original_piece};
 pub(super) use queue::release_writes;
 pub(crate) use queue::{

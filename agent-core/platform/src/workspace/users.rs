@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::memories::{MemorySelection, clear, delete_memories};
+use super::user_files::delete_user_files;
 use super::{Assignment, TodoList, collection};
 use crate::coding;
 use crate::records::{
@@ -93,6 +94,8 @@ pub struct UserDeletion {
     pub memories: usize,
     /// The user's notifications.
     pub notifications: usize,
+    /// The user's files.
+    pub files: usize,
     /// The user's todo lists.
     pub todo_lists: usize,
     /// The user's assignments. The application cancels their jobs at its next maintenance.
@@ -103,8 +106,8 @@ pub struct UserDeletion {
     pub users: usize,
 }
 
-/// Deletes a user and what belongs to the user alone: memory, notifications, todo lists, assignments and the sign-in to
-/// a subscription. Agents and documents stay with the company, and so do the entries of a memory that the company
+/// Deletes a user and what belongs to the user alone: memory, notifications, files, todo lists, assignments and the
+/// sign-in to a subscription. Agents and documents stay with the company, and so do the entries of a memory that the company
 /// shares. Repeating it after an error deletes what is left.
 pub async fn delete_user(
     inventory: &dyn Inventory,
@@ -118,6 +121,7 @@ pub async fn delete_user(
     Ok(UserDeletion {
         memories: delete_memories(inventory, company_id, MemorySelection::User(user_id)).await?,
         notifications: clear(inventory, &notifications).await?,
+        files: delete_user_files(inventory, (company_id, user_id)).await?,
         todo_lists: delete_where(inventory, &todo_lists, |list: &TodoList| list.owner_id == *user_id).await?,
         assignments: delete_where(inventory, &assignments, |assignment: &Assignment| {
             assignment.user_id == *user_id

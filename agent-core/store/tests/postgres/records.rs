@@ -125,3 +125,9 @@ async fn uploaded_documents_hold_their_contract() {
     let maker = StoreFactory::new(impatient());
     agent_platform::conformance::documents(async || maker.make().await as _).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn files_of_users_hold_their_contract() {
+    let maker = StoreFactory::new(impatient());
+    agent_platform::conformance::files(async || maker.make().await as _).await;
+}

@@ -160,3 +160,11 @@ async fn uploaded_documents_hold_their_contract() {
         agent_platform::conformance::documents(async || maker.make() as _).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn files_of_users_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::files(async || maker.make() as _).await;
+    }
+}

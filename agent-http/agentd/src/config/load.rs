@@ -51,6 +51,8 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             documents: required(values.number("MAX_DOCUMENTS")),
             upload_bytes: required_usize(values.number("RAG_MAX_UPLOAD")),
             uploaded_bytes: required(values.number("MAX_UPLOADED_BYTES")),
+            file_bytes: required_usize(values.number("FILE_LIMIT_BYTES")),
+            file_ttl: required(values.millis("FILE_TTL")).try_into().unwrap_or(SignedDuration::MAX),
         },
         mcp: mcp(&values),
         rag: RagConfig {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agent_core::budget::TokenBudget;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::role::TokenLimits;
-use agent_platform::catalog::Catalog;
+use agent_platform::catalog::{Catalog, InputModality};
 
 use crate::context_size::ContextSize;
 
@@ -74,6 +74,12 @@ impl ModelLimits {
     #[must_use]
     pub(crate) fn with_role(&self, role: TokenLimits) -> Self {
         Self { role, ..self.clone() }
+    }
+
+    /// Returns false for a model that reads text alone by the catalogue.
+    pub(crate) fn supports_media(&self, provider: &str, model: &str) -> bool {
+        let known = self.catalog.model_with_window(provider, model).and_then(|model| model.input.as_ref());
+        known.is_none_or(|input| input.contains(&InputModality::Image))
     }
 
     /// Returns the limits with a window that a server gives to all models, or the catalogue's if that is smaller.
@@ -191,6 +197,16 @@ mod tests {
     fn resolved(limits: &ModelLimits, model: &str) -> (usize, usize) {
         let ResolvedLimits { context_window, max_output_tokens } = limits.resolve("openai", model, "k");
         (context_window, max_output_tokens)
+    }
+
+    #[test]
+    fn models_that_read_text_alone_are_known() {
+        let limits = ModelLimits::default();
+        let cases =
+            [("gpt-5-mini", true), ("o3-mini", false), ("gpt-4-0613", false), ("our-own-model", true)];
+        for (model, expected) in cases {
+            assert_eq!(limits.supports_media("openai", model), expected, "{model}");
+        }
     }
 
     #[test]

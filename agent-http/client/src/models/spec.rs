@@ -72,7 +72,7 @@ impl ModelSpec {
         self.limits.resolve(self.provider, &self.name, &self.window_key)
     }
 
-    /// Describes the model, for adapters that support media and tools.
+    /// Describes the model, for adapters that support media, if the model does, and tools.
     pub(super) fn info(&self) -> ModelInfo {
         let ResolvedLimits { context_window, max_output_tokens } = self.limits();
         ModelInfo {
@@ -80,7 +80,7 @@ impl ModelSpec {
             model: self.name.clone(),
             context_window,
             max_output_tokens,
-            supports_media: true,
+            supports_media: self.limits.supports_media(self.provider, &self.name),
             supports_tools: true,
         }
     }

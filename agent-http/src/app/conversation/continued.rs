@@ -9,7 +9,7 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::{ExecutionContext, NoProgress, ToolOutput};
 use agent_core::tool_loop::call_tool;
-use agent_core::turn::{TurnError, run_observed_turn};
+use agent_core::turn::TurnError;
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
@@ -134,7 +134,7 @@ impl ContinuedTurn {
         turn.messages.extend(results);
         turn.messages = repair(turn.messages);
         self.observer.begin_preparation();
-        match run_observed_turn(&self.app.platform, &self.principal, turn, &*self.observer).await {
+        match self.app.run_kept_turn(&self.principal, turn, &*self.observer).await {
             // The stream around this one begins the run.
             Ok(events) => events
                 .filter(|event| ready(!matches!(event, Event::RunStarted { .. })))

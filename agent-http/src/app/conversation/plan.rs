@@ -7,7 +7,6 @@ use agent_core::event::{Event, EventObserver, EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
-use agent_core::turn::run_observed_turn;
 use agent_platform::conversation::{
     ApprovalState, BeginOrder, BeginRun, ConversationError, Conversations, Decision, Merged, NewThread,
     NodeRole, OnDisconnect, Run, RunContext, RunState, RunTrigger, ThreadKey, ThreadOwner,
@@ -240,7 +239,7 @@ impl RunStart {
             ContinuedTurn { app, principal, turn, store, owner, run, observer }.into_events()
         } else {
             observer.begin_preparation();
-            let started = run_observed_turn(&app.platform, &principal, turn, &**observer);
+            let started = app.run_kept_turn(&principal, turn, &**observer);
             let ((), events) = try_join!(begun.map_err(BeginError::from), started.map_err(BeginError::Turn))?;
             events
         };

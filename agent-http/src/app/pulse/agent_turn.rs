@@ -8,7 +8,7 @@ use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::RoleBlock;
 use agent_core::tool::{Caller, ExecutionContext};
-use agent_core::turn::{TurnError, run_turn};
+use agent_core::turn::TurnError;
 use agent_jobs::job::Delivery;
 use agent_platform::journal::ActiveRun;
 use agent_platform::records::Write;
@@ -59,7 +59,7 @@ pub(super) async fn run_agent_turn(
             (started.events, Some(started.recorder))
         }
         None => {
-            let events = run_turn(&app.platform, &principal, turn).await.map_err(|error| match error {
+            let events = app.run_turn(&principal, turn).await.map_err(|error| match error {
                 TurnError::AgentNotFound => gone("the agent no longer exists"),
                 error => error.into(),
             })?;

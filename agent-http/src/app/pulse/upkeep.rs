@@ -1,6 +1,6 @@
 //! Background maintenance: synchronizes assignments with the scheduler, and deletes expired occurrence records, obsolete
 //! journal entries, the leases of ended processes, old sign-ins to subscriptions, old run ids, the records of ended run tokens,
-//! those of users' rates that have no effect any more, and pieces of uploads that no document names.
+//! those of users' rates that have no effect any more, pieces of uploads that no document names, and users' files whose time is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,12 @@ use agent_platform::run_registry::{RUN_ID_COLLECTION, delete_old_run_ids};
 use agent_platform::user_rates::ExpiredRates;
 use agent_platform::workspace::collection::ASSIGNMENTS;
 use agent_platform::workspace::{
-    Assignment, PENDING_COLLECTION, STORED_COLLECTION, assignment_key, sweep_pending_pieces,
-    sweep_stored_contents,
+    Assignment, PENDING_COLLECTION, STORED_COLLECTION, USER_FILE_COLLECTION, assignment_key,
+    sweep_pending_pieces, sweep_stored_contents,
 };
 
 use super::super::App;
+use super::super::files;
 use super::handover::hand_over_local_jobs;
 use super::sync;
 
@@ -43,7 +44,7 @@ pub(in super::super) async fn run_maintenance(app: Arc<App>) {
 }
 
 /// The collections to visit in each company, in this order.
-const STAGES: [&str; 8] = [
+const STAGES: [&str; 9] = [
     ASSIGNMENTS,
     SYNC_COLLECTION,
     OCCURRENCE_COLLECTION,
@@ -52,6 +53,7 @@ const STAGES: [&str; 8] = [
     RUN_ID_COLLECTION,
     PENDING_COLLECTION,
     STORED_COLLECTION,
+    USER_FILE_COLLECTION,
 ];
 
 /// Position of the maintenance walk. It restarts after the last company.
@@ -128,6 +130,9 @@ async fn process_page(
     }
     if collection.path() == STORED_COLLECTION {
         return sweep_stored_contents(&*app.records, &collection.company().into(), cursor).await;
+    }
+    if collection.path() == USER_FILE_COLLECTION {
+        return files::sweep_page(app, &collection.company().into(), cursor).await;
     }
     let list = ListQuery { limit: Some(MAX_PAGE_RECORDS), cursor, ..ListQuery::default() };
     let page = app.records.list(collection, &list).await?;

@@ -40,14 +40,14 @@ pub(super) struct TextPiece {
 /// Pieces of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PieceSet {
+pub(crate) struct PieceSet {
     pub(super) document_id: String,
     pub(super) generation: String,
     pub(super) pieces: usize,
 }
 
 impl PieceSet {
-    fn of_original(document_id: &str, generation: &str, bytes: usize) -> Self {
+    pub(crate) fn of_original(document_id: &str, generation: &str, bytes: usize) -> Self {
         let pieces = bytes.div_ceil(ORIGINAL_PIECE_BYTES);
         Self { document_id: document_id.to_owned(), generation: generation.to_owned(), pieces }
     }
@@ -81,7 +81,7 @@ impl PieceSet {
     }
 
     /// Returns the writes that delete the pieces and the positions of the pages.
-    pub(super) fn delete_writes(&self, company_id: &CompanyId) -> Result<Vec<Write>, StoreError> {
+    pub(crate) fn delete_writes(&self, company_id: &CompanyId) -> Result<Vec<Write>, StoreError> {
         let mut keys = self.keys(company_id, 0..self.pieces)?;
         keys.push(self.collection(company_id)?.key(page_starts_id(&self.generation))?);
         let delete = |key| Write::Delete { key, precondition: Precondition::Any };
@@ -159,7 +159,7 @@ impl PendingPieces {
 }
 
 /// Stores an original in pieces that no document names yet.
-pub(super) async fn write_original(
+pub(crate) async fn write_original(
     records: &dyn Records,
     company_id: &CompanyId,
     document_id: &str,
@@ -232,7 +232,20 @@ pub async fn read_original_piece(
     piece: usize,
 ) -> Result<Option<Bytes>, StoreError> {
     let bytes = usize::try_from(content.bytes).unwrap_or_default();
-    let set = PieceSet::of_original(document_id, &content.generation, bytes);
+    read_piece(records, company_id, &PieceSet::of_original(document_id, &content.generation, bytes), piece)
+        .await
+}
+
+/// Returns a piece of a set of an original, by its number from 0; `None` after the last one.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the set has been deleted.
+pub(crate) async fn read_piece(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    set: &PieceSet,
+    piece: usize,
+) -> Result<Option<Bytes>, StoreError> {
     if piece >= set.pieces {
         return Ok(None);
     }
@@ -254,14 +267,28 @@ pub async fn read_original(
     document_id: &str,
     content: &DocumentContent,
 ) -> Result<Bytes, StoreError> {
-    let mut bytes = BytesMut::with_capacity(usize::try_from(content.bytes).unwrap_or_default());
-    for number in 0.. {
-        match read_original_piece(records, company_id, document_id, content, number).await? {
-            Some(piece) => bytes.extend_from_slice(&piece),
-            None => break,
+    let bytes = usize::try_from(content.bytes).unwrap_or_default();
+    let set = PieceSet::of_original(document_id, &content.generation, bytes);
+    read_pieces(records, company_id, &set, bytes).await
+}
+
+/// Returns all pieces of a set of an original, which has `bytes` bytes.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the set has been deleted.
+pub(crate) async fn read_pieces(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    set: &PieceSet,
+    bytes: usize,
+) -> Result<Bytes, StoreError> {
+    let mut whole = BytesMut::with_capacity(bytes);
+    for piece in 0..set.pieces {
+        if let Some(bytes) = read_piece(records, company_id, set, piece).await? {
+            whole.extend_from_slice(&bytes);
         }
     }
-    Ok(bytes.freeze())
+    Ok(whole.freeze())
 }
 
 /// Returns the error of pieces that have been deleted since the document was read.

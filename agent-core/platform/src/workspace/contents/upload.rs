@@ -13,7 +13,7 @@ use crate::records::{
     Write, to_json,
 };
 use crate::workspace::documents::change_writes;
-use crate::workspace::{Document, collection};
+use crate::workspace::{Document, USER_FILE_COLLECTION, UserFile, collection};
 use agent_core::ids::{CompanyId, UserId};
 
 /// Original that a user uploads.
@@ -138,7 +138,7 @@ impl StagedUpload {
     }
 }
 
-/// Sizes of a company's stored originals and of those that are being stored.
+/// Sizes of a company's stored originals and files, and of those that are being stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UploadUsage {
     /// Total size in bytes.
@@ -153,7 +153,9 @@ impl UploadUsage {
     pub async fn load(records: &dyn Records, company_id: &CompanyId) -> Result<Self, StoreError> {
         let stored = Collection::new(company_id, STORED_COLLECTION)?;
         let pending = Collection::new(company_id, PENDING_COLLECTION)?;
+        let files = Collection::new(company_id, USER_FILE_COLLECTION)?;
         let bytes = sum(records, &stored, |stored: StoredContent| stored.bytes).await?
+            + sum(records, &files, |file: UserFile| file.bytes).await?
             + sum(records, &pending, |pending: PendingRecord| pending.original_bytes).await?;
         Ok(Self { bytes })
     }

@@ -1,0 +1,241 @@
+//! Conformance suite for users' files, and for the messages that refer to them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_core::ids::{CompanyId, ThreadId, UserId};
+use agent_core::message::{Content, ContentPart, MediaSource, Message};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::message_files::{MAX_PROMPT_FILES, MessageFiles};
+use crate::records::{Inventory, ListQuery, Record};
+use crate::workspace::{
+    NewUserFile, UploadUsage, UserFile, delete_expired_file, delete_user, delete_user_file, get_user_files,
+    has_all_user_files, hold_user_file, list_expired_files, list_user_files,
+};
+
+const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+/// A store, and a user with files.
+struct FileBench {
+    records: Arc<dyn Inventory>,
+    company: CompanyId,
+    user: UserId,
+    now: Timestamp,
+}
+
+impl FileBench {
+    fn new(records: Arc<dyn Inventory>) -> Self {
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        Self { records, company: "acme".into(), user: "ada".into(), now }
+    }
+
+    fn owner(&self) -> (&CompanyId, &UserId) {
+        (&self.company, &self.user)
+    }
+
+    async fn upload(&self, user: &str, media_type: &str, bytes: Vec<u8>) -> UserFile {
+        let file = NewUserFile::new(Some("a file".to_owned()), media_type.to_owned(), bytes.into());
+        let owner = (&self.company, &UserId::from(user));
+        file.store(&*self.records, owner, self.now, self.now + DAY).await.expect("stored")
+    }
+
+    async fn find(&self, id: &str) -> Option<Record<UserFile>> {
+        get_user_files(&*self.records, self.owner(), &[id]).await.expect("read").pop().flatten()
+    }
+
+    async fn expired(&self, now: Timestamp) -> Vec<Record<UserFile>> {
+        let page = list_expired_files(&*self.records, &self.company, None, now).await.expect("listed");
+        assert_eq!(page.next_cursor, None);
+        page.files
+    }
+
+    /// Returns the paths of the company's collections that have records.
+    async fn collections(&self) -> Vec<String> {
+        let found = self.records.collections(&self.company, None).await.expect("listed");
+        found.iter().map(|collection| collection.path().to_owned()).collect()
+    }
+
+    async fn load(&self, messages: &[Message], thread: Option<&ThreadId>) -> Vec<Message> {
+        let files = MessageFiles { records: &*self.records, company_id: &self.company, user_id: &self.user };
+        let mut messages = messages.to_vec();
+        files.load(&mut messages, thread).await.expect("loaded");
+        messages
+    }
+}
+
+fn reference(id: &str) -> ContentPart {
+    ContentPart::Image { source: MediaSource::Url { value: format!("/api/files/{id}"), mime_type: None } }
+}
+
+fn user_message(parts: Vec<ContentPart>) -> Message {
+    Message { content: Content::Parts(parts), ..Message::user("") }
+}
+
+/// Returns the parts of a message in short: texts, and the data of media.
+fn parts(message: &Message) -> Vec<String> {
+    let Content::Parts(parts) = &message.content else { panic!("{message:?}") };
+    let short = |part: &ContentPart| match part {
+        ContentPart::Text { text } => text.clone(),
+        ContentPart::Image { source: MediaSource::Data { value, mime_type } } => {
+            format!("image {mime_type} {value}")
+        }
+        ContentPart::Document { source: MediaSource::Data { value, mime_type } } => {
+            format!("document {mime_type} {value}")
+        }
+        part => format!("{part:?}"),
+    };
+    parts.iter().map(short).collect()
+}
+
+/// Runs the suite against stores from `make`, which must return an empty one at every call.
+///
+/// # Panics
+/// If the contract is violated, with a message that describes the violation.
+pub async fn files(make: impl AsyncFn() -> Arc<dyn Inventory>) {
+    let bench = async || FileBench::new(make().await);
+    a_file_comes_back_as_it_was(&bench().await).await;
+    a_deleted_file_leaves_nothing(&bench().await).await;
+    files_are_their_users_alone(&bench().await).await;
+    files_end_with_their_time_and_their_threads(&bench().await).await;
+    references_are_replaced_by_contents(&bench().await).await;
+    a_prompt_has_the_newest_files(&bench().await).await;
+}
+
+async fn a_file_comes_back_as_it_was(bench: &FileBench) {
+    let records = &*bench.records;
+    let mut total = 0;
+    for bytes in [1_usize, 512 * 1024, 512 * 1024 + 1, 2_000_000] {
+        let content: Vec<u8> = (0..bytes).map(|n| (n * 7 % 251) as u8).collect();
+        let file = bench.upload("ada", "image/png", content.clone()).await;
+        total += bytes as u64;
+        let found = bench.find(&file.id).await.expect("a file").value;
+        assert_eq!(found, file, "what is returned is stored");
+        assert_eq!((found.bytes, found.media_type.as_str()), (bytes as u64, "image/png"));
+        let read = found.read(records, &bench.company).await.expect("read");
+        assert_eq!(read.as_deref(), Some(&content[..]), "{bytes} bytes come back");
+    }
+    let usage = UploadUsage::load(records, &bench.company).await.expect("read");
+    assert_eq!(usage.bytes, total, "files count for the company's quota");
+    let listed = list_user_files(records, bench.owner(), &ListQuery::default()).await.expect("listed");
+    let sizes: Vec<u64> = listed.items.iter().map(|file| file.bytes).collect();
+    assert_eq!(sizes, [1, 512 * 1024, 512 * 1024 + 1, 2_000_000], "the oldest first");
+    assert!(!has_all_user_files(records, bench.owner()).await.expect("counted"));
+}
+
+async fn a_deleted_file_leaves_nothing(bench: &FileBench) {
+    let records = &*bench.records;
+    let file = bench.upload("ada", "image/png", vec![1; 600_000]).await;
+    assert!(delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
+    assert!(!delete_user_file(records, bench.owner(), &file.id).await.expect("deleted"));
+    assert_eq!(bench.collections().await, [""; 0], "nothing is left");
+    assert_eq!(file.read(records, &bench.company).await.expect("read"), None);
+    bench.upload("ada", "image/png", vec![1; 600_000]).await;
+    bench.upload("ada", "text/plain", vec![b'x'; 10]).await;
+    let others = bench.upload("bob", "text/plain", vec![b'x'; 10]).await;
+    let deleted = delete_user(records, &bench.company, &bench.user).await.expect("deleted");
+    assert_eq!(deleted.files, 2, "a user is deleted with the files");
+    let bob = UserId::from("bob");
+    let left = get_user_files(records, (&bench.company, &bob), &[&others.id]).await.expect("read");
+    assert!(left[0].is_some(), "another user's file stays");
+}
+
+async fn files_are_their_users_alone(bench: &FileBench) {
+    let records = &*bench.records;
+    let file = bench.upload("ada", "text/plain", b"secret".to_vec()).await;
+    let (bob, other) = (UserId::from("bob"), CompanyId::from("other"));
+    for owner in [(&bench.company, &bob), (&other, &bench.user)] {
+        let found = get_user_files(records, owner, &[&file.id]).await.expect("read");
+        assert_eq!(found, [None], "{owner:?}");
+        assert!(!delete_user_file(records, owner, &file.id).await.expect("nothing is deleted"), "{owner:?}");
+        let listed = list_user_files(records, owner, &ListQuery::default()).await.expect("listed");
+        assert!(listed.items.is_empty(), "{owner:?}");
+        let files = MessageFiles { records, company_id: owner.0, user_id: owner.1 };
+        let mut messages = vec![user_message(vec![reference(&file.id)])];
+        assert_eq!(files.find_missing(&messages).await.expect("read"), Some(&*file.id), "{owner:?}");
+        files.load(&mut messages, None).await.expect("loaded");
+        assert_eq!(parts(&messages[0]), ["[file, no longer stored]"], "{owner:?}");
+    }
+    assert!(bench.find(&file.id).await.is_some());
+}
+
+async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
+    let records = &*bench.records;
+    let free = bench.upload("ada", "text/plain", b"free".to_vec()).await;
+    let held = bench.upload("ada", "text/plain", b"held".to_vec()).await;
+    let thread = ThreadId::from("t1");
+    let messages = [user_message(vec![reference(&held.id)])];
+    bench.load(&messages, None).await;
+    assert!(bench.find(&held.id).await.expect("a file").value.threads.is_empty(), "a preview holds nothing");
+    bench.load(&messages, Some(&thread)).await;
+    bench.load(&messages, Some(&thread)).await;
+    let record = bench.find(&held.id).await.expect("a file");
+    assert_eq!(record.value.threads, [thread.clone()], "a thread has a file once");
+
+    assert!(bench.expired(bench.now).await.is_empty());
+    let expired = bench.expired(bench.now + DAY).await;
+    let ids: BTreeSet<&str> = expired.iter().map(|file| file.value.id.as_str()).collect();
+    assert_eq!(ids, BTreeSet::from([&*free.id, &*held.id]));
+    let existing = BTreeSet::from([thread.clone()]);
+    for file in &expired {
+        let is_deleted = delete_expired_file(records, &bench.company, file, &existing).await.expect("swept");
+        assert_eq!(is_deleted, file.value.id == free.id, "a file stays with its thread");
+    }
+    // A thread that takes the file while it is swept keeps it.
+    let stale = bench.find(&held.id).await.expect("a file");
+    hold_user_file(records, &bench.company, &stale, &"t2".into()).await.expect("held");
+    let swept = delete_expired_file(records, &bench.company, &stale, &BTreeSet::new()).await.expect("swept");
+    assert!(!swept, "the record has changed");
+    // Another process holds it at the same time: neither thread is lost.
+    hold_user_file(records, &bench.company, &stale, &"t3".into()).await.expect("held");
+    let held = bench.find(&held.id).await.expect("a file");
+    assert_eq!(held.value.threads, [thread, "t2".into(), "t3".into()]);
+    assert!(delete_expired_file(records, &bench.company, &held, &BTreeSet::new()).await.expect("swept"));
+    assert_eq!(bench.collections().await, [""; 0], "nothing is left");
+}
+
+async fn references_are_replaced_by_contents(bench: &FileBench) {
+    let picture = bench.upload("ada", "image/png", vec![1, 2, 3]).await;
+    let text = bench.upload("ada", "text/markdown", "# Grüße".into()).await;
+    let long = bench.upload("ada", "text/plain", "ü".repeat(200_000).into_bytes()).await;
+    let document = bench.upload("ada", "application/pdf", vec![4, 5, 6]).await;
+    let say = ContentPart::Text { text: "Look".to_owned() };
+    let shared = reference(&picture.id);
+    let messages = [
+        user_message(vec![shared.clone(), reference("gone")]),
+        Message::user("plain"),
+        user_message(vec![say, shared, reference(&text.id), reference(&long.id), reference(&document.id)]),
+    ];
+    let loaded = bench.load(&messages, None).await;
+    let image = format!("image image/png {}", STANDARD.encode([1, 2, 3]));
+    assert_eq!(parts(&loaded[0]), [&*image, "[file, no longer stored]"]);
+    assert_eq!(loaded[1], messages[1]);
+    let last = parts(&loaded[2]);
+    assert_eq!(last[..3], ["Look", &*image, "[file \"a file\" of type text/markdown]\n# Grüße"]);
+    let cut =
+        format!("[file \"a file\" of type text/plain, its first 262144 bytes]\n{}", "ü".repeat(131_072));
+    assert_eq!(last[3], cut, "a long text is cut at a character");
+    assert_eq!(last[4], format!("document application/pdf {}", STANDARD.encode([4, 5, 6])));
+}
+
+async fn a_prompt_has_the_newest_files(bench: &FileBench) {
+    let mut messages = Vec::new();
+    for byte in 0..3 {
+        let file = bench.upload("ada", "image/png", vec![byte; 8 * 1024 * 1024]).await;
+        messages.push(user_message(vec![reference(&file.id)]));
+    }
+    let loaded = bench.load(&messages, None).await;
+    assert_eq!(parts(&loaded[0]), ["[file \"a file\" of type image/png, not sent]"], "beyond 20 MiB");
+    for message in &loaded[1..] {
+        assert!(parts(message)[0].starts_with("image image/png "), "the newest ones");
+    }
+    let small = bench.upload("ada", "image/png", vec![7]).await;
+    let many: Vec<_> = (0..=MAX_PROMPT_FILES).map(|n| reference(&format!("gone-{n}"))).collect();
+    let messages = [user_message(vec![reference(&small.id)]), user_message(many)];
+    let files = MessageFiles { records: &*bench.records, company_id: &bench.company, user_id: &bench.user };
+    assert!(files.find_missing(&messages).await.expect("read").is_some());
+    let loaded = bench.load(&messages, None).await;
+    assert_eq!(parts(&loaded[0]), ["[file, no longer stored]"], "the newest references alone are looked up");
+}

@@ -1,0 +1,37 @@
+//! References of messages to files that users have uploaded.
+//!
+//! A message has the path at which its file is served, so that a client can show it. It stands for the file in every format;
+//! AG-UI's source of the type `file` has the file's id alone.
+
+use agent_core::message::MediaSource;
+
+use super::{FieldError, MAX_ID_BYTES};
+
+/// Path of the files of the caller.
+const FILE_PATH: &str = "/api/files/";
+
+/// Returns the id of the file that a source refers to.
+pub fn stored_file_id(source: &MediaSource) -> Option<&str> {
+    match source {
+        MediaSource::Url { value, .. } => id_in_url(value),
+        MediaSource::Data { .. } => None,
+    }
+}
+
+/// Returns the id in a reference; `None` if the address is another one.
+pub(super) fn id_in_url(url: &str) -> Option<&str> {
+    url.strip_prefix(FILE_PATH).filter(|id| is_file_id(id))
+}
+
+/// Reads the id of a file. The media type is that of the file, whatever a client says.
+pub(super) fn file_source(name: &str, id: &str) -> Result<MediaSource, FieldError> {
+    match is_file_id(id) {
+        true => Ok(MediaSource::Url { value: [FILE_PATH, id].concat(), mime_type: None }),
+        false => Err(FieldError::new(name, "must be the id of a file")),
+    }
+}
+
+fn is_file_id(id: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
+}

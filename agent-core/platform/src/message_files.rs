@@ -1,0 +1,156 @@
+//! Files of users in the messages of a turn: references are replaced by the contents before the prompt is assembled.
+
+use std::collections::HashMap;
+
+use agent_core::ids::{CompanyId, ThreadId, UserId};
+use agent_core::message::{Content, ContentPart, MediaSource, Message, Role};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+
+use crate::history::stored_file_id;
+use crate::records::{Record, Records, StoreError};
+use crate::workspace::{UserFile, get_user_files, hold_user_file};
+
+/// Maximum size of the files in a prompt, in bytes. The newest ones are kept.
+pub const MAX_PROMPT_FILE_BYTES: u64 = 20 * 1024 * 1024;
+/// Maximum number of files in a prompt. The newest ones are kept.
+pub const MAX_PROMPT_FILES: usize = 64;
+/// Maximum size of the text of a file, in bytes, beyond which it is cut.
+const MAX_TEXT_BYTES: usize = 256 * 1024;
+
+/// Files of the user of a turn.
+#[derive(Clone, Copy)]
+pub struct MessageFiles<'a> {
+    /// Store of the files.
+    pub records: &'a dyn Records,
+    /// The user's company.
+    pub company_id: &'a CompanyId,
+    /// The user.
+    pub user_id: &'a UserId,
+}
+
+/// Returns the source of a part's media.
+fn source(part: &ContentPart) -> Option<&MediaSource> {
+    match part {
+        ContentPart::Text { .. } => None,
+        ContentPart::Image { source }
+        | ContentPart::Audio { source }
+        | ContentPart::Video { source }
+        | ContentPart::Document { source } => Some(source),
+    }
+}
+
+fn file_id(part: &ContentPart) -> Option<&str> {
+    source(part).and_then(stored_file_id)
+}
+
+/// Returns the ids of the files that a message refers to, in order.
+fn file_ids(message: &Message) -> impl Iterator<Item = &str> {
+    let parts: &[ContentPart] = match &message.content {
+        Content::Text(_) => &[],
+        Content::Parts(parts) => parts,
+    };
+    parts.iter().filter_map(file_id)
+}
+
+impl MessageFiles<'_> {
+    /// Returns the first file of the latest user message that the user does not have; `None` if the user has all of them.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn find_missing<'m>(&self, messages: &'m [Message]) -> Result<Option<&'m str>, StoreError> {
+        let latest = messages.iter().rev().find(|message| message.role == Role::User);
+        let ids: Vec<&str> = latest.into_iter().flat_map(file_ids).take(MAX_PROMPT_FILES + 1).collect();
+        if ids.len() > MAX_PROMPT_FILES {
+            return Ok(ids.last().copied());
+        }
+        let found = self.find(&ids).await?;
+        Ok(ids.into_iter().find(|id| !found.contains_key(*id)))
+    }
+
+    async fn find(&self, ids: &[&str]) -> Result<HashMap<String, Record<UserFile>>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let found = get_user_files(self.records, (self.company_id, self.user_id), ids).await?;
+        Ok(found.into_iter().flatten().map(|record| (record.value.id.clone(), record)).collect())
+    }
+
+    /// Replaces references to files by their contents, within the limits of a prompt. A file that the user does not have,
+    /// or that is beyond the limits, is replaced by a note. The files stay as long as `thread`, if the turn has one.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn load(&self, messages: &mut [Message], thread: Option<&ThreadId>) -> Result<(), StoreError> {
+        let mut ids: Vec<&str> = Vec::new();
+        for id in messages.iter().rev().flat_map(file_ids) {
+            if ids.len() == MAX_PROMPT_FILES {
+                break;
+            }
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found = self.find(&ids).await?;
+        let mut contents = HashMap::new();
+        let mut rest = MAX_PROMPT_FILE_BYTES;
+        for id in ids {
+            let Some(record) = found.get(id) else { continue };
+            if let Some(thread) = thread {
+                hold_user_file(self.records, self.company_id, record, thread).await?;
+            }
+            let Some(less) = rest.checked_sub(record.value.bytes) else { continue };
+            if let Some(bytes) = record.value.read(self.records, self.company_id).await? {
+                rest = less;
+                contents.insert(id.to_owned(), prompt_part(&record.value, &bytes));
+            }
+        }
+        for message in messages {
+            let Content::Parts(parts) = &mut message.content else { continue };
+            for part in parts {
+                let Some(id) = file_id(part) else { continue };
+                *part = match (contents.get(id), found.get(id)) {
+                    (Some(content), _) => content.clone(),
+                    (None, Some(file)) => note(&format!("{}, not sent", label(&file.value))),
+                    (None, None) => note("file, no longer stored"),
+                };
+            }
+        }
+        Ok(())
+    }
+}
+
+fn note(text: &str) -> ContentPart {
+    ContentPart::Text { text: format!("[{text}]") }
+}
+
+/// Returns the words by which a file is named in a prompt.
+fn label(file: &UserFile) -> String {
+    match &file.name {
+        Some(name) => format!("file {name:?} of type {}", file.media_type),
+        None => format!("file of type {}", file.media_type),
+    }
+}
+
+/// Returns a file as a part of a prompt: a text as text, which every model reads, and anything else by its media type.
+fn prompt_part(file: &UserFile, bytes: &Bytes) -> ContentPart {
+    let media_type = file.media_type.as_str();
+    let is_text = media_type.starts_with("text/") || media_type == "application/json";
+    if let (true, Ok(text)) = (is_text, std::str::from_utf8(bytes)) {
+        let kept = &text[..text.floor_char_boundary(MAX_TEXT_BYTES)];
+        let cut =
+            if kept.len() < text.len() { format!(", its first {} bytes", kept.len()) } else { String::new() };
+        return ContentPart::Text { text: format!("[{}{cut}]\n{kept}", label(file)) };
+    }
+    let source = MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() };
+    match media_type.split_once('/').map_or("", |(kind, _)| kind) {
+        "image" => ContentPart::Image { source },
+        "audio" => ContentPart::Audio { source },
+        "video" => ContentPart::Video { source },
+        _ => ContentPart::Document { source },
+    }
+}

@@ -1,0 +1,291 @@
+//! `/api/files`: files that a user uploads to send them in messages. They are the user's alone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use agent_core::ids::CompanyId;
+use agent_core::request::Principal;
+use agent_platform::conversation::ThreadKey;
+use agent_platform::records::{ListQuery, Record, StoreError};
+use agent_platform::workspace::{
+    MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, UserFile, delete_expired_file, delete_user_file,
+    get_user_files, has_all_user_files, list_expired_files, list_user_files,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream;
+use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use http::{HeaderMap, Response, StatusCode, Uri};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
+
+use super::document_contents::{Attachment, check_upload_quota};
+use super::resource::Listing;
+use super::{App, answer};
+use crate::body::empty;
+use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
+use crate::error::{Code, HttpError};
+use crate::request::Query;
+use crate::service::HandlerResult;
+
+/// Tag of the operations.
+const TAG: &str = "files";
+/// Media types of pictures and recordings that models read. A picture with scripts (SVG) is none of them.
+const MEDIA_TYPES: [&str; 6] =
+    ["image/png", "image/jpeg", "image/gif", "image/webp", "audio/mpeg", "audio/x-wav"];
+
+/// A file of the caller.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct FileView {
+    /// Identifier of the file.
+    file_id: String,
+    /// Name of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Media type, by the content.
+    mime_type: String,
+    /// Size in bytes.
+    bytes: u64,
+    /// SHA-256 in hexadecimal.
+    sha256: String,
+    /// Time after which the file is deleted unless a thread has it, RFC 3339.
+    expires_at: String,
+}
+
+impl From<UserFile> for FileView {
+    fn from(file: UserFile) -> Self {
+        let UserFile { id, name, media_type, bytes, sha256, expires_at, .. } = file;
+        let expires_at = agent_platform::workspace::utc_time(expires_at);
+        Self { file_id: id, name, mime_type: media_type, bytes, sha256, expires_at }
+    }
+}
+
+/// One page of the caller's files.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FilePage {
+    /// The files, oldest first.
+    files: Vec<FileView>,
+    /// Cursor of the next page; absent on the last page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// The caller's files.
+pub(super) struct OwnFiles {
+    app: Arc<App>,
+    principal: Principal,
+}
+
+#[async_trait]
+impl Listing for OwnFiles {
+    type Page = FilePage;
+
+    async fn open(app: Arc<App>, principal: Principal, _: &Params) -> Result<Self, HttpError> {
+        Ok(Self { app, principal })
+    }
+
+    async fn page(&self, list: ListQuery) -> Result<FilePage, HttpError> {
+        let Principal { company_id, user_id, .. } = &self.principal;
+        let page = list_user_files(&*self.app.records, (company_id, user_id), &list).await?;
+        let files = page.items.into_iter().map(FileView::from).collect();
+        Ok(FilePage { files, next_cursor: page.next_cursor })
+    }
+}
+
+/// Handles `POST`.
+pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, body, .. } = context;
+    let owner = (&principal.company_id, &principal.user_id);
+    let declared = declared_type(&head.headers)?;
+    let name = file_name(&head.uri)?;
+    let _permit = app.uploads.admit(&principal.company_id)?;
+    let bytes = body.read_bytes(&head.headers).await?;
+    if bytes.is_empty() {
+        return Err(HttpError::invalid("the body", "is empty"));
+    }
+    let media_type = detect(&app, &declared, &bytes).ok_or_else(|| {
+        let detail = "the content is none of a picture, a recording or a document that can be read";
+        HttpError::new(Code::UnsupportedMediaType, detail)
+    })?;
+    check_upload_quota(&app, &principal.company_id, 0, bytes.len()).await?;
+    if has_all_user_files(&*app.records, owner).await? {
+        let detail = format!("the user has {MAX_USER_FILES} files, and no more can be stored");
+        return Err(HttpError::conflict(detail).with_member("limit", MAX_USER_FILES.into()));
+    }
+    // Hashed outside of the tasks that serve connections.
+    let hashing = tokio::task::spawn_blocking(move || NewUserFile::new(name, media_type, bytes));
+    let file = hashing.await.map_err(HttpError::internal)?;
+    let now = app.uploads.ingestion.now();
+    let expires_at = now.saturating_add(app.quotas.file_ttl).map_err(HttpError::internal)?;
+    let file = FileView::from(file.store(&*app.records, owner, now, expires_at).await?);
+    let mut response = answer::json(StatusCode::CREATED, &file)?;
+    let location = HeaderValue::try_from(format!("/api/files/{}", file.file_id));
+    response.headers_mut().insert(LOCATION, location.map_err(HttpError::internal)?);
+    Ok(response)
+}
+
+/// Returns the media type of a file by its content; `None` if no model and no extractor reads it.
+fn detect(app: &App, declared: &str, bytes: &[u8]) -> Option<String> {
+    let found = infer::get(bytes).map(|found| found.mime_type());
+    let media = found.filter(|found| MEDIA_TYPES.contains(found)).map(str::to_owned);
+    // What is declared as a picture and is none, such as an SVG, is not stored as the text that it also is.
+    let is_media = ["image/", "audio/", "video/"].iter().any(|kind| declared.starts_with(kind));
+    media.or_else(|| app.uploads.ingestion.detect(declared, bytes).filter(|_| !is_media))
+}
+
+/// Returns the media type that the request declares, without parameters.
+fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
+    let refused = || HttpError::new(Code::UnsupportedMediaType, "the request needs a content type");
+    let mut given = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
+    let given = given.to_str().map_err(|_| refused())?;
+    Ok(given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+/// Returns the name in the query; `None` if there is none.
+fn file_name(uri: &Uri) -> Result<Option<String>, HttpError> {
+    let query = Query::from_uri(uri);
+    let Some(name) = query.get("name")?.map(str::trim).filter(|name| !name.is_empty()) else {
+        return Ok(None);
+    };
+    if name.len() > MAX_FILE_NAME_BYTES {
+        let fault = format!("has {} bytes; the limit is {MAX_FILE_NAME_BYTES}", name.len());
+        return Err(HttpError::invalid("name", fault));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(HttpError::invalid("name", "has a line break or another control character"));
+    }
+    Ok(Some(name.to_owned()))
+}
+
+/// Returns the caller's file in the path.
+async fn find(app: &App, principal: &Principal, id: &str) -> Result<UserFile, HttpError> {
+    find_file(app, principal, id).await?.ok_or_else(HttpError::not_found)
+}
+
+/// Returns a file of a user; `None` if there is none.
+pub(super) async fn find_file(
+    app: &App,
+    principal: &Principal,
+    id: &str,
+) -> Result<Option<UserFile>, StoreError> {
+    let Principal { company_id, user_id, .. } = principal;
+    let found = get_user_files(&*app.records, (company_id, user_id), &[id]).await;
+    match found {
+        Ok(found) => Ok(found.into_iter().flatten().next().map(|record| record.value)),
+        // An invalid id is that of no file.
+        Err(StoreError::Invalid(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Handles `GET` of a file.
+pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, head, params, .. } = context;
+    let file = find(&app, &principal, params.get("id")?).await?;
+    let attachment = Attachment {
+        name: file.name.clone().unwrap_or_else(|| file.id.clone()),
+        media_type: file.media_type.clone(),
+        bytes: file.bytes,
+        sha256: file.sha256.clone(),
+    };
+    let company_id = principal.company_id;
+    let pieces =
+        stream::try_unfold((app, company_id, file, 0), |(app, company_id, file, piece)| async move {
+            let read = file.read_piece(&*app.records, &company_id, piece).await?;
+            Ok::<_, StoreError>(read.map(|bytes: Bytes| (bytes, (app, company_id, file, piece + 1))))
+        });
+    attachment.response(&head.headers, pieces)
+}
+
+/// Handles `DELETE`.
+pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let RequestContext { state: app, params, .. } = context;
+    let file = find(&app, &principal, params.get("id")?).await?;
+    let Principal { company_id, user_id, .. } = &principal;
+    if !delete_user_file(&*app.records, (company_id, user_id), &file.id).await? {
+        return Err(HttpError::not_found());
+    }
+    let mut response = Response::new(empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+/// Deletes the files on one page of a company's whose time is over and that no thread has; returns the cursor of the next
+/// page.
+pub(super) async fn sweep_page(
+    app: &App,
+    company_id: &CompanyId,
+    cursor: Option<String>,
+) -> Result<Option<String>, StoreError> {
+    let page = list_expired_files(&*app.records, company_id, cursor, app.pulse.now()).await?;
+    for file in page.files {
+        if let Some(threads) = existing_threads(app, company_id, &file).await {
+            delete_expired_file(&*app.records, company_id, &file, &threads).await?;
+        }
+    }
+    Ok(page.next_cursor)
+}
+
+/// Returns the threads of a file that exist; `None` if they cannot be read now.
+async fn existing_threads(
+    app: &App,
+    company_id: &CompanyId,
+    file: &Record<UserFile>,
+) -> Option<BTreeSet<agent_core::ids::ThreadId>> {
+    let mut existing = BTreeSet::new();
+    let Some(store) = app.conversations.store() else { return Some(existing) };
+    for id in &file.value.threads {
+        let key = ThreadKey::new(company_id.clone(), file.value.user_id.clone(), id.clone());
+        match store.thread(&key).await {
+            Ok(None) => {}
+            Ok(Some(_)) => {
+                existing.insert(id.clone());
+                break;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the threads of a file could not be read");
+                return None;
+            }
+        }
+    }
+    Some(existing)
+}
+
+pub(super) fn describe_post(schemas: &mut Schemas) -> Operation {
+    Operation::new("createFile", TAG, "Uploads a file for messages.")
+        .describe(
+            "The body is the file: a picture (PNG, JPEG, GIF, WebP), a recording (MP3, WAV), or a document whose text can be \
+             extracted. The content decides the type, not the header; anything else is 415. A message names the file in a part \
+             such as `{\"type\": \"image\", \"source\": {\"type\": \"file\", \"value\": \"<fileId>\"}}`.",
+        )
+        .parameter("query", "name", "Name of the file.", string_schema())
+        .raw_body(json!({"*/*": {"schema": {"type": "string", "format": "binary"}}}))
+        .json_response(201, "The file.", schemas.schema_for::<FileView>())
+        .problems(&[Code::InvalidRequest, Code::Conflict, Code::RateLimited])
+}
+
+pub(super) fn describe_list(schemas: &mut Schemas) -> Operation {
+    Operation::new("listFiles", TAG, "Lists the caller's files.").paged().json_response(
+        200,
+        "A page of files.",
+        schemas.schema_for::<FilePage>(),
+    )
+}
+
+pub(super) fn describe_get(_: &mut Schemas) -> Operation {
+    let binary = json!({"schema": {"type": "string", "format": "binary"}});
+    Operation::new("getFile", TAG, "Returns the content of a file of the caller.")
+        .conditional_read()
+        .response(200, json!({"description": "The content.", "content": {"*/*": binary}}))
+        .problems(&[Code::NotFound])
+}
+
+pub(super) fn describe_delete(_: &mut Schemas) -> Operation {
+    Operation::new("deleteFile", TAG, "Deletes a file of the caller, also if a thread has it.")
+        .empty_response(204, "Deleted.")
+        .problems(&[Code::NotFound])
+}

@@ -1,0 +1,76 @@
+//! Start and preview of turns, with the files of their messages.
+
+use agent_core::event::EventStream;
+use agent_core::ids::ThreadId;
+use agent_core::message::Message;
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::turn::{TurnError, TurnObserver, run_observed_turn, run_turn};
+use agent_platform::message_files::MessageFiles;
+use agent_platform::preview::{Preview, preview_turn};
+
+use super::App;
+use crate::error::HttpError;
+
+impl App {
+    /// Runs a turn that is not kept.
+    pub(super) async fn run_turn(
+        &self,
+        principal: &Principal,
+        mut turn: TurnRequest,
+    ) -> Result<EventStream, TurnError> {
+        self.load_files(principal, &mut turn.messages, None).await?;
+        run_turn(&self.platform, principal, turn).await
+    }
+
+    /// Runs a turn in a thread, which keeps the files of its messages.
+    pub(super) async fn run_kept_turn(
+        &self,
+        principal: &Principal,
+        mut turn: TurnRequest,
+        observer: &dyn TurnObserver,
+    ) -> Result<EventStream, TurnError> {
+        self.load_files(principal, &mut turn.messages, Some(&turn.thread_id)).await?;
+        run_observed_turn(&self.platform, principal, turn, observer).await
+    }
+
+    /// Previews a turn.
+    pub(super) async fn preview_turn(
+        &self,
+        principal: &Principal,
+        mut turn: TurnRequest,
+    ) -> Result<Preview, TurnError> {
+        self.load_files(principal, &mut turn.messages, None).await?;
+        preview_turn(&self.platform, principal, turn).await
+    }
+
+    /// Checks that the caller has the files of the latest message.
+    ///
+    /// # Errors
+    /// 400 that names a file which does not exist, or is another user's.
+    pub(super) async fn check_files(
+        &self,
+        principal: &Principal,
+        messages: &[Message],
+    ) -> Result<(), HttpError> {
+        match self.files_of(principal).find_missing(messages).await? {
+            None => Ok(()),
+            Some(id) => {
+                Err(HttpError::invalid("the message", format!("has the file {id}, which does not exist")))
+            }
+        }
+    }
+
+    async fn load_files(
+        &self,
+        principal: &Principal,
+        messages: &mut [Message],
+        thread: Option<&ThreadId>,
+    ) -> Result<(), TurnError> {
+        Ok(self.files_of(principal).load(messages, thread).await?)
+    }
+
+    fn files_of<'a>(&'a self, principal: &'a Principal) -> MessageFiles<'a> {
+        let Principal { company_id, user_id, .. } = principal;
+        MessageFiles { records: &*self.records, company_id, user_id }
+    }
+}

@@ -1,0 +1,200 @@
+//! Files of users in messages: uploads, their contents in prompts and threads, and their ends.
+
+use agent_core::ids::{CompanyId, UserId};
+use agent_platform::records::{Key, Precondition, RecordsExt};
+use agent_platform::workspace::{USER_FILE_COLLECTION, UserFile, get_user_files};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use reqwest::Response;
+use serde_json::{Value, json};
+
+use super::ConversationApp;
+use crate::support::server::{Server, session_token};
+use crate::support::vendor::answer;
+use crate::support::{expect_problem, poll_until};
+
+/// The smallest picture: its signature and the beginning of its header.
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+
+async fn upload(app: &Server, bearer: &str, path: &str, media_type: &str, bytes: &[u8]) -> Response {
+    let request = app.request("POST", path).bearer_auth(bearer).header("content-type", media_type);
+    request.body(bytes.to_vec()).send().await.expect("the application answers")
+}
+
+impl ConversationApp {
+    /// Uploads a file of user `u1` and returns its description.
+    async fn upload(&self, path: &str, media_type: &str, bytes: &[u8]) -> Value {
+        let response = upload(&self.app, &session_token("u1", "c1"), path, media_type, bytes).await;
+        assert_eq!(response.status(), 201);
+        let location = response.headers()["location"].to_str().expect("text").to_owned();
+        let file: Value = response.json().await.expect("JSON");
+        assert_eq!(location, format!("/api/files/{}", file["fileId"].as_str().expect("an id")));
+        file
+    }
+}
+
+fn with_file(id: &Value, text: &str) -> Value {
+    let part = json!({"type": "image", "source": {"type": "file", "value": id}});
+    json!([{"id": "m1", "role": "user", "content": [{"type": "text", "text": text}, part]}])
+}
+
+#[tokio::test]
+async fn a_file_is_sent_with_its_message_and_with_the_thread() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [answer(&["A dot."]), answer(&["Still a dot."])]);
+    let file = test.upload("/api/files?name=dot.png", "application/octet-stream", PNG).await;
+    assert_eq!(
+        (&file["mimeType"], &file["name"], &file["bytes"]),
+        (&json!("image/png"), &json!("dot.png"), &json!(16))
+    );
+    let id = &file["fileId"];
+    let body = json!({"threadId": "t", "messages": with_file(id, "What is it?")});
+    let mut preview = body.clone();
+    preview["agentId"] = json!("a1");
+    let (_, shown) = test.call("POST", "/api/svcchat/previewPrompt", Some(preview)).await;
+    let run = test.chat(body).await;
+    let summary = run.events.iter().find(|event| event["name"] == "agent.prompt").expect("a summary");
+    assert_eq!(summary["value"]["requestSha256"], shown["requestSha256"], "the preview has the file");
+    let image = format!("data:image/png;base64,{}", STANDARD.encode(PNG));
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(sent["messages"].to_string().contains(&image), "{sent}");
+
+    // The thread has the reference, and the next prompt the content, in another process, too.
+    let read = test.get("/api/threads/t").await;
+    let source = &read["nodes"][0]["message"]["content"][1]["source"];
+    assert_eq!(source["value"], format!("/api/files/{}", id.as_str().expect("an id")), "{read}");
+    let other = test.another_process().await;
+    let next = json!({"agentId": "a1", "threadId": "t", "message": "And now?"});
+    assert_eq!(other.chat(&next).await.status(), 200);
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    assert!(sent["messages"].to_string().contains(&image), "{sent}");
+
+    // A file that the user deletes is a note from then on.
+    let path = source["value"].as_str().expect("a path");
+    let served = test.app.request("GET", path).bearer_auth(session_token("u1", "c1"));
+    let served = served.send().await.expect("an answer");
+    let header = |name: &str| served.headers()[name].to_str().expect("text").to_owned();
+    assert_eq!(header("content-type"), "image/png");
+    assert_eq!(header("x-content-type-options"), "nosniff");
+    assert!(header("content-disposition").starts_with("attachment;"), "a browser does not open it");
+    assert_eq!(served.bytes().await.expect("a body"), PNG);
+    assert_eq!(test.call("DELETE", path, None).await.0, 204);
+    assert_eq!(test.call("DELETE", path, None).await.0, 404);
+    test.vendor.on("m", [answer(&["Gone."])]);
+    test.say("t", "And then?").await;
+    let sent = test.vendor.received_bodies("m").pop().expect("a request");
+    let sent = sent["messages"].to_string();
+    assert!(sent.contains("[file, no longer stored]") && !sent.contains("base64"), "{sent}");
+}
+
+#[tokio::test]
+async fn files_are_refused_to_others_and_by_their_content() {
+    let test = ConversationApp::start().await;
+    let file = test.upload("/api/files", "image/png", PNG).await;
+    let id = &file["fileId"];
+    let path = format!("/api/files/{}", id.as_str().expect("an id"));
+    for (user, company) in [("u2", "c1"), ("u1", "c2")] {
+        let bearer = session_token(user, company);
+        for method in ["GET", "DELETE"] {
+            let response = test.app.request(method, &path).bearer_auth(&bearer).send().await;
+            expect_problem(response.expect("an answer"), 404, "NOT_FOUND").await;
+        }
+        let listed = test.app.request("GET", "/api/files").bearer_auth(&bearer).send().await;
+        let listed: Value = listed.expect("an answer").json().await.expect("JSON");
+        assert_eq!(listed["files"], json!([]));
+    }
+    let other = json!({"agentId": "a1", "messages": with_file(id, "Look")});
+    let refused = test.app.chat_as(&session_token("u2", "c1"), "", &other).await;
+    expect_problem(refused, 400, "INVALID_REQUEST").await;
+    for wrong in ["", "a/b", "../x", "a b", "http://169.254.169.254/"] {
+        let body = json!({"agentId": "a1", "messages": with_file(&json!(wrong), "Look")});
+        expect_problem(test.app.chat(&body).await, 400, "INVALID_REQUEST").await;
+    }
+    assert!(test.vendor.received().is_empty(), "nothing was sent");
+
+    let bearer = session_token("u1", "c1");
+    let script = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>";
+    let cases: [(&str, &[u8]); 4] = [
+        ("image/svg+xml", script),
+        ("image/png", script),
+        ("image/png", b"MZ\x90\0program"),
+        ("application/octet-stream", b"\x7fELF\x02\x01\x01\0\xff\xfe"),
+    ];
+    for (media_type, bytes) in cases {
+        let refused = upload(&test.app, &bearer, "/api/files", media_type, bytes).await;
+        expect_problem(refused, 415, "UNSUPPORTED_MEDIA_TYPE").await;
+    }
+    expect_problem(upload(&test.app, &bearer, "/api/files", "image/png", b"").await, 400, "INVALID_REQUEST")
+        .await;
+    let named = upload(&test.app, &bearer, "/api/files?name=a%0Ab", "image/png", PNG).await;
+    expect_problem(named, 400, "INVALID_REQUEST").await;
+    let unsigned = test.app.request("POST", "/api/files").body(PNG).send().await.expect("an answer");
+    assert_eq!(unsigned.status(), 401);
+}
+
+#[tokio::test]
+async fn files_have_limits() {
+    let settings = [("FILE_LIMIT_BYTES", "100"), ("MAX_UPLOADED_BYTES", "150")];
+    let test = ConversationApp::start_with(&settings).await;
+    let bearer = session_token("u1", "c1");
+    let post =
+        async |bytes: usize| upload(&test.app, &bearer, "/api/files", "text/plain", &vec![b'x'; bytes]).await;
+    expect_problem(post(101).await, 413, "PAYLOAD_TOO_LARGE").await;
+    let first: Value = post(100).await.json().await.expect("JSON");
+    assert_eq!(first["mimeType"], "text/plain");
+    let problem = expect_problem(post(51).await, 409, "CONFLICT").await;
+    assert_eq!(problem["limit"], 150);
+    assert_eq!(post(50).await.status(), 201);
+    let listed = test.get("/api/files").await;
+    assert_eq!(listed["files"].as_array().map(Vec::len), Some(2), "{listed}");
+    assert_eq!(listed["files"][0], first);
+}
+
+#[tokio::test]
+async fn a_file_becomes_a_document() {
+    let test = ConversationApp::start().await;
+    let file = test.upload("/api/files", "text/markdown", b"# Terms\nPay in 30 days.").await;
+    let path = format!(
+        "/api/documents/terms/content?title=Terms&fileId={}",
+        file["fileId"].as_str().expect("an id")
+    );
+    let put = test.app.request("PUT", &path).bearer_auth(session_token("u1", "c1"));
+    let stored = put.header("prefer", "wait=30").send().await.expect("an answer");
+    let stored: Value = stored.json().await.expect("JSON");
+    assert_eq!(
+        (&stored["title"], &stored["content"]["sha256"]),
+        (&json!("Terms"), &file["sha256"]),
+        "{stored}"
+    );
+    assert_eq!(stored["text"], "# Terms\nPay in 30 days.");
+    let missing = test.app.request("PUT", "/api/documents/other/content?fileId=gone");
+    let missing = missing.bearer_auth(session_token("u1", "c1")).send().await.expect("an answer");
+    expect_problem(missing, 400, "INVALID_REQUEST").await;
+}
+
+#[tokio::test]
+async fn expired_files_are_deleted_unless_a_thread_has_them() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [answer(&["Seen."])]);
+    let (company, user) = (CompanyId::from("c1"), UserId::from("u1"));
+    let free = test.upload("/api/files", "text/plain", b"free").await;
+    let held = test.upload("/api/files", "text/plain", b"held").await;
+    test.chat(json!({"threadId": "t", "messages": with_file(&held["fileId"], "Look")})).await;
+    let records = &*test.stores.records;
+    let ids = [&free, &held].map(|file| file["fileId"].as_str().expect("an id"));
+    for file in get_user_files(records, (&company, &user), &ids).await.expect("read") {
+        let file = file.expect("a file");
+        let key = Key::new("c1", USER_FILE_COLLECTION, file.id).expect("a key");
+        let ended = UserFile { expires_at: Timestamp::now(), ..file.value };
+        records.put_as(&key, &ended, Precondition::Version(file.version)).await.expect("written");
+    }
+    // Another process begins with its maintenance.
+    let _other = test.another_process().await;
+    let count = async || test.get("/api/files").await["files"].as_array().map_or(0, Vec::len);
+    poll_until(count, |count| *count == 1).await;
+    assert_eq!(test.get("/api/files").await["files"][0]["fileId"], held["fileId"], "the thread has it");
+    assert_eq!(test.call("DELETE", "/api/threads/t", None).await.0, 204);
+    let _third = test.another_process().await;
+    poll_until(count, |count| *count == 0).await;
+}
