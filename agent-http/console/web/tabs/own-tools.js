@@ -17,7 +17,7 @@ export function OwnTools({ id, servers = [] }) {
   return html`<h2 class="label">Defined by the role</h2>
     ${error && html`<${ErrorNote} error=${error} />`}
     <ul class="plain">${own.map(({ name, source, approval, status, fingerprint }) => html`<li key=${name} class="between row"><code>${name}</code>
-      <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span> · ${fingerprint?.slice(0, 8)}</span></li>`)}</ul>
+      <span class="meta">${SOURCES[source]}${approval === 'ask' && ', asks'} · <span class=${status === 'ok' ? 'good' : 'bad'}>${status}</span>${fingerprint && ` · ${fingerprint.slice(0, 8)}`}</span></li>`)}</ul>
     ${servers.map((server) => html`<${Server} key=${`${id} ${server.id}`} id=${id} serverId=${server.id} onPinned=${reload} />`)}`;
 }
 
@@ -57,6 +57,6 @@ function Definition({ name, status, isAllowed, fault, definition, pinned }) {
   const label = `definition of ${name}`;
   const [before, now] = [pinned, definition].map((value) => value && JSON.stringify(value, null, 2));
   return html`<li><details class="fold"><summary><code>${name}</code> <span class=${`meta ${status === 'ok' ? '' : 'bad'}`}>${isAllowed ? status : 'not named in the role'}${fault && `: ${fault}`}</span></summary>
-    <div class="fold-body">${before && now ? html`<${Diff} before=${before} after=${now} label=${label} />` : html`<${Code} text=${now ?? before} label=${label} />`}</div>
+    <div class="fold-body">${before && now ? html`<${Diff} before=${before} after=${now} label=${label} />` : html`<${Code} text=${now ?? before} label=${label} wrap />`}</div>
   </details></li>`;
 }
