@@ -172,7 +172,7 @@ async fn files_end_with_their_time_and_their_threads(bench: &FileBench) {
     bench.load(&messages, Some(&thread)).await;
     bench.load(&messages, Some(&thread)).await;
     let record = bench.find(&held.id).await.expect("a file");
-    assert_eq!(record.value.threads, [thread.clone()], "a thread has a file once");
+    assert_eq!(record.value.threads, std::slice::from_ref(&thread), "a thread has a file once");
 
     assert!(bench.expired(bench.now).await.is_empty());
     let expired = bench.expired(bench.now + DAY).await;
