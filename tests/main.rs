@@ -25,6 +25,7 @@ mod parameters;
 mod postgres;
 mod preview;
 mod processes;
+mod providers;
 mod pulse;
 mod responses;
 mod retrieval;

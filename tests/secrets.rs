@@ -9,6 +9,7 @@ use agent_core::clock::SystemClock;
 use agent_core::secret::Secret;
 use agent_http::auth::mint_session;
 use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
+use agent_platform::workspace::WorkspaceFile;
 use agentd::config::{AppConfig, Flags};
 use reqwest::Client;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ use crate::support::vendor::{
 const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
 const OPERATOR_KEY: &str = "operator-key-canary-0123456789";
 const ROLE_KEY: &str = "role-key-canary-0123456789";
+const PROVIDER_KEY: &str = "provider-key-canary-0123456789";
 const TOOL_TOKEN: &str = "tool-token-canary-0123456789";
 const WEBHOOK_SECRET: &str = "webhook-canary-0123456789";
 /// The second part of a bot's token, which is its secret.
@@ -38,7 +40,8 @@ fn workspace(agents: impl IntoIterator<Item = (String, Value, Value)>) -> Value 
         json!({"id": id, "name": id, "ownerId": "u1", "companyId": "c1",
             "content": content, "children": children})
     });
-    json!({"users": [{"id": "u1", "companyId": "c1"}], "agents": agents.collect::<Vec<_>>()})
+    let users = json!([{"id": "u1", "companyId": "c1"}, {"id": "boss", "companyId": "c1", "role": "admin"}]);
+    json!({"users": users, "agents": agents.collect::<Vec<_>>()})
 }
 
 fn embedded(content: Value) -> (Value, Value) {
@@ -276,6 +279,7 @@ async fn no_secret_is_in_any_log_or_answer() {
             "role",
             embedded(json!({"provider": "openai", "model": name, "baseUrl": url, "apiKey": ROLE_KEY})),
         );
+        agent("company", embedded(json!({"provider": "acme", "model": name})));
         agent(
             "ollama",
             embedded(json!({"provider": "ollama", "model": name, "baseUrl": server_url, "apiKey": ROLE_KEY})),
@@ -295,6 +299,7 @@ async fn no_secret_is_in_any_log_or_answer() {
 
     let mut told = ClientTranscript::default();
     let bearer = session_token("u1", "c1");
+    told_of_provider(&client, &app, &url, &mut told).await;
     let mut statuses = Vec::new();
     for format in ["ndjson", "json"] {
         for name in &names {
@@ -335,6 +340,7 @@ async fn no_secret_is_in_any_log_or_answer() {
     for good in [
         "operator-good",
         "role-good",
+        "company-good",
         "chain-good",
         "good",
         "ollama-ollama-good",
@@ -378,6 +384,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         let request = client.post(runtime.url("/messenger/call")).bearer_auth(RUNTIME_SECRET);
         ClientTranscript::default().record(request.json(&call)).await;
     }
+    let records = stores.records.clone();
     let tokens = Tokens::new(stores.records, Arc::new(SystemClock));
     let widgets = widget_requests(&client, &app, &tokens).await;
     let mut texts = Vec::new();
@@ -406,9 +413,11 @@ async fn no_secret_is_in_any_log_or_answer() {
         assert!(told.0.contains(known), "{known:?} is in no answer");
     }
     let heads: String = vendor.received().into_iter().map(|received| received.head).collect();
-    assert!(
-        heads.contains(&format!("Bearer {OPERATOR_KEY}")) && heads.contains(&format!("Bearer {ROLE_KEY}"))
-    );
+    for key in [OPERATOR_KEY, ROLE_KEY, PROVIDER_KEY] {
+        assert!(heads.contains(&format!("Bearer {key}")), "{key}");
+    }
+    let exported = WorkspaceFile::export(&*records, None).await.expect("exported").to_text().expect("text");
+    assert!(exported.contains("acme") && !exported.contains(PROVIDER_KEY), "{exported}");
 
     assert_eq!(heads.matches(&bot_path()).count(), 2 * bot_answers().len());
     for known in
@@ -434,6 +443,7 @@ async fn no_secret_is_in_any_log_or_answer() {
         RUNTIME_SECRET,
         OPERATOR_KEY,
         ROLE_KEY,
+        PROVIDER_KEY,
         TOOL_TOKEN,
         GUESSED_CREDENTIAL,
         UPSTREAM_CANARY,
@@ -449,6 +459,36 @@ async fn no_secret_is_in_any_log_or_answer() {
             let line = text.lines().find(|line| line.contains(canary));
             assert!(line.is_none(), "{canary} is in {place}: {}", line.unwrap_or_default());
         }
+    }
+}
+
+/// Saves a provider of the company as its admin does, rightly and wrongly, and reads it.
+async fn told_of_provider(client: &Client, app: &Server, url: &str, told: &mut ClientTranscript) {
+    let admin = session_token("boss", "c1");
+    let provider = |changes: Value| {
+        let mut provider = json!({"type": "openai", "baseUrl": url, "apiKey": PROVIDER_KEY,
+            "models": [{"model": "good", "prices": {"input": "1", "output": "2"}}]});
+        for (name, value) in changes.as_object().expect("an object") {
+            provider[name] = value.clone();
+        }
+        provider
+    };
+    for (changes, expected) in [
+        (json!({"type": PROVIDER_KEY}), 400),
+        (json!({"apiKey": format!("{PROVIDER_KEY}\r\nx: y")}), 400),
+        (json!({"apiKey": PROVIDER_KEY.repeat(400)}), 400),
+        (json!({"apiKey": [PROVIDER_KEY]}), 400),
+        (json!({"baseUrl": format!("https://u:{PROVIDER_KEY}@v.example")}), 400),
+        (json!({"baseUrl": format!("http://169.254.169.254/{PROVIDER_KEY}")}), 400),
+        (json!({"models": [{"model": "m", "contextWindow": PROVIDER_KEY}]}), 400),
+        (json!({}), 201),
+        (json!({"apiKey": "***"}), 200),
+    ] {
+        let request = client.put(app.url("/api/providers/acme")).bearer_auth(&admin);
+        assert_eq!(told.record(request.json(&provider(changes.clone()))).await, expected, "{changes}");
+    }
+    for path in ["/api/providers/acme", "/api/providers", "/api/models?provider=acme"] {
+        assert_eq!(told.record(client.get(app.url(path)).bearer_auth(&admin)).await, 200);
     }
 }
 

@@ -20,8 +20,7 @@ use crate::prompt::Prompt;
 use crate::role::RoleBlock;
 use crate::run_token::RunToken;
 use crate::select::BackendChoice;
-use crate::tool::ToolChoice;
-use crate::tool::{ExecutionContext, ToolSpec};
+use crate::tool::{ExecutionContext, ToolChoice, ToolSpec};
 
 pub use crate::select::CustomContainer;
 pub use embedded::{EmbeddedBackend, ModelSource};

@@ -174,8 +174,7 @@ impl Prompt {
     }
 
     /// Returns the hashes of everything in front of the messages, for comparison with a later prompt: the system
-    /// prompt's parts and the tools' definitions, in the order of a request's
-    /// [`sections`](crate::payload::Payload::sections).
+    /// prompt's parts and the tools' definitions, in the order of a request's [`sections`](crate::payload::Payload::sections).
     pub fn prefix_hashes(&self, sections: &[PromptSection]) -> Vec<PartHash> {
         let mut hashes = Vec::new();
         for section in sections {

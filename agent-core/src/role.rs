@@ -385,7 +385,7 @@ pub enum WebhookAuth {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
-    /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`.
+    /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Name of the model at the provider.
@@ -412,6 +412,9 @@ pub struct EmbeddedAi {
     /// Models for the calls that this one fails to answer, in their order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fallbacks: Vec<FallbackModel>,
+    /// Entry of the company's provider for the model, which the platform sets with type, address and key of the provider.
+    #[serde(skip)]
+    pub company_model: Option<Arc<Map<String, Value>>>,
     /// Limits of the role, which the selection sets.
     #[serde(skip)]
     pub token_limits: TokenLimits,

@@ -31,6 +31,7 @@ mod memories;
 mod openai;
 mod openai_docs;
 mod ownership;
+mod providers;
 mod pulse;
 mod rate_limits;
 mod reader_access;
@@ -75,6 +76,7 @@ pub use conversation::{ApprovedCalls, ConversationService, RunSettings};
 pub use document_uploads::DocumentUploads;
 pub(crate) use endpoints::endpoints;
 pub use mcp::McpEndpoint;
+pub use providers::ProviderService;
 pub use pulse::{SchedulerLink, SchedulerLinkConfig};
 pub use rate_limits::RateLimits;
 pub use resource::ResourceQuotas;
@@ -112,6 +114,8 @@ pub struct App {
     pub own_tool_registry: Arc<OwnToolRegistry>,
     /// Names of the embedder's own tools, which roles may name besides the built-in ones.
     pub own_tools: Vec<String>,
+    /// The companies' providers of models.
+    pub providers: ProviderService,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,
     /// Models with their limits and prices.

@@ -77,8 +77,8 @@ impl UsageMetrics {
     }
 
     /// Returns the provider and the model as labels.
-    fn model_labels(&self, entry: &UsageEntry) -> (String, String) {
-        let key = (entry.provider.clone(), entry.model.clone());
+    fn model_labels(&self, provider: &str, model: &str) -> (String, String) {
+        let key = (provider.to_owned(), model.to_owned());
         match admit(&self.models, &key, MAX_MODELS) {
             true => key,
             false => (OTHER.to_owned(), OTHER.to_owned()),
@@ -102,8 +102,8 @@ fn outcome_label(outcome: &str) -> &'static str {
 }
 
 impl UsageObserver for UsageMetrics {
-    fn on_model_call(&self, entry: &UsageEntry) {
-        let (provider, model) = self.model_labels(entry);
+    fn on_model_call(&self, entry: &UsageEntry, provider: &str) {
+        let (provider, model) = self.model_labels(provider, &entry.model);
         let outcome = outcome_label(&entry.outcome);
         let attempt = AttemptLabels { provider: provider.clone(), model: model.clone(), outcome };
         self.attempts.get_or_create(&attempt).inc();
@@ -161,7 +161,7 @@ mod tests {
             round: 1,
             attempt: 1,
             operation: UsageOperation::Chat,
-            provider: "openai".to_owned(),
+            provider: "secret-provider".to_owned(),
             model: model.to_owned(),
             tokens: TokenCounts { input_tokens: 7, output_tokens: 2, ..TokenCounts::default() },
             tool_calls: 0,
@@ -178,11 +178,11 @@ mod tests {
         let registry = Metrics::default();
         let metrics = UsageMetrics::new(&registry);
         for outcome in ["ok", "ok", "RATE_LIMITED", "THEIR_CODE", "cancelled"] {
-            metrics.on_model_call(&entry("gpt-5", outcome));
+            metrics.on_model_call(&entry("gpt-5", outcome), "openai");
         }
         metrics.on_tool_call("createTodo", "ok");
         for n in 0..MAX_MODELS + 50 {
-            metrics.on_model_call(&entry(&format!("model-{n}"), "ok"));
+            metrics.on_model_call(&entry(&format!("model-{n}"), "ok"), "openai");
             metrics.on_tool_call(&format!("tool-{n}"), "error");
         }
         let text = registry.encode();

@@ -8,10 +8,13 @@ mod file;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use agent_core::role::TokenLimits;
 use jiff::civil::Date;
+use serde_json::{Map, Value};
 
 pub use entry::{CatalogModel, InputModality, ModelPrice, ReasoningOption, StructuredOutput, TokenPrices};
 pub use file::CatalogError;
+pub(crate) use file::EntryFault;
 
 pub use crate::amount::{AmountError, NanoUsd};
 
@@ -120,6 +123,38 @@ impl Catalog {
     /// Returns the number of prices.
     pub fn price_count(&self) -> usize {
         self.models.iter().filter(|model| model.price.is_some()).count()
+    }
+}
+
+impl CatalogModel {
+    /// Reads an entry with the members `provider` and `model`, with the date of its prices.
+    pub(crate) fn read(entry: &Map<String, Value>, as_of: &str) -> Result<Self, EntryFault> {
+        file::read_entry(entry, as_of)
+    }
+
+    /// Returns the entry of a company's provider that a container [holds](agent_core::role::EmbeddedAi::company_model);
+    /// `None` for a container of another provider. The entry's `provider` is the provider's identifier.
+    pub fn of_company(entry: Option<&Map<String, Value>>) -> Option<Self> {
+        let entry = entry?;
+        let text = |name: &str| entry.get(name).and_then(Value::as_str);
+        let (provider, model) = (text("provider")?, text("model")?);
+        let read = Self::read(entry, text("asOf").unwrap_or_default());
+        Some(read.unwrap_or_else(|_| Self {
+            provider: provider.to_owned(),
+            model: model.to_owned(),
+            context_window: None,
+            max_output_tokens: None,
+            input: None,
+            tools: None,
+            structured: None,
+            reasoning: None,
+            price: None,
+        }))
+    }
+
+    /// Returns the limits on the model's tokens.
+    pub fn limits(&self) -> TokenLimits {
+        TokenLimits { context_window: self.context_window, max_output_tokens: self.max_output_tokens }
     }
 }
 

@@ -34,6 +34,7 @@ pub mod occurrence;
 pub mod own_tools;
 pub mod parameters;
 pub mod preview;
+pub mod providers;
 pub mod pulse;
 pub mod records;
 pub mod replay;

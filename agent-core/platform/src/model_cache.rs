@@ -52,6 +52,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             parameters,
             retry: _,
             fallbacks,
+            company_model,
             enable_thinking: _,
             token_limits: _,
         } = settings;
@@ -61,6 +62,8 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             .flat_map(|other| [&other.provider, &other.model, &other.base_url, &other.reasoning_effort]);
         let words = own.into_iter().chain(others).flatten().map(String::len).sum::<usize>();
         let parameters = fallbacks.iter().map(|other| &other.parameters).chain([parameters]);
+        let entries = fallbacks.iter().map(|other| &other.company_model).chain([company_model]);
+        let parameters = parameters.chain(entries.filter_map(Option::as_deref));
         let parameters =
             parameters.map(|all| serde_json::to_vec(all).map_or(0, |json| json.len())).sum::<usize>();
         let keys = fallbacks.iter().map(|other| &other.api_key).chain([api_key]).flatten();

@@ -126,7 +126,7 @@ impl Replay {
     }
 
     fn replay(&self, platform: &Platform) -> Replayed {
-        let RunInputs { company_id, user_id, caller, role, request, sent_contexts, .. } = &self.inputs;
+        let RunInputs { company_id, user_id, caller, request, sent_contexts, .. } = &self.inputs;
         let principal = Principal::new(user_id.clone(), company_id.clone(), *caller);
         let mut messages = request.messages.clone();
         for sent in sent_contexts {
@@ -145,7 +145,7 @@ impl Replay {
             client_tools: request.client_tools.iter().cloned().map(Arc::new).collect(),
             can_suspend: request.can_suspend,
             trigger: request.trigger.clone(),
-            role: Some(Arc::new(role.clone())),
+            role: Some(Arc::new(self.inputs.completed_role())),
             ..TurnRequest::default()
         };
         let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), false));

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use crate::records::{ListQuery, MAX_PAGE_RECORDS, Page, Precondition, Record, StoreError};
 
 mod check;
+mod provider_id;
 mod records;
 mod rotation;
 mod secrets;
@@ -15,12 +16,13 @@ mod secrets;
 pub(crate) use check::TOOL_NAMES;
 pub use check::{RoleFinding, warnings};
 pub(crate) use check::{unknown_fields, unknown_names};
+pub use provider_id::{ProviderIdError, check_provider_id, company_provider_id};
 pub use records::RecordRoleStore;
 pub(crate) use records::{ROLES, RoleKeys, StoredRole};
 pub use rotation::RotationReport;
 pub(crate) use rotation::{SealedRecords, reseal_fields, rotate};
-pub(crate) use secrets::secret_fields;
 pub use secrets::{fill_secrets, merge_secrets};
+pub(crate) use secrets::{resolve_destination, secret_fields};
 
 /// Storage of roles and their secrets.
 ///

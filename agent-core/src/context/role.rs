@@ -6,8 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{ContextLayer, LayerError, TurnInput, markdown_list};
-use crate::prompt::PartCache;
-use crate::prompt::{Fragment, Stability};
+use crate::prompt::{Fragment, PartCache, Stability};
 use crate::role::{PromptBlock, RoleContent};
 
 /// Context layer for the role's system prompt, agent configuration, personality, prompt blocks and rules.

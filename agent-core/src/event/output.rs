@@ -3,8 +3,7 @@
 use super::Event;
 use crate::error::{AgentError, AgentErrorKind};
 
-/// Limits on the output of a run. Beyond one of them, the run ends with
-/// [`OutputTooLarge`](AgentErrorKind::OutputTooLarge).
+/// Limits on the output of a run. Beyond one of them, the run ends with [`OutputTooLarge`](AgentErrorKind::OutputTooLarge).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputLimits {
     /// Limit on text, reasoning and tool arguments of one answer of the model, in bytes; 4 MiB.

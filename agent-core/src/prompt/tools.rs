@@ -7,8 +7,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::dialect::Dialect;
-use super::part::Part;
-use super::part::PartHash;
+use super::part::{Part, PartHash};
 use crate::budget::TokenCounter;
 use crate::tool::ToolSpec;
 

@@ -32,7 +32,7 @@ pub struct RetrySettings {
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FallbackModel {
-    /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`.
+    /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Name of the model at the provider.
@@ -53,4 +53,7 @@ pub struct FallbackModel {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     pub parameters: serde_json::Map<String, serde_json::Value>,
+    /// Entry of the company's provider for the model, which the platform sets with type, address and key of the provider.
+    #[serde(skip)]
+    pub company_model: Option<std::sync::Arc<serde_json::Map<String, serde_json::Value>>>,
 }

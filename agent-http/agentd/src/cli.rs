@@ -12,10 +12,12 @@ use clap_complete::Shell;
 use url::Url;
 
 mod budget;
+mod provider;
 mod replay;
 mod token;
 
 pub(crate) use budget::{BudgetArgs, BudgetCommand};
+pub(crate) use provider::ProviderCommand;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use token::{ApiArgs, McpArgs, NewTokenArgs, SessionArgs, TokenCommand, WidgetArgs};
 
@@ -108,6 +110,9 @@ pub(crate) enum Command {
     /// Show and set budgets: limits on what companies, agents, users, widget tokens and runs use.
     #[command(subcommand)]
     Budget(BudgetCommand),
+    /// List, set and delete the providers of models that belong to a company.
+    #[command(subcommand)]
+    Provider(ProviderCommand),
     /// Run a recorded run again without calling anybody, and compare it with its record. Exits with 0 if nothing differs,
     /// with 3 if something does, and with 4 if its inputs or events are not recorded.
     Replay(ReplayArgs),

@@ -13,8 +13,8 @@ use crate::config::{AppConfig, Env, ProcessEnv, RuntimeConfig, SchedulerConfig};
 use crate::extract::command::ProcessLimits;
 use crate::failure::CommandError;
 use crate::{
-    budget, console, data, dev, extract, healthcheck, logging, migration, model, prompt, replay, run,
-    settings, threads, token, usage, user, weights,
+    budget, console, data, dev, extract, healthcheck, logging, migration, model, prompt, provider, replay,
+    run, settings, threads, token, usage, user, weights,
 };
 
 /// Parses the command line of the process and runs the command; errors are written to standard error.
@@ -74,6 +74,7 @@ fn execute(command: Command, out: &mut dyn Write) -> Result<(), CommandError> {
         }
         Command::Usage { selection, settings } => block_on(usage::show(selection, &settings.load(env)?, out)),
         Command::Budget(command) => block_on(budget::run(command, env, out)),
+        Command::Provider(command) => block_on(provider::run(command, env, out)),
         Command::Replay(args) => block_on(replay::run(args, env, out)),
         Command::Console(ConsoleCommand::Link(args)) => block_on(console::link(args, env, out)),
         Command::Prompt(args) => block_on(prompt::show(args, env, out)),

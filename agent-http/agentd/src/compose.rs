@@ -29,7 +29,7 @@ use agent_core::tool::ToolRegistry;
 use agent_core::turn::Platform;
 use agent_http::app::{
     AnonymousBodies, App, CodingLink, CodingLinkConfig, ConsoleService, ConversationService, DocumentUploads,
-    RateLimits, UsageService,
+    ProviderService, RateLimits, UsageService,
 };
 use agent_http::auth::{Authenticator, BearerAuth};
 use agent_http::health::HealthState;
@@ -51,6 +51,7 @@ use agent_platform::layers::{
 };
 use agent_platform::messenger::Messenger;
 use agent_platform::preview::LatestPrompts;
+use agent_platform::providers::{ProviderRoles, Providers};
 use agent_platform::retrieval::Retriever;
 use agent_platform::run_observer::{ObservedModels, RunObservers};
 use agent_platform::run_registry::RunRegistry;
@@ -105,14 +106,14 @@ pub fn application(
     let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
     let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
-    let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
-    let conversations = conversations(config, &stores, shutdown);
+    let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     Ok(App {
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
+        runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
         documents: documents.clone(),
         tokens: tokens.clone(),
         platform: platform(
@@ -122,7 +123,7 @@ pub fn application(
             (tools, journals),
             (local, &coding),
             (parts, documents),
-            (&usage, conversations.observers()),
+            (&usage, conversations.observers(), &providers),
         )
         .with_run_tokens(tokens.clone()),
         conversations,
@@ -131,11 +132,11 @@ pub fn application(
         console,
         has_widget: config.widget,
         approved_calls: approved,
-        runs,
         rate_limits: RateLimits::new(tokens, user_rates),
         usage: UsageService::new(usage, config.usage_retention),
         own_tool_registry,
         own_tools: Vec::new(),
+        providers: ProviderService::new(providers, Arc::new(model_source(config)?)),
         quotas: config.quotas,
         catalog: server.catalog.clone(),
         uploads,
@@ -291,11 +292,11 @@ fn platform(
     (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
     (parts, documents): (Arc<PartCache>, DocumentsLayer),
-    (usage, observers): (&UsageRecorder, &Arc<RunObservers>),
+    (usage, observers, providers): (&UsageRecorder, &Arc<RunObservers>, &Arc<Providers>),
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
-    let models = with_fallbacks(config, models, usage);
+    let models = with_fallbacks(config, models, usage, providers);
     let models = JournaledModels::new(models, journals.clone());
     let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
@@ -318,7 +319,7 @@ fn platform(
         public_url: public_url.clone(),
         run_token_ttl: config.mcp.workflow_ttl,
     };
-    Platform::new(stores.roles)
+    Platform::new(Arc::new(ProviderRoles::new(stores.roles, providers.clone())))
         .with_users(Arc::new(RecordUsers::new(stores.records.clone())))
         .with_layer(RoleLayer::new(parts.clone()))
         .with_layer(CouncilLayer::new(parts.clone()))

@@ -7,8 +7,8 @@ use crate::config::{AppConfig, Database};
 use crate::migration;
 use crate::stores::{self, Imported, Stores};
 use agent_core::ids::CompanyId;
-use agent_platform::coding;
 use agent_platform::workspace::{ExportError, WorkspaceFile};
+use agent_platform::{coding, providers};
 
 use crate::failure::CommandError;
 
@@ -61,6 +61,7 @@ pub(crate) async fn rotate(config: &AppConfig, out: &mut dyn Write) -> Result<()
     let Stores { roles, records, .. } = Stores::open_existing(config).await?;
     let mut rotated = roles.rotate_secrets(&*records).await?;
     coding::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
+    providers::rotate_secrets(&*records, roles.sealer(), &mut rotated).await?;
     for fault in &rotated.errors {
         writeln!(out, "{fault}")?;
     }

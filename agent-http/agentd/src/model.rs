@@ -1,14 +1,15 @@
 //! `agentd model`: weights of the embedded model, and the models of agents.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use agent_client::models::EmbeddedModels;
 use agent_core::ids::CompanyId;
 use agent_core::role::{AgentServer, Container, RoleBlock};
 use agent_platform::fallback::fallback_settings;
+use agent_platform::providers::ProviderType;
 use agent_platform::records::{ListQuery, MAX_PAGE_RECORDS};
-use agent_platform::roles::RoleStore as _;
+use agent_platform::roles::{RoleStore as _, company_provider_id};
 
 use crate::config::AppConfig;
 use crate::failure::CommandError;
@@ -69,14 +70,17 @@ async fn check_company(
     (company, is_first): (&CompanyId, bool),
     out: &mut dyn Write,
 ) -> Result<usize, CommandError> {
+    let own = CompanyModels::load(stores, company).await?;
     let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
     let mut unknown = 0;
     loop {
         let page = stores.roles.masked_roles(company, &list).await?;
         for role in page.records {
             let names = model_names(&role.value, config, models);
-            let names =
-                names.iter().filter(|(provider, model)| !config.server.catalog.is_known(provider, model));
+            let names = names.iter().filter(|(provider, model)| match company_provider_id(Some(provider)) {
+                Some(id) => !own.is_known(config, id, model),
+                None => !config.server.catalog.is_known(provider, model),
+            });
             for (provider, model) in names {
                 if is_first && unknown == 0 {
                     writeln!(out, "{UNKNOWN_HEADER}")?;
@@ -91,6 +95,36 @@ async fn check_company(
         if list.cursor.is_none() {
             return Ok(unknown);
         }
+    }
+}
+
+/// Types of a company's providers, with the models whose context windows they tell.
+struct CompanyModels(BTreeMap<String, (ProviderType, BTreeSet<String>)>);
+
+impl CompanyModels {
+    async fn load(stores: &Stores, company: &CompanyId) -> Result<Self, CommandError> {
+        let providers = stores.providers();
+        let mut list = ListQuery { limit: Some(MAX_PAGE_RECORDS), ..ListQuery::default() };
+        let mut own = BTreeMap::new();
+        loop {
+            let page = providers.list(company, &list).await?;
+            own.extend(page.records.into_iter().map(|record| {
+                let provider = record.value.provider;
+                let with_window = provider.models.iter().filter(|entry| entry.contains_key("contextWindow"));
+                let names = with_window.filter_map(|entry| Some(entry.get("model")?.as_str()?.to_owned()));
+                (record.id, (provider.provider_type, names.collect()))
+            }));
+            list.cursor = page.next_cursor;
+            if list.cursor.is_none() {
+                return Ok(Self(own));
+            }
+        }
+    }
+
+    fn is_known(&self, config: &AppConfig, provider: &str, model: &str) -> bool {
+        self.0.get(provider).is_some_and(|(provider_type, models)| {
+            models.contains(model) || config.server.catalog.is_known(provider_type.as_str(), model)
+        })
     }
 }
 

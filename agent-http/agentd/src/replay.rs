@@ -99,7 +99,10 @@ async fn with_secrets(stores: &Stores, bundle: RunBundle) -> Result<RunBundle, C
     let Some(inputs) = &bundle.inputs else { return Ok(bundle) };
     let stored = stores.roles.role(&inputs.company_id, &bundle.run.agent_id).await;
     Ok(match stored.map_err(StartError::from)? {
-        Some(stored) => bundle.with_secrets_of(RoleBlock::clone(&stored)),
+        Some(stored) => {
+            let stored = stores.providers().complete_role(stored).await.map_err(StartError::from)?;
+            bundle.with_secrets_of(RoleBlock::clone(&stored))
+        }
         None => bundle,
     })
 }

@@ -9,6 +9,7 @@ use agent_core::ids::{AgentId, CompanyId};
 use agent_jobs::job::{JobStore, MemoryJobStore};
 use agent_platform::conversation::{Conversations, MemoryConversations};
 use agent_platform::memory::MemoryRecords;
+use agent_platform::providers::Providers;
 use agent_platform::records::Inventory;
 use agent_platform::roles::{RecordRoleStore, RoleFinding, RoleStore as _};
 use agent_platform::seal::Sealer;
@@ -108,6 +109,11 @@ impl Stores {
         };
         let roles = Arc::new(RecordRoleStore::new(records.clone(), sealer));
         Self { roles, jobs, records: records.clone(), conversations: records.clone(), usage: records }
+    }
+
+    /// Creates the companies' providers.
+    pub fn providers(&self) -> Arc<Providers> {
+        Arc::new(Providers::new(self.records.clone(), self.roles.sealer().clone()))
     }
 
     /// Creates stores in memory and imports the text of a workspace file. `origin` names the file in errors.

@@ -23,6 +23,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::model::Model;
 use agent_core::role::{EmbeddedAi, TokenLimits};
 use agent_core::secret::Secret;
+use agent_platform::catalog::CatalogModel;
 use agent_platform::parameters::{ModelApi, ModelParameters, ParameterFault};
 use serde_json::{Map, Value};
 use url::Url;
@@ -87,6 +88,8 @@ pub struct HostedSettings<'a> {
     pub token_limits: TokenLimits,
     /// Parameters of the calls, as [`ModelParameters::read`] reads them.
     pub parameters: Option<&'a Map<String, Value>>,
+    /// Entry of the company's provider to which address and key belong.
+    pub company_model: Option<CatalogModel>,
 }
 
 impl HostedSettings<'_> {
@@ -98,7 +101,9 @@ impl HostedSettings<'_> {
             self.parameters.map(ModelParameters::read).transpose().map_err(invalid_parameters)?;
         let parameters = parameters.unwrap_or_default().for_model(api, name);
         let max_output_tokens = parameters.max_output_tokens.or(self.token_limits.max_output_tokens);
+        let company = self.company_model.as_ref().map(CatalogModel::limits).unwrap_or_default();
         let limits = limits.with_role(TokenLimits { max_output_tokens, ..self.token_limits });
+        let limits = ModelLimits { company, ..limits };
         let spec = ModelSpec::new(name).with_limits(limits).with_reasoning_effort(effort);
         Ok(spec.with_parameters(parameters))
     }
@@ -119,6 +124,7 @@ impl<'a> From<&'a EmbeddedAi> for HostedSettings<'a> {
             reasoning_effort: settings.reasoning_effort.as_deref(),
             token_limits: settings.token_limits,
             parameters: Some(&settings.parameters),
+            company_model: CatalogModel::of_company(settings.company_model.as_deref()),
         }
     }
 }
@@ -164,9 +170,14 @@ impl HostedVendor {
         };
         let own = is_within(&self.base_url, &base);
         let brought = settings.api_key.filter(|key| !key.expose().is_empty());
-        let key = brought.or_else(|| self.key.as_ref().and_then(|key| key.for_url(&base)));
+        // A company's provider without a key is not called at the operator's expense.
+        let operators = self.key.as_ref().filter(|_| settings.company_model.is_none());
+        let key = brought.or_else(|| operators.and_then(|key| key.for_url(&base)));
         if key.is_none() && own && self.needs_key {
-            let message = format!("{} is not configured", self.key_setting);
+            let message = match &settings.company_model {
+                Some(model) => format!("the provider {:?} of the company has no key", model.provider),
+                None => format!("{} is not configured", self.key_setting),
+            };
             return Err(AgentError::new(AgentErrorKind::NotConfigured, message));
         }
         let name = settings.model.and_then(non_blank).unwrap_or(&self.default_model);
@@ -248,7 +259,9 @@ impl ModelSource for EmbeddedModels {
             anthropic::PROVIDER => self.anthropic(settings),
             other => Err(AgentError::new(
                 AgentErrorKind::UnknownProvider,
-                format!("EmbeddedAI.provider {other:?} is unknown; expected one of {PROVIDERS}"),
+                format!(
+                    "EmbeddedAI.provider {other:?} is unknown; expected one of {PROVIDERS}, or a provider of the company"
+                ),
             )),
         }
     }
@@ -280,6 +293,19 @@ impl EmbeddedModels {
             (AUTO | LOCAL_PROVIDER, "") | (LOCAL_PROVIDER, _) => (LOCAL_PROVIDER, ""),
             names => names,
         }
+    }
+
+    /// Checks that an address of a company's provider can be called as far as that is known without resolving its name.
+    ///
+    /// # Errors
+    /// `InvalidRequest` for an invalid address, `Blocked` for one that the address policy rejects.
+    pub fn check_address(&self, base_url: &str) -> Result<(), AgentError> {
+        let url = parse_supplied_url("baseUrl", base_url)?;
+        let own =
+            [Some(&self.hosted.base_url), Some(&self.anthropic.base_url), self.ollama.base_url.as_ref()];
+        let is_own = own.into_iter().flatten().any(|own| is_within(own, &url));
+        let trust = if is_own { UrlTrust::Operator } else { UrlTrust::Supplied };
+        self.hosted.outbound.target(&url, trust).map(drop)
     }
 
     /// Returns the provider that `settings` select; `auto` if none is configured.

@@ -2,7 +2,9 @@
 
 use agent_core::request::Principal;
 use agent_platform::catalog::CatalogModel;
+use agent_platform::providers::ProviderType;
 use http::StatusCode;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::thread_docs::object;
@@ -15,55 +17,88 @@ use crate::service::HandlerResult;
 const PROVIDER: &str = "provider";
 
 /// Handles `GET /api/models`.
-pub(super) async fn list(context: RequestContext<App>, _: Principal) -> HandlerResult {
+pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state: app, head, .. } = context;
     let query = Query::from_uri(&head.uri);
     let provider = query.get(PROVIDER)?.filter(|provider| !provider.is_empty());
-    let is_listed = |model: &&CatalogModel| provider.is_none_or(|provider| model.provider == provider);
-    let mut models: Vec<&CatalogModel> = app.catalog.models().filter(is_listed).collect();
-    models.sort_by_key(|model| (&model.provider, &model.model));
+    let own = app.providers.store().catalog(&principal.company_id).await?;
+    let own = own.iter().map(|(provider, model)| (Some(provider.provider_type.as_str()), model));
+    let known = app.catalog.models().map(|model| (None, model)).chain(own);
+    let models = known.filter(|(_, model)| provider.is_none_or(|provider| model.provider == provider));
+    let mut models: Vec<ListedModel<'_>> =
+        models.map(|(provider_type, model)| ListedModel { provider_type, model }).collect();
+    // The models of a provider of the company follow those of an equal name in the operator's file.
+    models.sort_by_key(|ListedModel { provider_type, model }| {
+        (&model.provider, provider_type.is_some(), &model.model)
+    });
     answer::json(StatusCode::OK, &json!({"asOf": app.catalog.as_of().to_string(), "models": models}))
 }
 
-pub(super) fn describe(_: &mut Schemas) -> Operation {
+/// A model as the list has it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ListedModel<'a> {
+    /// Type of the company's provider that has the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider_type: Option<&'static str>,
+    #[serde(flatten)]
+    model: &'a CatalogModel,
+}
+
+/// Returns the schema of a model: as the list has it, or as it is given for a provider.
+pub(super) fn model_schema(is_listed: bool) -> Value {
     let tokens =
         |text: &str| json!({"type": "integer", "minimum": 1, "maximum": u32::MAX, "description": text});
     let price =
         |text: &str| json!({"type": "string", "pattern": "^[0-9]+(\\.[0-9]{1,9})?$", "description": text});
-    let date = || json!({"type": "string", "format": "date"});
     let list =
         |names: &[&str], text: &str| json!({"type": "array", "items": {"enum": names}, "description": text});
-    let prices = object(
-        &["input", "cachedInput", "cacheWrite", "output", "asOf"],
-        json!({
-            "input": price("Input tokens."),
-            "cachedInput": price("Input tokens read from the provider's cache."),
-            "cacheWrite": price("Input tokens written to the provider's cache."),
-            "output": price("Output tokens."),
-            "asOf": date(),
-        }),
-    );
+    let mut prices = json!({
+        "input": price("Input tokens."),
+        "cachedInput": price("Input tokens read from the provider's cache."),
+        "cacheWrite": price("Input tokens written to the provider's cache."),
+        "output": price("Output tokens."),
+    });
     let levels = ["default", "none", "minimal", "low", "medium", "high", "xhigh"];
-    let model = object(
-        &["provider", "model"],
-        json!({
-            "provider": string_schema(),
-            "model": string_schema(),
-            "contextWindow": tokens("Limit on prompt and answer together; on the prompt, where the vendor limits them separately."),
-            "maxOutputTokens": tokens("Limit on an answer."),
-            "input": list(&["text", "image"], "Kinds of content that the model reads."),
-            "tools": {"type": "boolean", "description": "True if the model calls tools."},
-            "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON that an answer can be bound to."},
-            "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
-            "prices": described(prices, "In dollars for a million tokens."),
-        }),
-    );
-    let catalog =
-        object(&["asOf", "models"], json!({"asOf": date(), "models": {"type": "array", "items": model}}));
+    let required: &[&str] = match is_listed {
+        true => &["input", "cachedInput", "cacheWrite", "output", "asOf"],
+        false => &["input", "output"],
+    };
+    if is_listed {
+        prices["asOf"] = date_schema();
+    }
+    let prices = object(required, prices);
+    let mut members = json!({
+        "model": string_schema(),
+        "contextWindow": tokens("Limit on prompt and answer together; on the prompt, where the vendor limits them separately."),
+        "maxOutputTokens": tokens("Limit on an answer."),
+        "input": list(&["text", "image"], "Kinds of content that the model reads."),
+        "tools": {"type": "boolean", "description": "True if the model calls tools."},
+        "structured": {"enum": ["schema", "object", "none"], "description": "Kind of JSON that an answer can be bound to."},
+        "reasoning": list(&levels, "Levels of reasoning; `default` alone for a model that reasons at a level of its own."),
+        "prices": described(prices, "In dollars for a million tokens."),
+    });
+    if !is_listed {
+        return object(&["model"], members);
+    }
+    members["provider"] = string_schema();
+    let types = ProviderType::ALL.map(ProviderType::as_str);
+    members["providerType"] =
+        json!({"enum": types, "description": "Type of the provider, for one of the company."});
+    object(&["provider", "model"], members)
+}
+
+fn date_schema() -> Value {
+    json!({"type": "string", "format": "date"})
+}
+
+pub(super) fn describe(_: &mut Schemas) -> Operation {
+    let models = json!({"type": "array", "items": model_schema(true)});
+    let catalog = object(&["asOf", "models"], json!({"asOf": date_schema(), "models": models}));
     Operation::new(
         "listCatalogModels",
         "usage",
-        "Returns the catalogue of models: limits, capabilities and prices.",
+        "Returns the catalogue of models, and those of the company's providers: limits, capabilities and prices.",
     )
     .describe("Members that are not known are absent.")
     .parameter("query", PROVIDER, "Restricts the list to a provider.", string_schema())

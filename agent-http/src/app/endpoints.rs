@@ -16,6 +16,7 @@ use super::document_indexes;
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
+use super::providers::{self, CompanyProviders};
 use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
 use super::tokens::{self, AgentTokens};
 use super::{
@@ -87,6 +88,7 @@ fn permanent_endpoints() -> Vec<Endpoint<App>> {
     all.extend(job_endpoints());
     all.extend(coding_endpoints());
     all.extend(usage_endpoints());
+    all.extend(provider_endpoints());
     all.extend(openai_endpoints());
     all.extend(health);
     all
@@ -332,6 +334,16 @@ fn usage_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get(budget_path, USER, resource::get::<CompanyBudgets>, budgets::describe_get),
         Endpoint::put(budget_path, USER, resource::put::<CompanyBudgets>, budgets::describe_put),
         Endpoint::delete(budget_path, USER, resource::delete::<CompanyBudgets>, budgets::describe_delete),
+    ]
+}
+
+fn provider_endpoints() -> Vec<Endpoint<App>> {
+    let path = "/api/providers/{id}";
+    vec![
+        Endpoint::get("/api/providers", USER, resource::list::<CompanyProviders>, providers::describe_list),
+        Endpoint::get(path, USER, resource::get::<CompanyProviders>, providers::describe_get),
+        Endpoint::put(path, USER, resource::put::<CompanyProviders>, providers::describe_put),
+        Endpoint::delete(path, USER, resource::delete::<CompanyProviders>, providers::describe_delete),
     ]
 }
 

@@ -54,7 +54,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let input = history::read_preview(&fields, [("", ""); 0])?;
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     let mut turn = chat::authorize_turn(Credential::Session(principal.clone()), input)?.turn;
-    let role = Arc::new(role);
+    let role = app.providers.store().complete_role(Arc::new(role)).await?;
     turn.role = Some(role.clone());
     chat::assign_ids(&mut turn);
     // The tools of the role are those that it defines, not those of the stored one.

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use jiff::civil::Date;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::entry::{CatalogModel, InputModality, ModelPrice, ReasoningOption, StructuredOutput, TokenPrices};
 use crate::amount::NanoUsd;
@@ -84,6 +85,54 @@ impl PriceTexts {
     }
 }
 
+impl ModelText {
+    fn read(self, as_of: &str) -> Result<CatalogModel, CatalogError> {
+        let prices = self.prices.map(|prices| prices.parse(&self.model)).transpose()?;
+        Ok(CatalogModel {
+            price: prices.map(|prices| ModelPrice { prices, as_of: as_of.to_owned() }),
+            provider: self.provider,
+            model: self.model,
+            context_window: self.context_window,
+            max_output_tokens: self.max_output_tokens,
+            input: self.input,
+            tools: self.tools,
+            structured: self.structured,
+            reasoning: self.reasoning,
+        })
+    }
+}
+
+/// Fault of a model's entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EntryFault {
+    /// Path of the member; empty for the entry itself.
+    pub(crate) path: String,
+    /// Description, worded to follow the path. It does not repeat the value.
+    pub(crate) message: String,
+}
+
+/// Reads one entry with the members that files have, with the date of its prices.
+pub(super) fn read_entry(entry: &Map<String, Value>, as_of: &str) -> Result<CatalogModel, EntryFault> {
+    let text: ModelText =
+        serde_path_to_error::deserialize(Value::Object(entry.clone())).map_err(|error| {
+            let path = error.path().to_string();
+            let message = error.inner().to_string();
+            let message = match message.rsplit_once(", expected ") {
+                Some((_, expected)) => format!("must be {expected}"),
+                None if message.starts_with("missing field") => format!("has a {message}"),
+                None => "is not valid".to_owned(),
+            };
+            EntryFault { path: if path == "." { String::new() } else { path }, message }
+        })?;
+    text.read(as_of).map_err(|error| match error {
+        CatalogError::Price { member, .. } => EntryFault {
+            path: format!("prices.{member}"),
+            message: "must be a decimal number of dollars from 0 to 10000".to_owned(),
+        },
+        _ => EntryFault { path: String::new(), message: "is not valid".to_owned() },
+    })
+}
+
 /// Reads the date and the models of a file.
 ///
 /// # Errors
@@ -94,19 +143,6 @@ pub(super) fn parse(text: &str) -> Result<(Date, Vec<CatalogModel>), CatalogErro
     }
     let CatalogFile { as_of, models } = serde_json::from_str(text)?;
     let date = as_of.parse::<Date>().map_err(|_| CatalogError::Date)?;
-    let read = |text: ModelText| {
-        let prices = text.prices.map(|prices| prices.parse(&text.model)).transpose()?;
-        Ok(CatalogModel {
-            price: prices.map(|prices| ModelPrice { prices, as_of: as_of.clone() }),
-            provider: text.provider,
-            model: text.model,
-            context_window: text.context_window,
-            max_output_tokens: text.max_output_tokens,
-            input: text.input,
-            tools: text.tools,
-            structured: text.structured,
-            reasoning: text.reasoning,
-        })
-    };
-    Ok((date, models.into_iter().map(read).collect::<Result<_, CatalogError>>()?))
+    let models = models.into_iter().map(|text| text.read(&as_of));
+    Ok((date, models.collect::<Result<_, CatalogError>>()?))
 }

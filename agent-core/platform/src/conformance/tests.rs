@@ -47,6 +47,11 @@ async fn roles_in_records_conform() {
     role_store(async || Arc::new(RecordRoleStore::in_memory()) as _).await;
 }
 
+#[tokio::test]
+async fn providers_in_records_conform() {
+    providers(async || Arc::new(MemoryRecords::default()) as _).await;
+}
+
 /// Runs a suite that must panic, and returns its message.
 async fn complaint(suite: impl Future<Output = ()>) -> String {
     let panic = AssertUnwindSafe(suite).catch_unwind().await.expect_err("the suite finds the fault");

@@ -13,8 +13,11 @@ use super::source::PreparedCall;
 pub struct AttemptPreview {
     /// Place of the entry: 0 for the container's own model, then the fallbacks.
     pub entry: usize,
-    /// Provider of the model.
+    /// Provider of the model: a built-in one, or the identifier of a provider of the company.
     pub provider: String,
+    /// Type of the company's provider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider_type: Option<String>,
     /// The model.
     pub model: String,
     /// True if the context window of the model is known, and not assumed.
@@ -63,8 +66,9 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
         AttemptPreview {
             entry: place,
             provider: entry.provider.clone(),
+            provider_type: entry.provider_type.clone(),
             model: entry.name.clone(),
-            known: entries.catalog.is_known(&entry.provider, &entry.name),
+            known: entry.is_known(&entries.catalog),
             eligible: reason.is_none(),
             reason,
             circuit,

@@ -15,7 +15,7 @@ pub struct AttemptReport {
     pub attempt: Option<u32>,
     /// Place of the entry: 0 for the container's own model, then the fallbacks.
     pub entry: usize,
-    /// Provider of the model.
+    /// Provider of the model: a built-in one, or the identifier of a provider of the company.
     pub provider: String,
     /// The model.
     pub model: String,

@@ -22,7 +22,7 @@ use super::call::RoundCalls;
 use super::circuits::CircuitKey;
 use super::stream::FallbackStream;
 use super::{Circuits, RetryPolicy};
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, CatalogModel};
 use crate::parameters::{ModelApi, ModelParameters};
 use crate::usage::{CallNumbers, MeteredModels};
 
@@ -73,7 +73,10 @@ impl<S: ModelSource> FallbackModels<S> {
     ) -> Result<FallbackedModel, AgentError> {
         let numbers = Arc::new(CallNumbers::default());
         let model = |settings: &EmbeddedAi| match context {
-            Some(context) => self.models.model_with_numbers(settings, context, &numbers),
+            Some(context) => {
+                let company_model = CatalogModel::of_company(settings.company_model.as_deref());
+                self.models.model_with_numbers(settings, context, &numbers, company_model)
+            }
             None => self.models.model(settings),
         };
         let mut entries = vec![ModelEntry::new(settings, Ok(model(settings)?))];
@@ -133,6 +136,7 @@ pub fn fallback_settings<'a>(
             api_key: fallback.api_key.clone(),
             reasoning_effort: fallback.reasoning_effort.clone(),
             parameters: fallback.parameters.clone(),
+            company_model: fallback.company_model.clone(),
             retry: Some(RetrySettings { first_content_ms, ..RetrySettings::default() }),
             // The window is that of the container's model.
             token_limits: TokenLimits { context_window: None, ..settings.token_limits },
@@ -145,8 +149,13 @@ pub fn fallback_settings<'a>(
 pub(super) struct ModelEntry {
     /// The model, or the reason for which it cannot be called.
     pub(super) model: Result<Arc<dyn Model>, AgentErrorKind>,
+    /// Name of the provider, or the identifier of a provider of the company.
     pub(super) provider: String,
+    /// Name of the built-in provider whose API the company's provider has; `None` for a built-in one.
+    pub(super) provider_type: Option<String>,
     pub(super) name: String,
+    /// True if the company's provider tells the context window.
+    has_own_window: bool,
     /// Origin of the provider's address, or a text that stands for that of the settings.
     pub(super) address: Arc<str>,
     pub(super) circuit: CircuitKey,
@@ -163,16 +172,24 @@ impl ModelEntry {
             }
             Err(_) => (text(&settings.provider), text(&settings.model)),
         };
+        let company_model = CatalogModel::of_company(settings.company_model.as_deref());
+        let has_own_window = company_model.as_ref().is_some_and(|model| model.context_window.is_some());
+        let (provider, provider_type) = match company_model {
+            Some(model) => (model.provider, Some(provider)),
+            None => (provider, None),
+        };
         let address = match Url::parse(&text(&settings.base_url)) {
             Ok(url) => url.origin().ascii_serialization(),
-            Err(_) => provider.clone(),
+            Err(_) => provider_type.as_ref().unwrap_or(&provider).clone(),
         };
         let key = settings.api_key.as_ref().map_or("", |key| key.expose());
         let circuit = CircuitKey::new(&address, &name, key);
         Self {
             model,
             provider,
+            provider_type,
             name,
+            has_own_window,
             address: address.into(),
             circuit,
             parameters: settings.parameters.clone(),
@@ -182,8 +199,18 @@ impl ModelEntry {
     /// Returns the names of the parameters that the model is not sent.
     pub(super) fn ignored_parameters(&self) -> Vec<&'static str> {
         let parameters = ModelParameters::read(&self.parameters).ok();
-        let known = ModelApi::of_provider(&self.provider).zip(parameters);
+        let known = ModelApi::of_provider(self.built_in_provider()).zip(parameters);
         known.map(|(api, parameters)| parameters.ignored(api, &self.name)).unwrap_or_default()
+    }
+
+    /// Returns the name of the built-in provider whose API is called.
+    fn built_in_provider(&self) -> &str {
+        self.provider_type.as_ref().unwrap_or(&self.provider)
+    }
+
+    /// Returns true if the context window of the model is known, and not assumed.
+    pub(super) fn is_known(&self, catalog: &Catalog) -> bool {
+        self.has_own_window || catalog.is_known(self.built_in_provider(), &self.name)
     }
 
     /// Returns the limit on the prompt, in tokens.

@@ -6,13 +6,17 @@ use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
-use agent_core::role::{AgentServer, ApprovalRule, Container, EmbeddedAi, RoleBlock, RoleContent};
+use agent_core::role::{
+    AgentServer, ApprovalRule, Container, EmbeddedAi, FallbackModel, RoleBlock, RoleContent,
+};
+use agent_core::secret::Secret;
 
 use agent_core::tool::Caller;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
@@ -43,9 +47,8 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
     "updatePlan",
     "updateTodo",
 ];
-/// Providers of an agent server, and of an `EmbeddedAI` container.
+/// Providers of an agent server.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
-const EMBEDDED_PROVIDERS: [&str; 6] = ["anthropic", "auto", "local", "ollama", "openai", "openai-responses"];
 /// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
 const ATTEMPTS: RangeInclusive<u32> = 1..=10;
 const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
@@ -185,7 +188,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         match child {
             Container::AgentServer(server) => check_server(&mut found, &at, server),
             Container::EmbeddedAi(embedded) => {
-                check_provider(&mut found, format!("{at}.provider"), &embedded.provider, &EMBEDDED_PROVIDERS);
+                check_model_provider(&mut found, &at, &ModelFields::of(embedded));
                 check_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, embedded);
             }
@@ -222,8 +225,7 @@ fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi
         found.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
     }
     for (i, fallback) in embedded.fallbacks.iter().enumerate() {
-        let path = format!("{at}.fallbacks[{i}].provider");
-        check_provider(found, path, &fallback.provider, &EMBEDDED_PROVIDERS);
+        check_model_provider(found, &format!("{at}.fallbacks[{i}]"), &ModelFields::of_fallback(fallback));
     }
     if embedded.fallbacks.len() > MAX_FALLBACKS {
         let message = format!("has more than {MAX_FALLBACKS} models");
@@ -252,6 +254,46 @@ fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<
     if !provider.is_empty() && !known.contains(&provider) {
         found
             .push(RoleFinding::new(path, format!("is not a provider: expected one of {}", known.join(", "))));
+    }
+}
+
+/// Fields of a container or of a fallback that name a model.
+struct ModelFields<'a> {
+    provider: &'a Option<String>,
+    model: &'a Option<String>,
+    base_url: &'a Option<String>,
+    api_key: &'a Option<Secret>,
+}
+
+impl<'a> ModelFields<'a> {
+    fn of(settings: &'a EmbeddedAi) -> Self {
+        let EmbeddedAi { provider, model, base_url, api_key, .. } = settings;
+        Self { provider, model, base_url, api_key }
+    }
+
+    fn of_fallback(settings: &'a FallbackModel) -> Self {
+        let FallbackModel { provider, model, base_url, api_key, .. } = settings;
+        Self { provider, model, base_url, api_key }
+    }
+}
+
+/// Checks the provider of a model. One of the company has an address and a key of its own, which a role cannot replace: its
+/// key must not be sent to an address of the role's owner. Its existence is checked with the store at hand.
+fn check_model_provider(found: &mut Vec<RoleFinding>, at: &str, fields: &ModelFields<'_>) {
+    let Some(_) = company_provider_id(fields.provider.as_deref()) else {
+        let expected = [&EMBEDDED_PROVIDERS[..], &["the id of a provider of the company"]].concat();
+        return check_provider(found, format!("{at}.provider"), fields.provider, &expected);
+    };
+    let has_key =
+        fields.api_key.as_ref().is_some_and(|key| !key.is_mask() && !key.expose().trim().is_empty());
+    for (name, is_set) in [("baseUrl", !is_blank(fields.base_url)), ("apiKey", has_key)] {
+        if is_set {
+            let message = "must be absent: the provider of the company has its own";
+            found.push(RoleFinding::new(format!("{at}.{name}"), message));
+        }
+    }
+    if is_blank(fields.model) {
+        found.push(RoleFinding::new(format!("{at}.model"), "must name a model of the company's provider"));
     }
 }
 
@@ -443,7 +485,7 @@ mod tests {
             ),
             (
                 json!({}),
-                json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": {"provider": "abacus"}}]),
+                json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": {"provider": "aba cus"}}]),
                 "children[1].content.provider",
             ),
         ] {
@@ -453,7 +495,7 @@ mod tests {
         let retry =
             json!({"maxAttempts": 11, "maxWaitMs": 60001, "firstContentMs": 99, "also": ["content", "size"]});
         let fallbacks =
-            json!([{"provider": "openai"}, {"provider": "x", "firstContentMs": 600001}, {}, {}, {}]);
+            json!([{"provider": "openai"}, {"provider": "x/y", "firstContentMs": 600001}, {}, {}, {}]);
         let children = json!([{"name": "EmbeddedAI", "content": {"retry": retry, "fallbacks": fallbacks}}]);
         let repeated = serde_json::from_value(role(json!({}), children)).expect("a role");
         assert_eq!(

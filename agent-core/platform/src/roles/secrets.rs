@@ -139,7 +139,7 @@ fn http_tool_destination(url: &str) -> String {
 }
 
 /// Returns the address that receives the secret: the URL if given, else one that stands for the provider's name.
-fn resolve_destination(url: &Option<String>, provider: &Option<String>, default: &str) -> String {
+pub(crate) fn resolve_destination(url: &Option<String>, provider: &Option<String>, default: &str) -> String {
     let url = normalize_url(url);
     if !url.is_empty() {
         return url;

@@ -8,10 +8,10 @@ use agent_core::event::Audience;
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::message::{FinishReason, Message, ProviderItem, SharedJson, Usage};
 use agent_core::prompt::{AssemblyInput, Fragment, PromptMessage, Stability};
-use agent_core::role::{Container, RoleBlock};
+use agent_core::role::{Container, EmbeddedAi, RoleBlock};
 use agent_core::tool::{Caller, ToolChoice, ToolSpec};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Maximum size of a run's recorded inputs, in bytes of JSON. Larger ones are not recorded.
 pub const MAX_RUN_INPUT_BYTES: usize = 4 << 20;
@@ -39,6 +39,10 @@ pub struct RunInputs {
     pub sent_contexts: Vec<RecordedContext>,
     /// Tools of the agent that the prompt offers, sorted by name.
     pub tools: Vec<ToolSpec>,
+    /// Entries of the company's providers for the models of each `EmbeddedAI` container and of its fallbacks, in their order; an
+    /// empty one for a built-in provider. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub company_models: Vec<Vec<Map<String, Value>>>,
     /// Limit on the prompt, in tokens.
     pub max_prompt_tokens: usize,
     /// Answers of the model.
@@ -62,6 +66,18 @@ pub struct RecordedResult {
 }
 
 impl RunInputs {
+    /// Returns the role as the run had it: with the entries of the company's providers, and without secrets.
+    pub fn completed_role(&self) -> RoleBlock {
+        let mut role = self.role.clone();
+        for (settings, entries) in embedded_containers(&mut role).zip(&self.company_models) {
+            let fallbacks = settings.fallbacks.iter_mut().map(|fallback| &mut fallback.company_model);
+            for (model, entry) in std::iter::once(&mut settings.company_model).chain(fallbacks).zip(entries) {
+                *model = Some(entry).filter(|entry| !entry.is_empty()).cloned().map(Arc::new);
+            }
+        }
+        role
+    }
+
     /// Adds the texts to the parts of a manifest that have been made of them.
     pub fn add_contents(&self, prompt: &mut RunPrompt) {
         for part in &mut prompt.parts {
@@ -308,11 +324,33 @@ impl CapturedInputs {
             fragments: self.fragments.iter().map(RecordedFragment::from).collect(),
             sent_contexts: self.history.iter().enumerate().filter_map(sent).collect(),
             tools: tools.map(|tool| ToolSpec::clone(tool)).collect(),
+            company_models: company_models(role),
             max_prompt_tokens: *max_prompt_tokens,
             rounds,
             results,
         }
     }
+}
+
+fn embedded_containers(role: &mut RoleBlock) -> impl Iterator<Item = &mut EmbeddedAi> {
+    role.children.iter_mut().filter_map(|child| match child {
+        Container::EmbeddedAi(settings) => Some(settings),
+        _ => None,
+    })
+}
+
+/// Returns the entries of the company's providers for the models of a role; none if there are no entries.
+fn company_models(role: &RoleBlock) -> Vec<Vec<Map<String, Value>>> {
+    let entries = |child: &Container| match child {
+        Container::EmbeddedAi(settings) => {
+            let fallbacks = settings.fallbacks.iter().map(|fallback| &fallback.company_model);
+            let models = std::iter::once(&settings.company_model).chain(fallbacks);
+            Some(models.map(|entry| entry.as_deref().cloned().unwrap_or_default()).collect())
+        }
+        _ => None,
+    };
+    let all: Vec<Vec<Map<String, Value>>> = role.children.iter().filter_map(entries).collect();
+    if all.iter().flatten().all(Map::is_empty) { Vec::new() } else { all }
 }
 
 /// Returns a role without what may contain secrets that are not marked as such: contents of unknown containers, and
@@ -321,7 +359,7 @@ fn masked_role(role: &RoleBlock) -> RoleBlock {
     let mut role = role.clone();
     for child in &mut role.children {
         match child {
-            Container::Other { content, .. } => *content = Value::Object(serde_json::Map::new()),
+            Container::Other { content, .. } => *content = Value::Object(Map::new()),
             Container::WorkflowConnector(workflow) => {
                 workflow.webhook_url = workflow.webhook_url.as_deref().map(mask_path);
             }

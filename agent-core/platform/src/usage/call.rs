@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::counts::token_counts;
 use super::entry::clean;
 use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
-use crate::catalog::without_date;
+use crate::catalog::{ModelPrice, without_date};
 
 /// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
 const MAX_MODELS: usize = 16;
@@ -17,6 +17,17 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// Returns a number of tokens as the ledger has it.
 pub(super) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// Names and price with which the calls of a company's provider are booked.
+#[derive(Debug, Clone)]
+pub(super) struct CompanyBilling {
+    /// Identifier of the provider.
+    pub(super) provider: String,
+    /// Name of the built-in provider whose API it has.
+    pub(super) provider_type: String,
+    /// Price of the model, if it is known.
+    pub(super) price: Option<ModelPrice>,
 }
 
 /// A call in progress. Dropping it books it.
@@ -35,6 +46,8 @@ pub(super) struct MeteredCall {
     is_refused: bool,
     /// Reservation for the call, if a limit applies to it.
     pub(super) hold: Option<Hold>,
+    /// Present for a model of a company's provider.
+    pub(super) billing: Option<CompanyBilling>,
 }
 
 impl MeteredCall {
@@ -58,6 +71,7 @@ impl MeteredCall {
             outcome: None,
             is_refused: false,
             hold: None,
+            billing: None,
         }
     }
 
@@ -151,6 +165,9 @@ impl MeteredCall {
     /// Returns the provider and the model of a report: those that were asked for where it names none. The model that was
     /// asked for also stands for its dated versions, and for one without a price.
     fn names<'a>(&'a self, usage: &'a Usage) -> (&'a str, &'a str) {
+        if self.billing.is_some() {
+            return (&self.provider, &self.model);
+        }
         let provider = usage.provider.as_deref().unwrap_or(&self.provider);
         let model = usage.model.as_deref().unwrap_or(&self.model);
         let has_price = |model: &str| self.recorder.prices().price(provider, model).is_some();
@@ -164,6 +181,6 @@ impl MeteredCall {
 
 impl Drop for MeteredCall {
     fn drop(&mut self) {
-        self.recorder.book(self.entries(), self.hold.take());
+        self.recorder.book(self.entries(), self.hold.take(), self.billing.as_ref());
     }
 }

@@ -15,8 +15,9 @@ use async_trait::async_trait;
 use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
-use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
+use super::call::{BYTES_PER_TOKEN, CompanyBilling, MeteredCall, count};
 use super::{Hold, RunScope, UsageRecorder};
+use crate::catalog::CatalogModel;
 
 /// A [`ModelSource`] whose models report the end of each call.
 pub struct MeteredModels<S> {
@@ -32,7 +33,8 @@ impl<S> MeteredModels<S> {
 }
 
 impl<S> MeteredModels<S> {
-    /// Returns the model for one run. Its calls have the numbers that another layer counts, for several models together.
+    /// Returns the model for one run. Its calls have the numbers that another layer counts, for several models together. A model
+    /// of a company's provider is booked under the names of `company_model`, and at its price.
     ///
     /// # Errors
     /// Those of the source.
@@ -41,12 +43,20 @@ impl<S> MeteredModels<S> {
         settings: &C,
         context: &ExecutionContext,
         numbers: &Arc<CallNumbers>,
+        company_model: Option<CatalogModel>,
     ) -> Result<Arc<dyn Model>, AgentError>
     where
         S: ModelSource<C>,
     {
+        let model = self.source.model_for_run(settings, context)?;
+        let billing = company_model.map(|entry| {
+            let ModelInfo { provider, model, .. } = model.info();
+            let price = entry.price.or_else(|| self.recorder.prices().price(&provider, &model).cloned());
+            CompanyBilling { provider: entry.provider, provider_type: provider, price }
+        });
         Ok(Arc::new(MeteredModel {
-            model: self.source.model_for_run(settings, context)?,
+            model,
+            billing,
             scope: context.into(),
             recorder: self.recorder.clone(),
             numbers: numbers.clone(),
@@ -63,6 +73,7 @@ impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
     fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
         Ok(Arc::new(MeteredModel {
             model: self.source.model_for_run(settings, context)?,
+            billing: None,
             scope: context.into(),
             recorder: self.recorder.clone(),
             numbers: Arc::default(),
@@ -94,6 +105,7 @@ impl CallNumbers {
 /// A model in one run.
 struct MeteredModel {
     model: Arc<dyn Model>,
+    billing: Option<CompanyBilling>,
     scope: RunScope,
     recorder: UsageRecorder,
     numbers: Arc<CallNumbers>,
@@ -106,8 +118,10 @@ impl MeteredModel {
     fn meter_call(&self, payload: &Payload) -> MeteredCall {
         let info = self.model.info();
         let prompt_tokens = prompt_tokens(payload);
-        let names = (info.provider.as_str(), info.model.as_str());
+        let provider = self.billing.as_ref().map_or(&info.provider, |billing| &billing.provider);
+        let names = (provider.as_str(), info.model.as_str());
         let mut call = MeteredCall::new(self.recorder.clone(), self.scope.clone(), names, prompt_tokens);
+        call.billing.clone_from(&self.billing);
         if self.is_round_over.as_ref().is_some_and(|is_over| is_over.swap(false, Ordering::Relaxed)) {
             self.numbers.begin_round();
         }
@@ -132,7 +146,7 @@ impl Model for MeteredModel {
     }
 
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
-        let reserved = reserve(&*self.model, &self.recorder, &self.scope, payload).await?;
+        let reserved = self.reserve(payload).await?;
         let ReservedPayload { payload, hold, notice } = reserved;
         let mut call = self.meter_call(&payload);
         call.hold = hold;
@@ -163,36 +177,47 @@ struct ReservedPayload {
     notice: Option<ModelNotice>,
 }
 
-/// Reserves what a call can use of the budgets that apply to it. Lowers the limit on the answer if no more is left.
-async fn reserve(
-    model: &dyn Model,
-    recorder: &UsageRecorder,
-    scope: &RunScope,
-    payload: Payload,
-) -> Result<ReservedPayload, AgentError> {
-    let unlimited = |payload| Ok(ReservedPayload { payload, hold: None, notice: None });
-    let Some(budgets) = recorder.budgets() else { return unlimited(payload) };
-    let info = model.info();
-    let output_tokens = count(info.max_output_tokens);
-    let demand = CallDemand {
-        prompt_tokens: count(prompt_tokens(&payload)),
-        output_tokens,
-        prices: recorder.prices().price(&info.provider, &info.model).map(|price| price.prices),
-        provider: info.provider,
-        model: info.model,
-    };
-    let can_shrink = || payload.with_output_limit(output_tokens).is_some();
-    let Some((hold, output)) = budgets.reserve_call(scope, demand, can_shrink).await? else {
-        return unlimited(payload);
-    };
-    if output >= output_tokens {
-        return Ok(ReservedPayload { payload, hold: Some(hold), notice: None });
+impl MeteredModel {
+    /// Returns the names and the price with which a call is reserved.
+    fn demand(&self, payload: &Payload) -> CallDemand {
+        let info = self.model.info();
+        let (provider, price) = match &self.billing {
+            Some(billing) => (billing.provider.clone(), billing.price.as_ref()),
+            None => {
+                let price = self.recorder.prices().price(&info.provider, &info.model);
+                (info.provider, price)
+            }
+        };
+        CallDemand {
+            prompt_tokens: count(prompt_tokens(payload)),
+            output_tokens: count(info.max_output_tokens),
+            prices: price.map(|price| price.prices),
+            provider,
+            model: info.model,
+        }
     }
-    let limited = payload.with_output_limit(output).ok_or_else(|| {
-        AgentError::new(AgentErrorKind::BudgetExceeded, "the rest of the budget is too small for an answer")
-    })?;
-    let notice = ModelNotice::OutputLimited { max_output_tokens: output, request_sha256: limited.sha256() };
-    Ok(ReservedPayload { payload: limited, hold: Some(hold), notice: Some(notice) })
+
+    /// Reserves what a call can use of the budgets that apply to it. Lowers the limit on the answer if no more is left.
+    async fn reserve(&self, payload: Payload) -> Result<ReservedPayload, AgentError> {
+        let unlimited = |payload| Ok(ReservedPayload { payload, hold: None, notice: None });
+        let Some(budgets) = self.recorder.budgets() else { return unlimited(payload) };
+        let demand = self.demand(&payload);
+        let output_tokens = demand.output_tokens;
+        let can_shrink = || payload.with_output_limit(output_tokens).is_some();
+        let Some((hold, output)) = budgets.reserve_call(&self.scope, demand, can_shrink).await? else {
+            return unlimited(payload);
+        };
+        if output >= output_tokens {
+            return Ok(ReservedPayload { payload, hold: Some(hold), notice: None });
+        }
+        let limited = payload.with_output_limit(output).ok_or_else(|| {
+            let message = "the rest of the budget is too small for an answer";
+            AgentError::new(AgentErrorKind::BudgetExceeded, message)
+        })?;
+        let request_sha256 = limited.sha256();
+        let notice = ModelNotice::OutputLimited { max_output_tokens: output, request_sha256 };
+        Ok(ReservedPayload { payload: limited, hold: Some(hold), notice: Some(notice) })
+    }
 }
 
 fn prompt_tokens(payload: &Payload) -> usize {

@@ -11,9 +11,10 @@ use futures_channel::oneshot;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
+use super::call::CompanyBilling;
 use super::{
-    Budgets, Hold, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageStore,
-    UsageSums,
+    Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation,
+    UsageStore, UsageSums,
 };
 use crate::spawner::Spawner;
 
@@ -31,8 +32,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Receiver of the ends of calls, such as the process's metrics.
 pub trait UsageObserver: Send + Sync + 'static {
-    /// A call of a model has ended.
-    fn on_model_call(&self, entry: &UsageEntry);
+    /// A call of a model has ended. `provider` is the built-in provider whose API was called, where that of the entry is the
+    /// identifier of a company's.
+    fn on_model_call(&self, entry: &UsageEntry, provider: &str);
 
     /// A call of a tool has ended; `tool` is the name of a tool that exists.
     fn on_tool_call(&self, tool: &str, outcome: &'static str);
@@ -122,17 +124,27 @@ impl UsageRecorder {
 
     /// Sets the prices and the time of the end of a call's entries, and books them. Then what was reserved for the call is
     /// settled.
-    pub(super) fn book(&self, mut entries: Vec<UsageEntry>, hold: Option<Hold>) {
+    pub(super) fn book(
+        &self,
+        mut entries: Vec<UsageEntry>,
+        hold: Option<Hold>,
+        billing: Option<&CompanyBilling>,
+    ) {
         let now = self.now();
         for entry in &mut entries {
             entry.ended_at = now;
-            self.set_price(entry);
+            match billing {
+                // Names of a company's choice have no price in the catalogue.
+                Some(billing) => set_price(entry, billing.price.as_ref()),
+                None => self.set_price(entry),
+            }
         }
         let mut settlement = hold.and_then(|hold| hold.settle_with(&entries));
         let last = entries.len().saturating_sub(1);
         for (place, entry) in entries.into_iter().enumerate() {
             if let Some(observer) = self.shared.observer.as_ref().filter(|_| entry.is_model_call()) {
-                observer.on_model_call(&entry);
+                let provider = billing.map_or(&entry.provider, |billing| &billing.provider_type);
+                observer.on_model_call(&entry, provider);
             }
             let mut queue = self.shared.lock();
             if let Some(totals) = queue.runs.get_mut(&run_key(&entry.scope)) {
@@ -145,13 +157,8 @@ impl UsageRecorder {
 
     /// Sets the price of an entry.
     pub(super) fn set_price(&self, entry: &mut UsageEntry) {
-        if let Some(price) = self.shared.prices.price(&entry.provider, &entry.model) {
-            entry.cost = Some(price.prices.cost(&entry.tokens));
-            entry.price_as_of = Some(price.as_of.clone());
-        } else if entry.tokens == TokenCounts::default() {
-            // No tokens cost nothing, whatever their price.
-            entry.cost = Some(NanoUsd::ZERO);
-        }
+        let price = self.shared.prices.price(&entry.provider, &entry.model);
+        set_price(entry, price);
     }
 
     /// Counts the end of a tool call.
@@ -234,6 +241,16 @@ impl UsageRecorder {
         };
         // An error means that the writer was dropped, as at the end of the process.
         let _ = written.await;
+    }
+}
+
+fn set_price(entry: &mut UsageEntry, price: Option<&ModelPrice>) {
+    if let Some(price) = price {
+        entry.cost = Some(price.prices.cost(&entry.tokens));
+        entry.price_as_of = Some(price.as_of.clone());
+    } else if entry.tokens == TokenCounts::default() {
+        // No tokens cost nothing, whatever their price.
+        entry.cost = Some(NanoUsd::ZERO);
     }
 }
 

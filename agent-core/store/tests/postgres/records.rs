@@ -100,6 +100,14 @@ async fn roles_hold_their_contract() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn providers_hold_their_contract() {
+    for options in [impatient(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::providers(async || maker.make().await as _).await;
+    }
+}
+
 /// Environment variables with the number of refreshes, and of polls, of a subscription's issuer by three processes.
 const REFRESH_ROUNDS: &str = "CODING_REFRESH_ROUNDS";
 const POLLS: &str = "CODING_POLLS";

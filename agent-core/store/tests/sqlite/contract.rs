@@ -102,6 +102,14 @@ async fn roles_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn providers_hold_their_contract() {
+    for options in [SqliteOptions::default(), uncached()] {
+        let maker = StoreFactory::new(options);
+        agent_platform::conformance::providers(async || maker.make() as _).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn jobs_hold_their_contract() {
     let least = SqliteOptions { readers: 0, queue: 0, ..uncached() };
     for options in [SqliteOptions::default(), least] {

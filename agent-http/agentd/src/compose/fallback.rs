@@ -6,19 +6,25 @@ use agent_client::models::EmbeddedModels;
 use agent_core::clock::SystemClock;
 use agent_platform::fallback::{FallbackModels, FirstContentModels};
 use agent_platform::model_cache::ModelCache;
+use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::usage::{MeteredModels, UsageRecorder};
 
 use crate::config::AppConfig;
+
+/// Models of containers: cached by their settings, and called with what their company's provider has.
+type ProvidedModels = ProviderModels<ModelCache<FirstContentModels<EmbeddedModels>>>;
 
 /// Has failed calls repeated, and made with an agent's fallbacks.
 pub(super) fn with_fallbacks(
     config: &AppConfig,
     models: EmbeddedModels,
     usage: &UsageRecorder,
-) -> FallbackModels<ModelCache<FirstContentModels<EmbeddedModels>>> {
+    providers: &Arc<Providers>,
+) -> FallbackModels<ProvidedModels> {
     let clock = Arc::new(SystemClock);
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
-    let models = MeteredModels::new(ModelCache::new(models), usage.clone());
+    let models = ProviderModels::new(ModelCache::new(models), providers.clone());
+    let models = MeteredModels::new(models, usage.clone());
     FallbackModels::new(models, config.fallback.defaults.clone(), Arc::default(), clock)
         .with_catalog(config.server.catalog.clone())
 }

@@ -113,7 +113,7 @@ const SETTINGS: &[Setting] = &[
         APP,
         OPERATOR_SECRET,
         &[],
-        "The secret under which agents' API keys and webhook credentials, and the tokens of users' subscriptions are sealed at rest. Without it, saving one is answered 503, and so is `/api/coding`.",
+        "The secret under which agents' API keys and webhook credentials, the keys of companies' providers, and the tokens of users' subscriptions are sealed at rest. Without it, saving one is answered 503, and so is `/api/coding`.",
     ),
     setting(
         "DATA_SECRET_PREVIOUS",

@@ -35,6 +35,8 @@ pub struct ModelLimits {
     pub max_output_tokens: usize,
     /// Limits of the role, in place of all others.
     pub role: TokenLimits,
+    /// Limits of the model by the company's provider, in place of the settings' window and of the catalogue's limits.
+    pub company: TokenLimits,
     /// Limits of models.
     pub catalog: Arc<Catalog>,
     /// Windows that servers have reported.
@@ -47,6 +49,7 @@ impl Default for ModelLimits {
             context_window: None,
             max_output_tokens: DEFAULT_MAX_OUTPUT_TOKENS,
             role: TokenLimits::default(),
+            company: TokenLimits::default(),
             catalog: Catalog::shipped(),
             learnt: Arc::new(LearntWindows::default()),
         }
@@ -93,11 +96,13 @@ impl ModelLimits {
     /// Returns the limits of the model that the learnt windows know under `key`.
     pub(crate) fn resolve(&self, provider: &str, model: &str, key: &str) -> ResolvedLimits {
         let known = self.catalog.model_with_window(provider, model);
-        let window = self.role.context_window.map(tokens).or(self.context_window);
+        let window = self.role.context_window.or(self.company.context_window);
+        let window = window.map(tokens).or(self.context_window);
         let window = window.or_else(|| known.and_then(|model| model.context_window).map(tokens));
         let window = window.unwrap_or(DEFAULT_CONTEXT_WINDOW).min(self.learnt.get(key).unwrap_or(usize::MAX));
         let output = self.role.max_output_tokens.map(tokens).unwrap_or_else(|| {
-            let known = known.and_then(|model| model.max_output_tokens).map_or(usize::MAX, tokens);
+            let known = known.and_then(|model| model.max_output_tokens);
+            let known = self.company.max_output_tokens.or(known).map_or(usize::MAX, tokens);
             self.max_output_tokens.min(known)
         });
         ResolvedLimits {
@@ -119,7 +124,8 @@ impl ModelLimits {
         }
         let fits = |window: usize| {
             let role = TokenLimits { context_window: None, ..self.role };
-            let limits = Self { context_window: Some(window), role, ..self.clone() };
+            let company = TokenLimits { context_window: None, ..self.company };
+            let limits = Self { context_window: Some(window), role, company, ..self.clone() };
             limits.resolve(provider, model, "").prompt_budget().max_prompt_tokens
         };
         if let Some(window) = learnt_window(ContextSize::of(error), estimated, fits) {
@@ -234,6 +240,15 @@ mod tests {
         let role = TokenLimits { context_window: None, max_output_tokens: NonZeroU32::new(9_000) };
         let of_role = ModelLimits::default().with_role(role);
         assert_eq!(resolved(&of_role, "gpt-4-turbo"), (128_000, 9_000), "the role knows better");
+        let company = TokenLimits {
+            context_window: NonZeroU32::new(64_000),
+            max_output_tokens: NonZeroU32::new(2_048),
+        };
+        let of_company = ModelLimits { company, ..ModelLimits::default() };
+        assert_eq!(resolved(&of_company, "gpt-4o"), (64_000, 2_048));
+        assert_eq!(resolved(&of_company.with_role(role), "gpt-4o"), (64_000, 9_000));
+        let of_setting = ModelLimits { context_window: Some(4_096), max_output_tokens: 500, ..of_company };
+        assert_eq!(resolved(&of_setting, "gpt-4o"), (64_000, 500), "the company knows its window");
     }
 
     #[test]

@@ -284,7 +284,7 @@ fn an_unknown_provider_is_told_the_choices() {
     let failure = models.model(&settings).err().expect("unknown");
     assert_eq!(
         failure.message(),
-        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, anthropic, local, openai, openai-responses, ollama"
+        "EmbeddedAI.provider \"abacus\" is unknown; expected one of auto, anthropic, local, openai, openai-responses, ollama, or a provider of the company"
     );
 }
 

@@ -124,7 +124,7 @@ fn used(hold: &Hold, input_tokens: u64, output_tokens: u64) -> UsageEntry {
 /// Books a call that has used these tokens, and settles its reservation.
 async fn settle(process: &UsageRecorder, hold: Hold, input: u64, output: u64) {
     let entry = used(&hold, input, output);
-    process.book(vec![entry], Some(hold));
+    process.book(vec![entry], Some(hold), None);
     process.flush().await;
 }
 
@@ -259,7 +259,11 @@ async fn concurrent_processes_never_exceed_a_limit_and_use_it_up() {
                 match reserve(&process, 400).await {
                     Ok((hold, output)) => {
                         admitted += 1;
-                        process.book(vec![used(&hold, 20, output.min(100 + 3 * client as u64))], Some(hold));
+                        process.book(
+                            vec![used(&hold, 20, output.min(100 + 3 * client as u64))],
+                            Some(hold),
+                            None,
+                        );
                         process.flush().await;
                     }
                     Err(_) => return admitted,

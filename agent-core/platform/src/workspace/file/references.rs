@@ -1,24 +1,29 @@
-//! Check of the documents that the agents of a workspace file name, against the file and the store.
+//! Check of the documents and providers that the agents of a workspace file name, against the file and the store.
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::check::MAX_FAULTS;
 use super::locate::JsonPath;
 use super::{WorkspaceFile, WorkspaceFileError};
+use crate::providers::{named_providers, provider_key};
 use crate::records::{Records, StoreError};
+use crate::roles::company_provider_id;
 use crate::workspace::get_document_summaries;
 use agent_core::ids::CompanyId;
+use agent_core::role::{Container, RoleBlock};
 
 impl WorkspaceFile {
-    /// Checks that each document that an agent names is in the file or in the store; `text` is the file's text.
+    /// Checks that each document that an agent names is in the file or in the store, and each provider of its company in the
+    /// store; `text` is the file's text.
     ///
     /// # Errors
-    /// [`ReferenceError::Missing`] names the absent documents by their paths; errors of the store.
+    /// [`ReferenceError::Missing`] names the absent items by their paths; errors of the store.
     pub async fn check_references(&self, text: &str, records: &dyn Records) -> Result<(), ReferenceError> {
         let in_file: HashSet<(&CompanyId, &str)> =
             self.documents.iter().map(|document| (&document.company_id, document.id.as_str())).collect();
         let mut faults = Vec::new();
         for (i, role) in self.agents.iter().enumerate() {
+            faults.extend(missing_providers(i, role, records).await?);
             let named = [
                 ("documentIds", &role.content.document_ids),
                 ("ragDocumentIds", &role.content.rag_document_ids),
@@ -46,11 +51,47 @@ impl WorkspaceFile {
     }
 }
 
+/// Returns the faults of the providers that the agent at this index names and its company does not have.
+async fn missing_providers(
+    index: usize,
+    role: &RoleBlock,
+    records: &dyn Records,
+) -> Result<Vec<(JsonPath, String)>, StoreError> {
+    let ids = named_providers(role);
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys = ids.iter().map(|id| provider_key(&role.company_id, id)).collect::<Result<Vec<_>, _>>()?;
+    let found = records.get_many(&keys).await?;
+    let missing: Vec<&String> =
+        ids.iter().zip(found).filter(|(_, found)| found.is_none()).map(|(id, _)| id).collect();
+    let is_missing = |provider: &Option<String>| {
+        company_provider_id(provider.as_deref())
+            .is_some_and(|id| missing.iter().any(|missing| *missing == id))
+    };
+    let message = || "is not a provider of this server or of the company".to_owned();
+    let mut faults = Vec::new();
+    for (place, child) in role.children.iter().enumerate() {
+        let Container::EmbeddedAi(settings) = child else { continue };
+        let at = JsonPath::default().field("agents").index(index).field("children").index(place);
+        let at = at.field("content");
+        if is_missing(&settings.provider) {
+            faults.push((at.clone().field("provider"), message()));
+        }
+        for (place, _) in
+            settings.fallbacks.iter().enumerate().filter(|(_, fallback)| is_missing(&fallback.provider))
+        {
+            faults.push((at.clone().field("fallbacks").index(place).field("provider"), message()));
+        }
+    }
+    Ok(faults)
+}
+
 /// Error of the check of references.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// Agents name documents that do not exist.
+    /// Agents name documents or providers that do not exist.
     #[error(transparent)]
     Missing(#[from] WorkspaceFileError),
     /// The store failed.
