@@ -976,13 +976,61 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Returns the catalogue of models: limits, capabilities and prices.
+         * Returns the catalogue of models, and those of the company's providers: limits, capabilities and prices.
          * @description Members that are not known are absent.
          */
         get: operations["listCatalogModels"];
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/providers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Lists the providers of the company, with their keys masked.
+         * @description For admins of the company.
+         */
+        get: operations["listProviders"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/providers/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Returns a provider of the company, with its key masked.
+         * @description For admins of the company.
+         */
+        get: operations["getProvider"];
+        /**
+         * Creates or replaces a provider of the company. A changed key holds from the next call on.
+         * @description For admins of the company.
+         */
+        put: operations["putProvider"];
+        post?: never;
+        /**
+         * Deletes a provider of the company. While agents name it, this is 409 with some of them in `agents`.
+         * @description For admins of the company.
+         */
+        delete: operations["deleteProvider"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2531,7 +2579,7 @@ export interface components {
         };
         /** @description The model behind an `EmbeddedAI` container. */
         EmbeddedAi: {
-            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`. */
+            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider. */
             provider?: string | null;
             /** @description Name of the model at the provider. */
             model?: string | null;
@@ -2554,7 +2602,7 @@ export interface components {
         };
         /** @description A model for the calls that the container's own model fails to answer. It inherits neither address nor key. */
         FallbackModel: {
-            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses` or `ollama`. */
+            /** @description `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider. */
             provider?: string | null;
             /** @description Name of the model at the provider. */
             model?: string | null;
@@ -7098,7 +7146,6 @@ export interface operations {
                         /** Format: date */
                         asOf: string;
                         models: {
-                            provider: string;
                             model: string;
                             /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
                             contextWindow?: number;
@@ -7128,6 +7175,12 @@ export interface operations {
                                 /** Format: date */
                                 asOf: string;
                             };
+                            provider: string;
+                            /**
+                             * @description Type of the provider, for one of the company.
+                             * @enum {unknown}
+                             */
+                            providerType?: "openai" | "openai-responses" | "anthropic" | "ollama";
                         }[];
                     };
                 };
@@ -7135,6 +7188,365 @@ export interface operations {
             400: components["responses"]["Problem"];
             401: components["responses"]["Problem"];
             403: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    listProviders: {
+        parameters: {
+            query?: {
+                /** @description Maximum number of items. A page may have fewer items even if it is not the last one. */
+                limit?: number;
+                /** @description The `nextCursor` of the previous page. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description One page of providers. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        providers: {
+                            /**
+                             * @description API of the provider.
+                             * @enum {unknown}
+                             */
+                            type: "openai" | "openai-responses" | "anthropic" | "ollama";
+                            /** @description Absent for the address of the server's settings. */
+                            baseUrl?: string;
+                            /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                            apiKey?: string;
+                            models: {
+                                model: string;
+                                /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
+                                contextWindow?: number;
+                                /** @description Limit on an answer. */
+                                maxOutputTokens?: number;
+                                /** @description Kinds of content that the model reads. */
+                                input?: ("text" | "image")[];
+                                /** @description True if the model calls tools. */
+                                tools?: boolean;
+                                /**
+                                 * @description Kind of JSON that an answer can be bound to.
+                                 * @enum {unknown}
+                                 */
+                                structured?: "schema" | "object" | "none";
+                                /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                                reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
+                                /** @description In dollars for a million tokens. */
+                                prices?: {
+                                    /** @description Input tokens. */
+                                    input: string;
+                                    /** @description Input tokens read from the provider's cache. */
+                                    cachedInput?: string;
+                                    /** @description Input tokens written to the provider's cache. */
+                                    cacheWrite?: string;
+                                    /** @description Output tokens. */
+                                    output: string;
+                                };
+                            }[];
+                            id: string;
+                        }[];
+                        nextCursor?: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getProvider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The provider. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description API of the provider.
+                         * @enum {unknown}
+                         */
+                        type: "openai" | "openai-responses" | "anthropic" | "ollama";
+                        /** @description Absent for the address of the server's settings. */
+                        baseUrl?: string;
+                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        apiKey?: string;
+                        models: {
+                            model: string;
+                            /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
+                            contextWindow?: number;
+                            /** @description Limit on an answer. */
+                            maxOutputTokens?: number;
+                            /** @description Kinds of content that the model reads. */
+                            input?: ("text" | "image")[];
+                            /** @description True if the model calls tools. */
+                            tools?: boolean;
+                            /**
+                             * @description Kind of JSON that an answer can be bound to.
+                             * @enum {unknown}
+                             */
+                            structured?: "schema" | "object" | "none";
+                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
+                            /** @description In dollars for a million tokens. */
+                            prices?: {
+                                /** @description Input tokens. */
+                                input: string;
+                                /** @description Input tokens read from the provider's cache. */
+                                cachedInput?: string;
+                                /** @description Input tokens written to the provider's cache. */
+                                cacheWrite?: string;
+                                /** @description Output tokens. */
+                                output: string;
+                            };
+                        }[];
+                        id: string;
+                    };
+                };
+            };
+            /** @description Not modified: the client has the current version. */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    putProvider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+                /** @description RFC 9110, section 13.1. */
+                "If-None-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * @description API of the provider.
+                     * @enum {unknown}
+                     */
+                    type: "openai" | "openai-responses" | "anthropic" | "ollama";
+                    /** @description Absent for the address of the server's settings. */
+                    baseUrl?: string;
+                    /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                    apiKey?: string;
+                    models?: {
+                        model: string;
+                        /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
+                        contextWindow?: number;
+                        /** @description Limit on an answer. */
+                        maxOutputTokens?: number;
+                        /** @description Kinds of content that the model reads. */
+                        input?: ("text" | "image")[];
+                        /** @description True if the model calls tools. */
+                        tools?: boolean;
+                        /**
+                         * @description Kind of JSON that an answer can be bound to.
+                         * @enum {unknown}
+                         */
+                        structured?: "schema" | "object" | "none";
+                        /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                        reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
+                        /** @description In dollars for a million tokens. */
+                        prices?: {
+                            /** @description Input tokens. */
+                            input: string;
+                            /** @description Input tokens read from the provider's cache. */
+                            cachedInput?: string;
+                            /** @description Input tokens written to the provider's cache. */
+                            cacheWrite?: string;
+                            /** @description Output tokens. */
+                            output: string;
+                        };
+                    }[];
+                };
+            };
+        };
+        responses: {
+            /** @description The provider was replaced. */
+            200: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description API of the provider.
+                         * @enum {unknown}
+                         */
+                        type: "openai" | "openai-responses" | "anthropic" | "ollama";
+                        /** @description Absent for the address of the server's settings. */
+                        baseUrl?: string;
+                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        apiKey?: string;
+                        models: {
+                            model: string;
+                            /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
+                            contextWindow?: number;
+                            /** @description Limit on an answer. */
+                            maxOutputTokens?: number;
+                            /** @description Kinds of content that the model reads. */
+                            input?: ("text" | "image")[];
+                            /** @description True if the model calls tools. */
+                            tools?: boolean;
+                            /**
+                             * @description Kind of JSON that an answer can be bound to.
+                             * @enum {unknown}
+                             */
+                            structured?: "schema" | "object" | "none";
+                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
+                            /** @description In dollars for a million tokens. */
+                            prices?: {
+                                /** @description Input tokens. */
+                                input: string;
+                                /** @description Input tokens read from the provider's cache. */
+                                cachedInput?: string;
+                                /** @description Input tokens written to the provider's cache. */
+                                cacheWrite?: string;
+                                /** @description Output tokens. */
+                                output: string;
+                            };
+                        }[];
+                        id: string;
+                    };
+                };
+            };
+            /** @description The provider was created. */
+            201: {
+                headers: {
+                    /** @description The resource's version. */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        /**
+                         * @description API of the provider.
+                         * @enum {unknown}
+                         */
+                        type: "openai" | "openai-responses" | "anthropic" | "ollama";
+                        /** @description Absent for the address of the server's settings. */
+                        baseUrl?: string;
+                        /** @description A key is shown as `***`. One that is absent or `***` is kept while the address stays, and an empty one is cleared. */
+                        apiKey?: string;
+                        models: {
+                            model: string;
+                            /** @description Limit on prompt and answer together; on the prompt, where the vendor limits them separately. */
+                            contextWindow?: number;
+                            /** @description Limit on an answer. */
+                            maxOutputTokens?: number;
+                            /** @description Kinds of content that the model reads. */
+                            input?: ("text" | "image")[];
+                            /** @description True if the model calls tools. */
+                            tools?: boolean;
+                            /**
+                             * @description Kind of JSON that an answer can be bound to.
+                             * @enum {unknown}
+                             */
+                            structured?: "schema" | "object" | "none";
+                            /** @description Levels of reasoning; `default` alone for a model that reasons at a level of its own. */
+                            reasoning?: ("default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh")[];
+                            /** @description In dollars for a million tokens. */
+                            prices?: {
+                                /** @description Input tokens. */
+                                input: string;
+                                /** @description Input tokens read from the provider's cache. */
+                                cachedInput?: string;
+                                /** @description Input tokens written to the provider's cache. */
+                                cacheWrite?: string;
+                                /** @description Output tokens. */
+                                output: string;
+                            };
+                        }[];
+                        id: string;
+                    };
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            408: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
+            413: components["responses"]["Problem"];
+            415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    deleteProvider: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description RFC 9110, section 13.1. */
+                "If-Match"?: string;
+            };
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The provider was deleted. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
+            409: components["responses"]["Problem"];
+            412: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             503: components["responses"]["Problem"];
         };
