@@ -26,6 +26,7 @@ mod postgres;
 mod preview;
 mod processes;
 mod pulse;
+mod response_format;
 mod responses;
 mod retrieval;
 mod runtime;

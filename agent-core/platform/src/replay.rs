@@ -145,6 +145,7 @@ impl Replay {
             client_tools: request.client_tools.iter().cloned().map(Arc::new).collect(),
             can_suspend: request.can_suspend,
             trigger: request.trigger.clone(),
+            response_format: request.response_format.clone(),
             role: Some(Arc::new(role.clone())),
             ..TurnRequest::default()
         };
@@ -176,8 +177,7 @@ impl Replay {
 fn run_end(terminal: &Event) -> Option<RunEnd> {
     match terminal.clone() {
         Event::RunFinished { result, outcome, usage, .. } => {
-            let finish_reason = result.map(|result| result.finish_reason);
-            Some(RunEnd::Finished { finish_reason, outcome, usage })
+            Some(RunEnd::Finished { result, outcome, usage })
         }
         Event::RunError { message, code, usage } => Some(RunEnd::Failed { message, code, usage }),
         _ => None,

@@ -133,6 +133,7 @@ pub fn fallback_settings<'a>(
             api_key: fallback.api_key.clone(),
             reasoning_effort: fallback.reasoning_effort.clone(),
             parameters: fallback.parameters.clone(),
+            response_format: settings.response_format.clone(),
             retry: Some(RetrySettings { first_content_ms, ..RetrySettings::default() }),
             // The window is that of the container's model.
             token_limits: TokenLimits { context_window: None, ..settings.token_limits },

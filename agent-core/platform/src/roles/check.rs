@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
+use crate::response_format::check_response_format;
 
 /// Names of the built-in tools, sorted.
 pub(crate) const TOOL_NAMES: [&str; 23] = [
@@ -188,6 +189,11 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
                 check_provider(&mut found, format!("{at}.provider"), &embedded.provider, &EMBEDDED_PROVIDERS);
                 check_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, embedded);
+                let format = embedded.response_format.as_deref().map(check_response_format);
+                if let Some(Err(fault)) = format {
+                    let path = format!("{at}.responseFormat.{}", fault.path);
+                    found.push(RoleFinding::new(path, fault.message));
+                }
             }
             _ => {}
         }
