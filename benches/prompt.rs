@@ -255,6 +255,7 @@ impl Case {
             context: ExecutionContext::default(),
             tool_choice: ToolChoice::default(),
             thinking: None,
+            response_format: None,
             run_token: None,
         };
         PreparedTurn {

@@ -27,6 +27,7 @@ mod preview;
 mod processes;
 mod providers;
 mod pulse;
+mod response_format;
 mod responses;
 mod retrieval;
 mod runtime;

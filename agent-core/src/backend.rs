@@ -17,7 +17,7 @@ use crate::error::AgentError;
 use crate::event::{EventStream, RunIds};
 use crate::payload::Payload;
 use crate::prompt::Prompt;
-use crate::role::RoleBlock;
+use crate::role::{ResponseFormat, RoleBlock};
 use crate::run_token::RunToken;
 use crate::select::BackendChoice;
 use crate::tool::{ExecutionContext, ToolChoice, ToolSpec};
@@ -96,6 +96,8 @@ pub struct Turn {
     pub tool_choice: ToolChoice,
     /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
+    /// Format of the answer in JSON, with which models are called; `None` for text.
+    pub response_format: Option<Arc<ResponseFormat>>,
     /// Token with which a remote runtime calls the agent's tools, if one was issued; revoked at the run's end.
     pub run_token: Option<Arc<dyn RunToken>>,
 }

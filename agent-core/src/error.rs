@@ -52,6 +52,8 @@ error_kinds! {
     ToolLoopLimit = "TOOL_LOOP_LIMIT";
     /// The output of an answer or of the run exceeds its limit.
     OutputTooLarge = "OUTPUT_TOO_LARGE";
+    /// The model's answer does not have the format that was requested.
+    OutputInvalid = "OUTPUT_INVALID";
     /// The prompt exceeds the model's context window. Members of the error have the sizes, if they are known.
     ContextExceeded = "CONTEXT_LENGTH_EXCEEDED";
     /// The outbound address policy rejects the target; an operator must allow it.

@@ -207,11 +207,20 @@ pub struct ResultMetadata {
 }
 
 /// Result of a run as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunResult {
     /// Reason for which the model stopped.
     pub finish_reason: FinishReason,
+    /// The answer as a value, if a JSON format was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<Value>,
+}
+
+impl From<FinishReason> for RunResult {
+    fn from(finish_reason: FinishReason) -> Self {
+        Self { finish_reason, object: None }
+    }
 }
 
 impl Event {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::budget::{self, EstimateCounter, TokenCounter};
 use crate::error::AgentError;
 use crate::message::{FinishReason, Message, ProviderItem, Usage};
 use crate::payload::Payload;
 use crate::prompt::{Prompt, PromptTokens};
+use crate::role::ResponseFormat;
 use crate::tool::{ToolChoice, ToolSpec};
 
 /// A language model that answers one prompt at a time.
@@ -73,6 +74,8 @@ pub struct ModelRequest {
     pub tool_choice: ToolChoice,
     /// Enables or disables the model's reasoning output, where supported; `None` leaves the model's default.
     pub thinking: Option<bool>,
+    /// Format of the answer in JSON, which an adapter requests in the terms of its API; `None` for text.
+    pub response_format: Option<Arc<ResponseFormat>>,
 }
 
 impl ModelRequest {
@@ -87,7 +90,8 @@ impl ModelRequest {
             .map(|tool| count(&tool.name) + count(&tool.description) + count(tool.input_schema.get()));
         let appended =
             self.appended_messages.iter().map(|message| budget::count_message(message, &EstimateCounter));
-        system + messages + tools.sum::<usize>() + appended.sum::<usize>()
+        let format = self.response_format.as_ref().map_or(0, |format| format.estimated_tokens());
+        system + messages + tools.sum::<usize>() + appended.sum::<usize>() + format
     }
 
     /// Returns true if any message contains images or files.
@@ -104,6 +108,8 @@ pub enum ModelEvent {
     Reasoning(String),
     /// A text delta.
     Text(String),
+    /// A text delta that the model's next request contains, and that reaches no client.
+    Draft(String),
     /// A tool call starts. Several may be open at once, distinguished by `index`.
     ToolCallStart {
         /// Index of the call in the answer.
@@ -125,38 +131,12 @@ pub enum ModelEvent {
     /// Token usage of the call; the last event replaces earlier ones.
     Usage(Usage),
     /// Diagnostic information for the agent's operator, which is not part of the answer. It becomes a `CUSTOM` event
-    /// `agent.debug`, which is hidden from visitors.
-    Notice(ModelNotice),
+    /// `agent.debug`, which is hidden from visitors. It contains no text of the conversation; its `kind` names its members.
+    Notice(Map<String, Value>),
+    /// The answer as a value, which conforms to the format that the request names.
+    Object(Value),
+    /// The answer is complete and invalid: another one is asked for with this user message. Takes the place of `Finish`.
+    Rejected(String),
     /// The answer is complete. Usage and notices may precede it, but never follow it.
     Finish(FinishReason),
-}
-
-/// Diagnostic of a model adapter about a call. It contains no text of the conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
-#[non_exhaustive]
-pub enum ModelNotice {
-    /// The provider has silently truncated the prompt.
-    PromptCut {
-        /// Tokens of the prompt by the platform's count.
-        estimated_tokens: u64,
-        /// Tokens of the prompt by the provider's report.
-        read_tokens: u64,
-        /// Limit on prompt and answer together, in tokens.
-        context_window: u64,
-    },
-    /// The answer contains an item of a type that the adapter does not know; it is sent back unchanged.
-    UnknownItem {
-        /// The item's type; empty if it is not a plain word.
-        item_type: String,
-    },
-    /// The answer has a lower limit, in tokens, since no more is left of a budget.
-    OutputLimited {
-        /// The limit.
-        max_output_tokens: u64,
-        /// Hash of the body that was sent.
-        request_sha256: String,
-    },
-    /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
-    ModelAttempt(serde_json::Map<String, serde_json::Value>),
 }

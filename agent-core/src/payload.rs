@@ -25,7 +25,7 @@ pub struct Payload {
     /// Place of the limit on the answer.
     output_limit: Option<Range<usize>>,
     sections: Vec<PromptSection>,
-    attachment: Option<Arc<dyn Any + Send + Sync>>,
+    attachments: Vec<Arc<dyn Any + Send + Sync>>,
     is_json: bool,
     /// Hash of the shown form, which clones share. It is computed once the bytes are complete.
     sha256: Arc<OnceLock<String>>,
@@ -68,14 +68,15 @@ impl Payload {
         self.prompt_tokens
     }
 
-    /// Returns the value of type `T` that the creator of the body has attached for the answer's reader. It is not sent.
+    /// Returns the latest value of type `T` that was attached for the answer's reader. It is not sent.
     pub fn attachment<T: Any>(&self) -> Option<&T> {
-        self.attachment.as_ref()?.downcast_ref()
+        self.attachments.iter().rev().find_map(|value| value.downcast_ref())
     }
 
-    /// Sets the value for the reader of the answer; see [`attachment`](Self::attachment).
-    pub fn with_attachment(self, value: impl Any + Send + Sync) -> Self {
-        Self { attachment: Some(Arc::new(value)), ..self }
+    /// Adds a value for the reader of the answer; see [`attachment`](Self::attachment).
+    pub fn with_attachment(mut self, value: impl Any + Send + Sync) -> Self {
+        self.attachments.push(Arc::new(value));
+        self
     }
 
     /// Returns the payload with another limit on the answer, in tokens; `None` if the place of the limit was not recorded.
@@ -212,7 +213,7 @@ impl PayloadBuilder {
 
     /// Attaches a value for the reader of the answer; see [`Payload::attachment`].
     pub fn attach(&mut self, value: impl Any + Send + Sync) -> &mut Self {
-        self.payload.attachment = Some(Arc::new(value));
+        self.payload.attachments.push(Arc::new(value));
         self
     }
 

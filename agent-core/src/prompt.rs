@@ -42,7 +42,6 @@ pub use tools::push_tool_json;
 
 pub(crate) use sent::{ContextKey, SentContexts};
 
-use dialect::ToolResultNames;
 use segment::Segment;
 use tools::ToolSet;
 
@@ -206,13 +205,11 @@ impl Prompt {
 
     /// Appends the messages as JSON values separated by commas, without brackets.
     pub fn push_messages_json(&self, dialect: Dialect, out: &mut Vec<u8>) {
-        let mut names = ToolResultNames::new(dialect);
         for (i, message) in self.messages.iter().enumerate() {
             if i > 0 {
                 out.push(b',');
             }
             message.push_json(dialect, out);
-            names.append_tool_name(message.original(), out);
         }
     }
 
@@ -224,8 +221,7 @@ impl Prompt {
         }
     }
 
-    /// Returns the length of system prompt, messages and tools as JSON, in bytes, as a capacity for a request body. The
-    /// tool names that [`Dialect::Ollama`] adds to results are not counted.
+    /// Returns the length of system prompt, messages and tools as JSON, in bytes, as a capacity for a request body.
     pub fn json_len(&self, dialect: Dialect) -> usize {
         let system: usize = self.system_pieces().map(|piece| piece.json().len() + SEPARATOR_JSON.len()).sum();
         let messages: usize = self.messages.iter().map(|message| message.json_len(dialect) + 1).sum();

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use crate::message::Message;
-use crate::role::RoleBlock;
+use crate::role::{ResponseFormat, RoleBlock};
 use crate::tool::{Caller, ToolChoice, ToolSpec};
 
 /// Identity of the caller, derived from the credential.
@@ -58,6 +58,8 @@ pub struct TurnRequest {
     pub can_suspend: bool,
     /// Reason for a proactive turn.
     pub trigger: Option<String>,
+    /// Format of the answer, in place of the role's.
+    pub response_format: Option<Arc<ResponseFormat>>,
     /// Role of the agent in place of the stored one, for the preview of a change that is not saved.
     pub role: Option<Arc<RoleBlock>>,
     /// Receives the context that was sent with the latest user message, once the backend has accepted the turn: the text

@@ -22,6 +22,7 @@ mod approval;
 mod conversations;
 mod fallback;
 mod own_tools;
+mod response_format;
 #[cfg(feature = "schemars")]
 mod schema;
 
@@ -29,6 +30,7 @@ pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
 pub use fallback::{FallbackModel, RetrySettings};
 pub use own_tools::{OwnTool, OwnTools, ToolAuth, grouped_name};
+pub use response_format::{ResponseFormat, ResponseKind};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -406,6 +408,9 @@ pub struct EmbeddedAi {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
+    /// Format of the answers, of this model and of its fallbacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<Arc<ResponseFormat>>,
     /// Limits on the repetition of a call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySettings>,

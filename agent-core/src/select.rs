@@ -1,11 +1,14 @@
 //! Backend selection for a role: five rules in order, each with its result. Pure.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::role::{AgentServer, Container, EmbeddedAi, RoleBlock, SubscriptionConnector, WorkflowConnector};
+use crate::role::{
+    AgentServer, Container, EmbeddedAi, ResponseFormat, RoleBlock, SubscriptionConnector, WorkflowConnector,
+};
 
 /// The kinds of backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -70,6 +73,14 @@ impl BackendChoice {
             Self::Embedded(_) => BackendKind::Embedded,
             Self::Subscription(_) => BackendKind::Subscription,
             Self::Custom(_) => BackendKind::Custom,
+        }
+    }
+
+    /// Returns the format of the model's answers, if the backend has one.
+    pub(crate) fn response_format(&self) -> Option<&Arc<ResponseFormat>> {
+        match self {
+            Self::Embedded(settings) => settings.response_format.as_ref(),
+            _ => None,
         }
     }
 

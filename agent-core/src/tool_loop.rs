@@ -20,7 +20,7 @@ use futures_util::{FutureExt, Stream, StreamExt};
 
 use crate::clock::Clock;
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{Event, EventStream, Id, Interrupt, RunEnd, RunIds, RunOutcome, SourceEvent};
+use crate::event::{Event, EventStream, Id, Interrupt, RunEnd, RunIds, RunOutcome, RunResult, SourceEvent};
 use crate::message::{FinishReason, Message, Usage};
 use crate::model::{Model, ModelRequest, ModelStream};
 use crate::payload::Payload;
@@ -31,7 +31,7 @@ mod call;
 
 pub use call::call_tool;
 
-use answer::AnswerAssembler;
+use answer::{AnswerAssembler, FinishedAnswer};
 use call::{CallOutcome, ProgressQueue};
 
 /// Limits of a tool loop.
@@ -198,17 +198,23 @@ impl ToolLoopStream {
     }
 
     /// Handles the end of an answer: runs its tool calls, or ends the run.
-    fn finish_answer(&mut self, answer: AnswerAssembler, reason: FinishReason) -> Result<(), AgentError> {
-        let cut_short = matches!(reason, FinishReason::Length | FinishReason::ContentFilter);
+    fn finish_answer(&mut self, answer: AnswerAssembler, done: FinishedAnswer) -> Result<(), AgentError> {
+        let FinishedAnswer { mut result, correction, .. } = done;
+        let cut_short = matches!(result.finish_reason, FinishReason::Length | FinishReason::ContentFilter);
         let mut answer = answer.into_message();
+        if let Some(correction) = correction {
+            return self.next_round([answer, Message::user(correction)]);
+        }
         self.has_output |= !answer.content.is_empty() || !answer.tool_calls.is_empty();
         if answer.tool_calls.is_empty() || cut_short {
             if !cut_short && !self.has_output {
                 let message = "the model returned neither text nor a tool call";
                 return Err(AgentError::new(AgentErrorKind::Failed, message));
             }
-            let reason = if reason == FinishReason::ToolCalls { FinishReason::Stop } else { reason };
-            self.finish_run(reason, None);
+            if result.finish_reason == FinishReason::ToolCalls {
+                result.finish_reason = FinishReason::Stop;
+            }
+            self.finish_run(result, None);
             return Ok(());
         }
         let progress = Arc::new(ProgressQueue::default());
@@ -232,25 +238,32 @@ impl ToolLoopStream {
         Ok(())
     }
 
-    fn finish_run(&mut self, reason: FinishReason, outcome: Option<RunOutcome>) {
+    fn finish_run(&mut self, result: RunResult, outcome: Option<RunOutcome>) {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         let usage = std::mem::take(&mut self.usage);
-        self.state = LoopState::Ending(Ok(RunEnd::Finished { finish_reason: Some(reason), outcome, usage }));
+        self.state = LoopState::Ending(Ok(RunEnd::Finished { result: Some(result), outcome, usage }));
     }
 
     /// Continues after a round whose calls are complete or suspended.
     fn finish_calls(&mut self, calling: RunningCalls) -> Result<(), AgentError> {
         match calling.outcome() {
-            None => self.next_round(calling),
+            None => {
+                let RunningCalls { answer, results, .. } = calling;
+                let ids: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
+                let results = ids.into_iter().zip(results);
+                let results =
+                    results.map(|(id, result)| Message::tool_result(id, result.unwrap_or_default()));
+                self.next_round(std::iter::once(answer).chain(results))
+            }
             outcome => {
-                self.finish_run(FinishReason::ToolCalls, outcome);
+                self.finish_run(FinishReason::ToolCalls.into(), outcome);
                 Ok(())
             }
         }
     }
 
-    /// Starts the next round with the results of all tool calls.
-    fn next_round(&mut self, calling: RunningCalls) -> Result<(), AgentError> {
+    /// Starts the next round with the last answer and what follows it: the results of all its tool calls.
+    fn next_round(&mut self, messages: impl IntoIterator<Item = Message>) -> Result<(), AgentError> {
         self.ready.push_back(Event::StepFinished { step_name: self.step_name() });
         if self.round >= self.deps.limits.max_rounds {
             let limit = self.deps.limits.max_rounds;
@@ -259,12 +272,7 @@ impl ToolLoopStream {
                 format!("the run reached the limit of {limit} model calls without a final answer"),
             ));
         }
-        let RunningCalls { answer, results, .. } = calling;
-        let ids: Vec<String> = answer.tool_calls.iter().map(|call| call.id.clone()).collect();
-        self.request.appended_messages.push(answer);
-        let results = ids.into_iter().zip(results);
-        let results = results.map(|(id, result)| Message::tool_result(id, result.unwrap_or_default()));
-        self.request.appended_messages.extend(results);
+        self.request.appended_messages.extend(messages);
         // A forced tool call applies to the first round only; otherwise the model could never answer.
         if self.request.tool_choice != ToolChoice::None {
             self.request.tool_choice = ToolChoice::Auto;
@@ -312,13 +320,13 @@ impl ToolLoopStream {
             Err(event) => event,
         };
         let limits = &self.deps.limits;
-        if let Some(done) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
-            done.usage.add_to(&mut self.usage);
+        if let Some(mut done) = answer.process(event, &mut self.ready, &mut self.used_ids, limits)? {
+            std::mem::take(&mut done.usage).add_to(&mut self.usage);
             let LoopState::Answering { answer, .. } = std::mem::replace(&mut self.state, LoopState::Over)
             else {
                 return Poll::Ready(Ok(None));
             };
-            self.finish_answer(*answer, done.reason)?;
+            self.finish_answer(*answer, done)?;
         }
         Poll::Ready(Ok(None))
     }
@@ -359,6 +367,9 @@ impl Stream for ToolLoopStream {
                 Ok(None) => {}
                 Ok(Some(event)) => return Poll::Ready(Some(Ok(SourceEvent::Event(event)))),
                 Err(failure) => {
+                    if let LoopState::Answering { answer, .. } = &mut this.state {
+                        answer.take_usage().add_to(&mut this.usage);
+                    }
                     let usage = std::mem::take(&mut this.usage);
                     this.state = LoopState::Ending(Err(failure.with_usage(usage)));
                 }

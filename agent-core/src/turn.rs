@@ -13,14 +13,14 @@ use serde_json::json;
 use tracing::warn;
 
 use crate::backend::{Backend, BackendCapabilities, BuiltinSettings, ErasedBackend, PreparedRequest, Turn};
-use crate::budget::{EstimateCounter, TokenCounter};
+use crate::budget::{EstimateCounter, TokenBudget, TokenCounter};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{ContextLayer, LayerError, TurnInput, collect};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::event::{EventStream, OutputLimits, RunIds};
 use crate::prompt::{AssemblyInput, ContextKey, PartCache, SentContexts, assemble};
 use crate::request::{Principal, TurnRequest};
-use crate::role::{RoleBlock, RoleSource};
+use crate::role::{ResponseFormat, ResponseKind, RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
 use crate::select::{
     BackendChoice, BackendKind, CustomContainer, Selection, SelectionReport, select_with_custom,
@@ -301,42 +301,39 @@ async fn prepare(
 ) -> Result<(PreparedTurn, Vec<ContextKey>), TurnError> {
     let role = load_role(platform, principal, &request).await?;
     let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
-    let Some(choice) = selection.choice.clone() else {
-        return Err(TurnError::NoConnector(selection.report().into()));
-    };
+    let choice = selection.choice.clone().ok_or_else(|| TurnError::NoConnector(selection.report().into()))?;
+    let response_format = response_format(&request, &choice)?;
     let backend = platform.backend(&choice)?;
     let capabilities = backend.capabilities_of(&choice)?;
     let counter = capabilities.counter.clone().unwrap_or_else(|| platform.counter.clone());
-
+    let max_prompt_tokens = capabilities.budget.max_prompt_tokens;
     let context = execution_context(platform, principal, &role, &request).await?;
     let input = TurnInput {
         role: role.clone(),
         context: context.clone(),
         request,
         now: platform.clock.now(),
-        max_prompt_tokens: capabilities.budget.max_prompt_tokens,
+        max_prompt_tokens,
     };
     let (fragments, tools) =
         try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
     let tools = turn_tools(tools, &input, &capabilities)?;
     let mut history = platform.parts.history(&input.request.messages);
     // A workflow gets the messages as data.
-    let is_cached = choice.kind() != BackendKind::Workflow
-        && capabilities.budget.max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS;
-    let max_prompt_tokens = capabilities.budget.max_prompt_tokens;
-    let keys = match is_cached {
+    let is_workflow = choice.kind() == BackendKind::Workflow;
+    let keys = match !is_workflow && max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS {
         true => platform.sent_contexts.restore(&context, &mut history, max_prompt_tokens, &platform.parts),
         false => Vec::new(),
     };
+    let reserved = response_format.as_ref().map_or(0, |format| format.estimated_tokens());
     let assembly = AssemblyInput {
         fragments,
         history,
         tools: &tools,
-        budget: capabilities.budget,
+        budget: TokenBudget { max_prompt_tokens: max_prompt_tokens.saturating_sub(reserved) },
         counter,
         // A workflow has a field for them.
-        retrieval: (choice.kind() != BackendKind::Workflow)
-            .then(|| role.content.rag_placement.unwrap_or_default()),
+        retrieval: (!is_workflow).then(|| role.content.rag_placement.unwrap_or_default()),
         cache: &platform.parts,
     };
     observer.on_inputs(&input, &assembly);
@@ -351,10 +348,25 @@ async fn prepare(
         tools,
         context,
         tool_choice: input.request.tool_choice.clone(),
+        response_format,
         run_token,
     };
     let request = backend.prepare_turn(Arc::new(turn))?;
     Ok((PreparedTurn { selection, capabilities, request }, keys))
+}
+
+/// Returns the format of the answer, if it is JSON. A remote runtime and a workflow know no formats.
+fn response_format(
+    request: &TurnRequest,
+    choice: &BackendChoice,
+) -> Result<Option<Arc<ResponseFormat>>, TurnError> {
+    let named = request.response_format.as_ref().filter(|format| format.kind == ResponseKind::Json);
+    if named.is_some() && matches!(choice.kind(), BackendKind::AgentServer | BackendKind::Workflow) {
+        let problem = format!("is not supported by the {} backend of this agent", choice.kind());
+        return Err(TurnError::InvalidField { field: "responseFormat", problem });
+    }
+    let format = request.response_format.as_ref().or(choice.response_format());
+    Ok(format.filter(|format| format.kind == ResponseKind::Json).cloned())
 }
 
 /// Issues the run's token for a backend whose tools are called from outside. A run without tools has none: issuers

@@ -595,6 +595,7 @@ mod tests {
             (Truncated, 502),
             (ToolLoopLimit, 502),
             (OutputTooLarge, 502),
+            (OutputInvalid, 502),
             (ContextExceeded, 502),
             (Blocked, 403),
             (UnsupportedContent, 422),

@@ -159,6 +159,7 @@ fn turn(choice: BackendChoice) -> Arc<Turn> {
         },
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
         run_token: None,
     })
 }

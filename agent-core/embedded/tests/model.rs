@@ -38,6 +38,7 @@ fn request(messages: Vec<Message>) -> ModelRequest {
         tools: Arc::from([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     }
 }
 

@@ -27,6 +27,7 @@ mod json;
 mod media;
 mod message;
 mod repair;
+mod response_format;
 mod resume;
 mod runtime;
 mod sources;
@@ -134,12 +135,15 @@ impl ChatInput {
         self.message_fault.clone().map_or(Ok(()), Err)
     }
 
-    /// Rejects messages that instruct the model, for untrusted callers.
+    /// Rejects messages that instruct the model, and a format of the answer, for untrusted callers.
     ///
     /// # Errors
     ///
-    /// The path of the first `system` or `developer` message.
+    /// The path of the first `system` or `developer` message, or `responseFormat`.
     pub fn reject_instructions(&self) -> Result<(), FieldError> {
+        if self.turn.response_format.is_some() {
+            return Err(FieldError::new("responseFormat", "must not be given by this caller"));
+        }
         match &self.first_instruction_path {
             None => Ok(()),
             Some(path) => Err(FieldError::new(path, "must be user, assistant or tool for this caller")),
@@ -266,6 +270,7 @@ fn read_chat(
         client_tools,
         can_suspend: false,
         trigger: None,
+        response_format: response_format::read(&sources)?,
         role: None,
         sent_context: Default::default(),
     };

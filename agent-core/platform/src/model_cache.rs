@@ -50,6 +50,7 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             api_key,
             reasoning_effort,
             parameters,
+            response_format,
             retry: _,
             fallbacks,
             company_model,
@@ -68,8 +69,11 @@ impl Weighter<EmbeddedAi, Arc<dyn Model>> for ModelWeighter {
             parameters.map(|all| serde_json::to_vec(all).map_or(0, |json| json.len())).sum::<usize>();
         let keys = fallbacks.iter().map(|other| &other.api_key).chain([api_key]).flatten();
         let key = keys.map(|key| key.expose().len()).sum::<usize>();
+        let format = response_format
+            .as_ref()
+            .map_or(0, |format| serde_json::to_vec(format).map_or(0, |json| json.len()));
         // The model holds its own copies of the strings.
-        (2 * (words + key + parameters) + ESTIMATED_MODEL_BYTES) as u64
+        (2 * (words + key + parameters + format) + ESTIMATED_MODEL_BYTES) as u64
     }
 }
 

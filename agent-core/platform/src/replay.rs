@@ -146,6 +146,7 @@ impl Replay {
             can_suspend: request.can_suspend,
             trigger: request.trigger.clone(),
             role: Some(Arc::new(self.inputs.completed_role())),
+            response_format: request.response_format.clone(),
             ..TurnRequest::default()
         };
         let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), false));
@@ -176,8 +177,7 @@ impl Replay {
 fn run_end(terminal: &Event) -> Option<RunEnd> {
     match terminal.clone() {
         Event::RunFinished { result, outcome, usage, .. } => {
-            let finish_reason = result.map(|result| result.finish_reason);
-            Some(RunEnd::Finished { finish_reason, outcome, usage })
+            Some(RunEnd::Finished { result, outcome, usage })
         }
         Event::RunError { message, code, usage } => Some(RunEnd::Failed { message, code, usage }),
         _ => None,

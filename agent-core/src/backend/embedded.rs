@@ -115,6 +115,7 @@ fn model_request(turn: &Turn, model: &dyn Model) -> ModelRequest {
         tools: if model.info().supports_tools { turn.tools.clone() } else { Arc::new([]) },
         tool_choice: turn.tool_choice.clone(),
         thinking: turn.thinking,
+        response_format: turn.response_format.clone(),
     }
 }
 

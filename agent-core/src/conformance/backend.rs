@@ -74,6 +74,7 @@ fn turn<B: Backend>(subject: &BackendSubject<B>, text: &str) -> Arc<Turn> {
         context,
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
         run_token: None,
     })
 }

@@ -73,6 +73,7 @@ fn request(model: &dyn Model, text: &str) -> ModelRequest {
         tools: if model.info().supports_tools { tools() } else { Arc::new([]) },
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     }
 }
 

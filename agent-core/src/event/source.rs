@@ -1,7 +1,7 @@
 //! Items of a backend's source of events.
 
 use super::{Event, RunOutcome, RunResult};
-use crate::message::{FinishReason, Usage};
+use crate::message::Usage;
 
 /// One item of the source behind an [`EventStream`](super::EventStream).
 #[derive(Debug, Clone, PartialEq)]
@@ -17,8 +17,8 @@ pub enum SourceEvent {
 pub enum RunEnd {
     /// The answer is complete, or the run was cancelled.
     Finished {
-        /// Reason for which the model stopped, if known.
-        finish_reason: Option<FinishReason>,
+        /// Result of the run, if known.
+        result: Option<RunResult>,
         /// Outcome other than success.
         outcome: Option<RunOutcome>,
         /// Token usage per model.
@@ -38,7 +38,7 @@ pub enum RunEnd {
 impl RunEnd {
     /// Returns a successful end without usage.
     pub fn success() -> Self {
-        Self::Finished { finish_reason: None, outcome: None, usage: Vec::new() }
+        Self::Finished { result: None, outcome: None, usage: Vec::new() }
     }
 }
 
@@ -52,10 +52,7 @@ impl From<RunEnd> for SourceEvent {
 impl From<Event> for SourceEvent {
     fn from(event: Event) -> Self {
         Self::End(match event {
-            Event::RunFinished { result, outcome, usage, .. } => {
-                let finish_reason = result.map(|RunResult { finish_reason }| finish_reason);
-                RunEnd::Finished { finish_reason, outcome, usage }
-            }
+            Event::RunFinished { result, outcome, usage, .. } => RunEnd::Finished { result, outcome, usage },
             Event::RunError { message, code, usage } => RunEnd::Failed { message, code, usage },
             event => return Self::Event(event),
         })

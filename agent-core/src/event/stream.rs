@@ -13,9 +13,7 @@ use tracing::warn;
 use super::Id;
 use super::grammar::OpenItem;
 use super::output::OutputMeter;
-use super::{
-    Event, EventGrammar, GrammarError, OutputLimits, ReportedToolCalls, RunEnd, RunResult, SourceEvent,
-};
+use super::{Event, EventGrammar, GrammarError, OutputLimits, ReportedToolCalls, RunEnd, SourceEvent};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::ids::{RunId, ThreadId};
 
@@ -246,12 +244,11 @@ impl EventStream {
         }
         self.guard = None;
         let event = match end {
-            RunEnd::Finished { finish_reason, outcome, usage } => {
+            RunEnd::Finished { result, outcome, usage } => {
                 let closing: Vec<Event> =
                     self.grammar.open_items().into_iter().rev().map(OpenItem::closing_event).collect();
                 closing.into_iter().for_each(|event| self.push(event));
                 let RunIds { thread_id, run_id } = self.run.clone();
-                let result = finish_reason.map(|finish_reason| RunResult { finish_reason });
                 Event::RunFinished { thread_id, run_id, result, outcome, usage }
             }
             RunEnd::Failed { message, code, usage } => Event::RunError { message, code, usage },

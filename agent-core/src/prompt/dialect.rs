@@ -5,10 +5,8 @@ use serde::Serialize;
 use crate::message::{Content, ContentPart, MediaSource, Message, Role};
 
 mod chat_completions;
-mod ollama;
 
 use chat_completions::ChatPart;
-pub(super) use ollama::ToolResultNames;
 
 /// A wire format of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,14 +16,11 @@ pub enum Dialect {
     AgUi,
     /// OpenAI Chat Completions: `tool_calls`, `tool_call_id`, `image_url`, `input_audio`, `file`; no message ids.
     ChatCompletions,
-    /// Ollama's `/api/chat`: content is a single text, images are a separate base64 member, tool call arguments are an
-    /// object, and a tool result names its tool; no message ids.
-    Ollama,
 }
 
 impl Dialect {
     /// Number of dialects; each message caches its bytes for every one.
-    pub(super) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 2;
 
     /// Returns the dialect's index into such a cache.
     pub(super) fn index(self) -> usize {
@@ -38,7 +33,6 @@ impl Dialect {
         match self {
             Self::AgUi => true,
             Self::ChatCompletions => ChatPart::from_part(part).is_some(),
-            Self::Ollama => ollama::supports(part),
         }
     }
 }
@@ -46,21 +40,18 @@ impl Dialect {
 /// Appends a message as JSON in a dialect.
 ///
 /// Content is omitted only for an assistant message with tool calls and no content; elsewhere empty content is the
-/// empty string, which readers of every dialect require. For [`Dialect::Ollama`] a tool result lacks the tool's name,
-/// because only the message with the call has it: [`push_messages_json`] adds it.
+/// empty string, which readers of every dialect require.
 pub(crate) fn push_message_json(message: &Message, dialect: Dialect, out: &mut Vec<u8>) {
     encode(message, dialect, out);
 }
 
 /// Appends messages as JSON values separated by commas, without brackets.
 pub fn push_messages_json(messages: &[Message], dialect: Dialect, out: &mut Vec<u8>) {
-    let mut names = ToolResultNames::new(dialect);
     for (i, message) in messages.iter().enumerate() {
         if i > 0 {
             out.push(b',');
         }
         push_message_json(message, dialect, out);
-        names.append_tool_name(message, out);
     }
 }
 
@@ -74,7 +65,7 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
         out.push(b',');
     }
     out.extend_from_slice(b"\"role\":");
-    push(&wire_role(message.role, dialect), out);
+    push(&message.role, out);
     let mut content_at = out.len();
     let calls_only = message.role == Role::Assistant && !message.tool_calls.is_empty();
     if !(calls_only && message.content.is_empty()) {
@@ -82,19 +73,13 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
         content_at = out.len() + 1;
         push_content(&message.content, dialect, out);
     }
-    if let (Dialect::Ollama, Content::Parts(parts)) = (dialect, &message.content) {
-        ollama::push_images(parts, out);
-    }
     let (calls, call_id): (&[u8], &[u8]) = match dialect {
         Dialect::AgUi => (b",\"toolCalls\":", b",\"toolCallId\":"),
-        Dialect::ChatCompletions | Dialect::Ollama => (b",\"tool_calls\":", b",\"tool_call_id\":"),
+        Dialect::ChatCompletions => (b",\"tool_calls\":", b",\"tool_call_id\":"),
     };
     if !message.tool_calls.is_empty() {
         out.extend_from_slice(calls);
-        match dialect {
-            Dialect::Ollama => ollama::push_calls(&message.tool_calls, out),
-            _ => push(&message.tool_calls, out),
-        }
+        push(&message.tool_calls, out);
     }
     if let Some(id) = &message.tool_call_id {
         out.extend_from_slice(call_id);
@@ -104,20 +89,11 @@ pub(super) fn encode(message: &Message, dialect: Dialect, out: &mut Vec<u8>) -> 
     content_at
 }
 
-/// Maps the role to one that the dialect has: Ollama has no developer messages.
-fn wire_role(role: Role, dialect: Dialect) -> Role {
-    match (dialect, role) {
-        (Dialect::Ollama, Role::Developer) => Role::System,
-        _ => role,
-    }
-}
-
 fn push_content(content: &Content, dialect: Dialect, out: &mut Vec<u8>) {
     match (content, dialect) {
         (Content::Text(text), _) => push(text, out),
         (Content::Parts(parts), _) if parts.is_empty() => out.extend_from_slice(b"\"\""),
         (Content::Parts(parts), Dialect::AgUi) => push(parts, out),
-        (Content::Parts(parts), Dialect::Ollama) => ollama::push_text(parts, out),
         (Content::Parts(parts), Dialect::ChatCompletions) => {
             out.push(b'[');
             for (i, part) in parts.iter().enumerate() {

@@ -221,12 +221,9 @@ impl WithContext {
         let MessageForm::Plain(original) = &self.original.form else { return };
         let Encoded { json, content_at } = original.encoded(dialect);
         let (before, after) = json.split_at(*content_at);
-        let (open, close): (&[u8], &[u8]) = match (self.has_parts(), dialect) {
-            (false, _) => (br"<context>\n", br"\n</context>\n\n"),
-            // Ollama joins the texts of all parts into one string, which may be empty.
-            (true, Dialect::Ollama) if after.starts_with(b"\"") => (br"<context>\n", br"\n</context>"),
-            (true, Dialect::Ollama) => (br"<context>\n", br"\n</context>\n"),
-            (true, _) => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
+        let (open, close): (&[u8], &[u8]) = match self.has_parts() {
+            false => (br"<context>\n", br"\n</context>\n\n"),
+            true => (br#"{"type":"text","text":"<context>\n"#, br#"\n</context>"},"#),
         };
         visit(before);
         visit(open);

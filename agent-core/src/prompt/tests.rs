@@ -164,7 +164,7 @@ fn the_turn_has_a_place_whatever_the_history() {
     "#]].assert_eq(&out);
 }
 
-const DIALECTS: [Dialect; 3] = [Dialect::AgUi, Dialect::ChatCompletions, Dialect::Ollama];
+const DIALECTS: [Dialect; 2] = [Dialect::AgUi, Dialect::ChatCompletions];
 
 fn call(id: &str) -> Value {
     json!({"id": id, "type": "function", "function": {"name": "look", "arguments": "{\"at\": 1}"}})
@@ -386,21 +386,10 @@ fn every_dialect_spells_every_kind_of_message() {
         {"role":"assistant","content":"and","tool_calls":[{"id":"c2","type":"function","function":{"name":"look","arguments":"{\"at\": 1}"}}]}
         {"role":"tool","content":"","tool_call_id":"c1"}
         {"role":"assistant","content":""}
-        Ollama
-        {"role":"system","content":"a\nb"}
-        {"role":"system","content":"c"}
-        {"role":"user","content":"see \"this\"\n[image at https://h/x]\n[audio of type audio/wav, not shown]\n[audio of type audio/ogg, not shown]\n[audio at https://h/x]\n[document of type application/pdf, not shown]\n[document at https://h/x]\n[video of type video/mp4, not shown]","images":["QUJD"]}
-        {"role":"user","content":""}
-        {"role":"assistant","tool_calls":[{"id":"c1","function":{"name":"look","arguments":{"at": 1}}}]}
-        {"role":"assistant","content":"and","tool_calls":[{"id":"c2","function":{"name":"look","arguments":{"at": 1}}}]}
-        {"role":"tool","content":"","tool_call_id":"c1"}
-        {"role":"assistant","content":""}
     "#]].assert_eq(&out);
     let Content::Parts(parts) = &messages[2].content else { panic!("parts") };
     let taken: Vec<bool> = parts.iter().map(|part| Dialect::ChatCompletions.supports(part)).collect();
     assert_eq!(taken, [true, true, true, true, false, false, true, false, false]);
-    let taken: Vec<bool> = parts.iter().map(|part| Dialect::Ollama.supports(part)).collect();
-    assert_eq!(taken, [true, true, false, false, false, false, false, false, false]);
 }
 
 #[test]
@@ -429,39 +418,6 @@ fn a_message_with_context_is_spelt_like_one_that_was_written_so() {
         }
         assert_eq!(prompt.latest_user_text(), Some(latest.original().content.to_text()));
     }
-}
-
-#[test]
-fn ollama_gets_arguments_as_objects_and_results_with_the_names_of_their_tools() {
-    let calls = |texts: &[(&str, &str, &str)]| {
-        let call = |(id, name, arguments): &(&str, &str, &str)| ToolCall::new(*id, *name, *arguments);
-        Message::with_tool_calls("", texts.iter().map(call).collect())
-    };
-    let messages = vec![
-        calls(&[("1", "look", " {\"at\": [1]} "), ("2", "say \"hi\"", "{")]),
-        Message::tool_result("2", "b"),
-        Message::tool_result("1", "a"),
-        calls(&[("3", "none", ""), ("4", "list", "[]"), ("5", "deep", &"[".repeat(1_000))]),
-        Message::tool_result("3", ""),
-        // The results of an earlier message's call and of an unknown call.
-        Message::tool_result("1", "late"),
-        Message::tool_result("9", "stray"),
-        Message::user("and now?"),
-    ];
-    let mut written = Vec::new();
-    push_messages_json(&messages, Dialect::Ollama, &mut written);
-    expect![[r#"
-        {"role":"assistant","tool_calls":[{"id":"1","function":{"name":"look","arguments":{"at": [1]}}},{"id":"2","function":{"name":"say \"hi\"","arguments":{}}}]},
-        {"role":"tool","content":"b","tool_call_id":"2","tool_name":"say \"hi\""},
-        {"role":"tool","content":"a","tool_call_id":"1","tool_name":"look"},
-        {"role":"assistant","tool_calls":[{"id":"3","function":{"name":"none","arguments":{}}},{"id":"4","function":{"name":"list","arguments":{}}},{"id":"5","function":{"name":"deep","arguments":{}}}]},
-        {"role":"tool","content":"","tool_call_id":"3","tool_name":"none"},
-        {"role":"tool","content":"late","tool_call_id":"1"},
-        {"role":"tool","content":"stray","tool_call_id":"9"},
-        {"role":"user","content":"and now?"}"#]]
-    .assert_eq(&String::from_utf8_lossy(&written).replace("},{\"role", "},\n{\"role"));
-    let prompt = Prompt::new(vec![], messages.into_iter().map(PromptMessage::new).collect());
-    assert_eq!(json_of(&prompt, Dialect::Ollama), format!("[{}]", String::from_utf8_lossy(&written)));
 }
 
 #[test]
@@ -502,7 +458,6 @@ fn every_dialect_spells_tools() {
     }
     expect![[r#"
         {"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}},{"name":"look","description":"Looks \"closely\".","inputSchema":{"type":"object"}}
-        {"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}},{"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}}
         {"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}},{"type":"function","function":{"name":"look","description":"Looks \"closely\".","parameters":{"type":"object"}}}
     "#]].assert_eq(&out);
 }

@@ -81,12 +81,12 @@ impl ToolSet {
 }
 
 /// Appends a tool's definition as JSON in a dialect: MCP's `{name,description,inputSchema}` for AG-UI, a function for
-/// Chat Completions and Ollama.
+/// Chat Completions.
 pub fn push_tool_json(tool: &ToolSpec, dialect: Dialect, out: &mut Vec<u8>) {
     let ToolSpec { name, description, input_schema, .. } = tool;
     let written = match dialect {
         Dialect::AgUi => serde_json::to_writer(out, &McpTool { name, description, input_schema }),
-        Dialect::ChatCompletions | Dialect::Ollama => {
+        Dialect::ChatCompletions => {
             let function = FunctionTool { name, description, parameters: input_schema };
             serde_json::to_writer(out, &ChatTool::Function { function })
         }

@@ -294,6 +294,7 @@ mod tests {
             tools: Arc::new([]),
             tool_choice: ToolChoice::Auto,
             thinking: Some(true),
+            response_format: None,
         }
     }
 

@@ -56,6 +56,7 @@ pub fn backend_turn(choice: BackendChoice) -> Turn {
         context,
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
         run_token: None,
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use serde_json::Value;
+
 use crate::error::{AgentError, AgentErrorKind};
-use crate::event::{AssistantRole, Event, Id, ReasoningRole};
+use crate::event::{AssistantRole, Event, Id, ReasoningRole, RunResult};
 use crate::message::{FinishReason, Message, ProviderItem, ToolCall, Usage};
 use crate::model::ModelEvent;
 use crate::tool_loop::LoopLimits;
@@ -30,6 +32,7 @@ pub(super) struct AnswerAssembler {
     provider_item_bytes: usize,
     /// Boxed because it is set only at the end of the answer.
     usage: Option<Box<Usage>>,
+    object: Option<Value>,
 }
 
 struct PendingCall {
@@ -39,10 +42,12 @@ struct PendingCall {
     arguments: String,
 }
 
-/// Finish reason and usage of a complete answer.
+/// Result and usage of a complete answer.
 pub(super) struct FinishedAnswer {
-    pub reason: FinishReason,
+    pub result: RunResult,
     pub usage: Usage,
+    /// User message that asks for another answer.
+    pub correction: Option<String>,
 }
 
 impl AnswerAssembler {
@@ -59,6 +64,7 @@ impl AnswerAssembler {
             provider_items: Vec::new(),
             provider_item_bytes: items.map(|item| item.json.get().len()).sum(),
             usage: None,
+            object: None,
         }
     }
 
@@ -103,20 +109,34 @@ impl AnswerAssembler {
             ModelEvent::ToolCallArgs { index, delta } => self.take_arguments(index, delta, out, limits)?,
             ModelEvent::ProviderItem(item) => self.take_provider_item(item)?,
             ModelEvent::Usage(usage) => self.usage = Some(usage.into()),
-            ModelEvent::Notice(notice) => out.push_back(Event::Custom {
-                name: "agent.debug".into(),
-                value: serde_json::to_value(notice).expect("plain data serialises"),
-            }),
-            ModelEvent::Finish(reason) => {
-                self.close_messages(out);
-                for call in &self.calls {
-                    out.push_back(Event::ToolCallEnd { tool_call_id: call.id.clone() });
-                }
-                let usage = self.usage.take().map(|usage| *usage).unwrap_or_default();
-                return Ok(Some(FinishedAnswer { reason, usage }));
+            ModelEvent::Notice(notice) => {
+                out.push_back(Event::Custom { name: "agent.debug".into(), value: Value::Object(notice) })
             }
+            ModelEvent::Draft(delta) => self.text.push_str(&delta),
+            ModelEvent::Object(object) => self.object = Some(object),
+            ModelEvent::Rejected(correction) => {
+                return Ok(Some(self.finish(FinishReason::Stop, Some(correction), out)));
+            }
+            ModelEvent::Finish(reason) => return Ok(Some(self.finish(reason, None, out))),
         }
         Ok(None)
+    }
+
+    fn finish(
+        &mut self,
+        finish_reason: FinishReason,
+        correction: Option<String>,
+        out: &mut VecDeque<Event>,
+    ) -> FinishedAnswer {
+        self.close_messages(out);
+        out.extend(self.calls.iter().map(|call| Event::ToolCallEnd { tool_call_id: call.id.clone() }));
+        let usage = self.take_usage();
+        FinishedAnswer { result: RunResult { finish_reason, object: self.object.take() }, usage, correction }
+    }
+
+    /// Returns the usage that the provider has reported so far.
+    pub(super) fn take_usage(&mut self) -> Usage {
+        self.usage.take().map(|usage| *usage).unwrap_or_default()
     }
 
     /// Returns the answer as a message, with its calls in the order of their start.

@@ -11,7 +11,7 @@ use tokio::sync::{Barrier, oneshot};
 use super::*;
 use crate::event::{Audience, EventGrammar, OutputLimits};
 use crate::message::{ProviderItem, Role, ToolCall};
-use crate::model::{ModelEvent, ModelNotice};
+use crate::model::ModelEvent;
 use crate::prompt::{Prompt, PromptMessage};
 use crate::testing::{FakeTools, ManualClock, ScriptedAnswer, ScriptedModel};
 use crate::tool::{Progress, ToolError, ToolOutput, ToolSpec};
@@ -43,6 +43,7 @@ fn request(messages: Vec<Message>, tools: Arc<[Arc<ToolSpec>]>) -> ModelRequest 
         tools,
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     }
 }
 
@@ -114,7 +115,7 @@ fn call_ids(events: &[Event]) -> Vec<&str> {
 
 fn finish_reason(events: &[Event]) -> Option<FinishReason> {
     match events.last() {
-        Some(Event::RunFinished { result, .. }) => result.map(|result| result.finish_reason),
+        Some(Event::RunFinished { result, .. }) => result.as_ref().map(|result| result.finish_reason),
         other => panic!("the run did not finish but {other:?}"),
     }
 }
@@ -668,12 +669,12 @@ fn a_call_is_forced_once_and_forbidden_throughout() {
 
 #[test]
 fn a_notice_is_told_beside_the_answer_and_not_to_visitors() {
-    let notice = ModelNotice::PromptCut { estimated_tokens: 900, read_tokens: 258, context_window: 512 };
+    let value = json!({"kind": "promptCut", "estimatedTokens": 900, "readTokens": 258, "contextWindow": 512});
+    let notice = value.as_object().expect("an object").clone();
     let answer = || ScriptedAnswer::new().text("Hel").event(ModelEvent::Notice(notice.clone())).text("lo");
     let bench = bench(FakeTools::new(), [answer(), answer()].map(|answer| answer.finish(FinishReason::Stop)));
     let events = bench.run();
     assert_eq!(text(&events), "Hello");
-    let value = json!({"kind": "promptCut", "estimatedTokens": 900, "readTokens": 258, "contextWindow": 512});
     assert_eq!(progress(&events), [&value]);
     let shown = async { read(bench.start().await.expect("it starts").for_audience(Audience::Visitor)).await };
     let shown = shown.now_or_never().expect("nothing waits");

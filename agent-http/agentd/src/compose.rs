@@ -52,6 +52,7 @@ use agent_platform::layers::{
 use agent_platform::messenger::Messenger;
 use agent_platform::preview::LatestPrompts;
 use agent_platform::providers::{ProviderRoles, Providers};
+use agent_platform::response_format::{FormattedModels, ValidatedModels};
 use agent_platform::retrieval::Retriever;
 use agent_platform::run_observer::{ObservedModels, RunObservers};
 use agent_platform::run_registry::RunRegistry;
@@ -297,12 +298,14 @@ fn platform(
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
     let models = with_fallbacks(config, models, usage, providers);
-    let models = JournaledModels::new(models, journals.clone());
+    let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
     let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);
-    let subscriptions = MeteredModels::new(subscriptions(config, outbound, coding, &limits), usage.clone());
-    let subscriptions = JournaledModels::new(subscriptions, journals);
+    let subscriptions = subscriptions(config, outbound, coding, &limits);
+    let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
+    let subscriptions = MeteredModels::new(subscriptions, usage.clone());
+    let subscriptions = ValidatedModels::new(JournaledModels::new(subscriptions, journals));
     let subscriptions = EmbeddedBackend::new(ObservedModels::new(subscriptions, observers.clone()))
         .with_tools(tools.clone())
         .with_limits(config.server.tool_loop);

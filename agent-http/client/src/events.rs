@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{
-    AssistantRole, Event, Id, ReasoningRole, ResultMetadata, RunOutcome, RunResult, ToolRole,
-};
+use agent_core::event::{AssistantRole, Event, Id, ReasoningRole, ResultMetadata, RunOutcome, ToolRole};
 use agent_core::message::{FinishReason, Usage};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -210,8 +208,8 @@ fn run_event(line: RawEvent<'_>) -> Result<Option<Event>, AgentError> {
         "RUN_FINISHED" => Event::RunFinished {
             thread_id: line.thread_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
             run_id: line.run_id.map(|BorrowedText(id)| id.into()).unwrap_or_default(),
-            result: lenient::<Reason>(line.result)
-                .map(|Reason { finish_reason }| RunResult { finish_reason }),
+            // An object that another service has validated is not one of ours.
+            result: lenient::<Reason>(line.result).map(|reason| reason.finish_reason.into()),
             outcome: lenient::<RunOutcome>(line.outcome),
             usage: line.usage.unwrap_or_default(),
         },

@@ -11,6 +11,7 @@ mod limits;
 mod names;
 pub mod ollama;
 pub mod openai;
+mod response_format;
 pub mod responses;
 mod sampling;
 mod spec;

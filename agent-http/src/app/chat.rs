@@ -11,6 +11,7 @@ use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_platform::conversation::RunState;
 use agent_platform::history::{self, ChatInput, FieldError, MAX_GRACE_MS};
+use agent_platform::response_format::MAX_REPAIRS;
 use http::request;
 use serde_json::{Value, json};
 
@@ -237,6 +238,19 @@ pub(super) fn describe_alias(_: &mut Schemas) -> Operation {
     ])
 }
 
+/// Returns the schema of a request's format of the answer.
+fn response_format_schema() -> Value {
+    json!({
+        "type": "object", "required": ["type"], "description": "Format of the answer.",
+        "properties": {
+            "type": {"type": "string", "enum": ["text", "json"]}, "name": string_schema(),
+            "schema": {"type": "object", "description": "JSON Schema of the answer."},
+            "strict": {"type": "boolean"},
+            "repairs": {"type": "integer", "minimum": 0, "maximum": MAX_REPAIRS},
+        },
+    })
+}
+
 /// Returns the schema of a chat request.
 pub(super) fn body_schema() -> Value {
     let text = string_schema;
@@ -257,6 +271,7 @@ pub(super) fn body_schema() -> Value {
             "parentId": {"type": ["string", "null"]}, "trigger": text(), "messageId": text(), "title": text(),
             "metadata": {"type": "object"},
             "pageContext": {}, "blocksContext": {"type": "array"}, "toolChoice": {},
+            "responseFormat": response_format_schema(),
         },
     })
 }

@@ -122,7 +122,8 @@ impl Operation {
         let lines = json!({"schema": {"type": "string"}});
         let output = json!({"schema": {"type": "object", "required": ["threadId", "runId", "output"], "properties": {
             "threadId": {"type": "string"}, "runId": {"type": "string"}, "output": {"type": "string"},
-            "toolCalls": {"type": "array"}, "usage": {"type": "array"}, "finishReason": {"type": "string"}}}});
+            "toolCalls": {"type": "array"}, "usage": {"type": "array"}, "finishReason": {"type": "string"},
+            "object": {"description": "The answer, if a JSON format was requested."}}}});
         let content = json!({"application/x-ndjson": lines, "text/event-stream": lines, "text/plain": lines,
             "application/json": output});
         self.parameter(

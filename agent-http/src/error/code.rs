@@ -117,6 +117,8 @@ codes! {
     ToolLoopLimit = "TOOL_LOOP_LIMIT", BAD_GATEWAY;
     /// The output of an answer or of the run exceeds its limit. In a stream it is a `RUN_ERROR`.
     OutputTooLarge = "OUTPUT_TOO_LARGE", BAD_GATEWAY;
+    /// The answer of the model does not have the requested format. In a stream it is a `RUN_ERROR`.
+    OutputInvalid = "OUTPUT_INVALID", BAD_GATEWAY;
     /// The model rejects the prompt, because it exceeds the model's context window. In a stream it is a `RUN_ERROR`.
     ContextLengthExceeded = "CONTEXT_LENGTH_EXCEEDED", BAD_GATEWAY;
     /// The backend's stream ended without its final event. In a stream it is a `RUN_ERROR`.

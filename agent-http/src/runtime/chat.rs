@@ -90,6 +90,7 @@ async fn start(
         tools: specs.into(),
         tool_choice: ToolChoice::Auto,
         thinking: request.enable_thinking,
+        response_format: None,
     };
     let payload = model.prepare(&request)?;
     let tool_loop = ToolLoop { model, tools, clock: runtime.clock.clone(), limits: runtime.limits };

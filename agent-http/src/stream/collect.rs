@@ -6,6 +6,7 @@ use agent_core::ids::{RunId, ThreadId};
 use agent_core::message::{FinishReason, ToolCall, Usage};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
+use serde_json::Value;
 
 /// Result of a complete run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -24,6 +25,9 @@ pub(crate) struct CollectedRun {
     pub usage: Vec<Usage>,
     /// `stop`, `length`, `tool_calls`, `content_filter`, or `cancelled`.
     pub finish_reason: &'static str,
+    /// The answer as a value, if a JSON format was requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<Value>,
     /// Decisions that the run asks for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
@@ -104,7 +108,8 @@ impl Collector {
                 self.collected.thread_id = thread_id;
                 self.collected.run_id = run_id;
                 self.collected.usage = usage;
-                self.collected.finish_reason = finish_reason(result, outcome.as_ref());
+                self.collected.finish_reason = finish_reason(result.as_ref(), outcome.as_ref());
+                self.collected.object = result.and_then(|result| result.object);
                 match outcome {
                     Some(RunOutcome::Success { pending_tool_call_ids }) => {
                         self.collected.pending_tool_call_ids = pending_tool_call_ids;
@@ -153,7 +158,7 @@ impl Collector {
     }
 }
 
-fn finish_reason(result: Option<RunResult>, outcome: Option<&RunOutcome>) -> &'static str {
+fn finish_reason(result: Option<&RunResult>, outcome: Option<&RunOutcome>) -> &'static str {
     match (outcome, result.map(|result| result.finish_reason)) {
         (Some(RunOutcome::Cancelled), _) => "cancelled",
         (_, None | Some(FinishReason::Stop)) => "stop",

@@ -215,7 +215,7 @@ impl CompletionEncoder {
                 self.argument_bytes = self.calls.iter().map(|call| call.arguments.len()).sum();
             }
             Event::RunFinished { result, outcome, usage, .. } => {
-                self.finish(*result, outcome.as_ref(), usage, out);
+                self.finish(result.as_ref(), outcome.as_ref(), usage, out);
             }
             Event::RunError { message, code, .. } => {
                 self.fail(Code::from_wire(code).unwrap_or(Code::Internal), message, out);
@@ -248,7 +248,7 @@ impl CompletionEncoder {
 
     fn finish(
         &mut self,
-        result: Option<RunResult>,
+        result: Option<&RunResult>,
         outcome: Option<&RunOutcome>,
         usage: &[Usage],
         out: &mut Vec<u8>,

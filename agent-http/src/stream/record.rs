@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn cancelled() -> RunEnd {
-        RunEnd::Finished { finish_reason: None, outcome: Some(RunOutcome::Cancelled), usage: Vec::new() }
+        RunEnd::Finished { result: None, outcome: Some(RunOutcome::Cancelled), usage: Vec::new() }
     }
 
     type Names = Arc<Mutex<Vec<&'static str>>>;
@@ -167,7 +167,7 @@ mod tests {
     }
 
     fn finished() -> SourceEvent {
-        SourceEvent::End(RunEnd::Finished { finish_reason: None, outcome: None, usage: Vec::new() })
+        SourceEvent::End(RunEnd::Finished { result: None, outcome: None, usage: Vec::new() })
     }
 
     #[tokio::test(start_paused = true)]

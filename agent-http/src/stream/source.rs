@@ -129,7 +129,7 @@ mod tests {
     fn queued() -> RunSource {
         let begin = async {
             tokio::time::sleep(Duration::from_secs(40)).await;
-            let end = RunEnd::Finished { finish_reason: None, outcome: None, usage: Vec::new() };
+            let end = RunEnd::Finished { result: None, outcome: None, usage: Vec::new() };
             let source = stream::once(async move {
                 tokio::time::sleep(Duration::from_secs(2)).await;
                 Ok(SourceEvent::End(end))

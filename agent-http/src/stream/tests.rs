@@ -103,7 +103,7 @@ fn finished(reason: Option<FinishReason>, outcome: Option<RunOutcome>) -> Event 
     Event::RunFinished {
         thread_id: "t".into(),
         run_id: "r".into(),
-        result: reason.map(|finish_reason| RunResult { finish_reason }),
+        result: reason.map(RunResult::from),
         outcome,
         usage: usage(),
     }

@@ -246,7 +246,7 @@ impl UiMessageEncoder {
             }
             Event::Custom { name, value } => self.write_extension(name, value, out),
             Event::RunFinished { result, outcome, usage, .. } => {
-                finish(*result, outcome.as_ref(), usage, out)
+                finish(result.as_ref(), outcome.as_ref(), usage, out)
             }
             Event::RunError { message, usage, .. } => {
                 write_usage(usage, out);
@@ -389,7 +389,11 @@ fn one_line(json: &str) -> Cow<'_, str> {
     if json.contains(['\n', '\r']) { json.replace(['\n', '\r'], " ").into() } else { json.into() }
 }
 
-fn finish(result: Option<RunResult>, outcome: Option<&RunOutcome>, usage: &[Usage], out: &mut Vec<u8>) {
+fn finish(result: Option<&RunResult>, outcome: Option<&RunOutcome>, usage: &[Usage], out: &mut Vec<u8>) {
+    if let Some(data) = result.and_then(|result| result.object.as_ref()) {
+        // A part of the message, unlike the extensions.
+        write_frame(out, &DataChunk { kind: "data-object".to_owned(), data, transient: false });
+    }
     write_usage(usage, out);
     if let Some(RunOutcome::Interrupt { interrupts, .. }) = outcome {
         for Interrupt { id, tool_call_id, .. } in interrupts {

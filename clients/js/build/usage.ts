@@ -43,7 +43,8 @@ async function runs() {
     const type: string = event.type;
     if (type === 'RUN_ERROR') return undefined;
   }
-  const { usage, toolCalls, finishReason } = await run.result;
+  const { usage, toolCalls, finishReason, object } = await run.result;
+  isTrue<Equal<typeof object, unknown>>();
   const layer = await client.debugTurn({ agentId: 'guide', message: 'Hello' });
   isTrue<Equal<keyof typeof layer, 'blocksContext' | 'pageContext' | 'combinedContext' | 'tools' | 'systemPromptParts'>>();
   // @ts-expect-error: a client has no such option

@@ -9,7 +9,7 @@ import { readRun } from './follow.js';
  * @typedef {{model?: string, provider?: string, inputTokens?: number, outputTokens?: number, cachedInputTokens?: number,
  *   reasoningTokens?: number}} Usage
  * @typedef {{threadId: string, runId: string, text: string, toolCalls: ToolCall[], finishReason?: string,
- *   isCancelled: boolean, usage: Usage[]}} RunResult
+ *   object?: unknown, isCancelled: boolean, usage: Usage[]}} RunResult
  */
 
 /** Collects the result of a run from its events. */
@@ -52,6 +52,7 @@ class ResultCollector {
       }
       case 'RUN_FINISHED':
         result.finishReason = event.result?.finishReason;
+        if (event.result?.object !== undefined) result.object = event.result.object;
         result.isCancelled = event.outcome?.type === 'cancelled';
         result.usage = event.usage ?? [];
         break;

@@ -120,6 +120,14 @@ test('a run is its events, its text and its result', async () => {
   assert.equal(headers.authorization, 'Bearer secret');
 });
 
+test('the object of an answer in JSON is in the result', async () => {
+  const object = { item: 'pear', count: 3 };
+  const events = EVENTS.map((event) => (event.type === 'RUN_FINISHED' ? { ...event, result: { finishReason: 'stop', object } } : event));
+  answers.object = (response) => stream(response, lines(events));
+  assert.deepEqual((await chat('object').result).object, object);
+  assert.equal('object' in (await chat('whole').result), false);
+});
+
 test('a stream is read alike wherever it is cut', async () => {
   for (const text of [lines(EVENTS), lines(EVENTS, '\r\n'), `\n\n${lines(EVENTS)}`, lines(EVENTS).trimEnd()]) {
     const bytes = new TextEncoder().encode(text);

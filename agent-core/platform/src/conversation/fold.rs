@@ -96,7 +96,7 @@ impl RunFold {
                     Some(outcome) => RunEndKind::Suspended(outcome.clone()),
                     None => RunEndKind::Completed,
                 };
-                let finish_reason = result.map(|result| result.finish_reason);
+                let finish_reason = result.as_ref().map(|result| result.finish_reason);
                 self.ending = Some(RunEnding { kind, finish_reason, usage: usage.clone() });
             }
             Event::RunError { message, code, usage } => {

@@ -1,9 +1,11 @@
 //! Runs: executions of an agent in a thread, with their states and the steps between them.
 
+use std::sync::Arc;
+
 use agent_core::event::{Audience, Id, RunOutcome};
 use agent_core::ids::{AgentId, JobId, RunId, ThreadId};
 use agent_core::message::{FinishReason, Usage};
-use agent_core::role::OnDisconnect;
+use agent_core::role::{OnDisconnect, ResponseFormat};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -95,7 +97,7 @@ pub struct Run {
     pub ended_at: Option<Timestamp>,
 }
 
-/// Context of a run's tools as its request gave it, with which another run continues it.
+/// Context of a run as its request gave it, with which another run continues it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunContext {
@@ -105,6 +107,9 @@ pub struct RunContext {
     /// The user's IANA time zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
+    /// Format of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<Arc<ResponseFormat>>,
 }
 
 impl RunContext {

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 use super::CircuitState;
 use super::call::CIRCUIT_OPEN;
 use super::source::PreparedCall;
+use crate::response_format::FormatRung;
 
 /// A model that a call may go to. Its request is the one that a run with the same inputs would send to it.
 #[derive(Debug, Clone, Serialize)]
@@ -34,6 +35,9 @@ pub struct AttemptPreview {
     /// Names of the container's parameters that the model is not sent, since it has no use for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ignored_parameters: Vec<&'static str>,
+    /// Means by which the model is bound to the format of the answer, if one is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<FormatRung>,
     /// Hash of the request in its shown form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_sha256: Option<String>,
@@ -74,6 +78,7 @@ pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPre
             circuit,
             max_prompt_tokens: entry.max_prompt_tokens(),
             ignored_parameters: entry.ignored_parameters(),
+            response_format: request.as_ref().ok().and_then(|payload| payload.attachment().copied()),
             request_sha256: request.as_ref().ok().map(Payload::sha256),
             payload: request.ok().filter(|_| has_payloads),
         }

@@ -1,8 +1,10 @@
 //! Reports of attempts.
 
-use agent_core::model::{ModelEvent, ModelNotice};
+use agent_core::model::ModelEvent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::model_notice::ModelNotice;
 
 /// Report of an attempt at a model call, as the event `agent.debug` of the kind `modelAttempt` has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +38,7 @@ impl AttemptReport {
     /// Returns the event that reports the attempt.
     pub(super) fn event(&self) -> Option<ModelEvent> {
         match serde_json::to_value(self) {
-            Ok(Value::Object(report)) => Some(ModelEvent::Notice(ModelNotice::ModelAttempt(report))),
+            Ok(Value::Object(report)) => Some(ModelNotice::ModelAttempt(report).into()),
             _ => None,
         }
     }

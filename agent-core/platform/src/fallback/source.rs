@@ -137,6 +137,7 @@ pub fn fallback_settings<'a>(
             reasoning_effort: fallback.reasoning_effort.clone(),
             parameters: fallback.parameters.clone(),
             company_model: fallback.company_model.clone(),
+            response_format: settings.response_format.clone(),
             retry: Some(RetrySettings { first_content_ms, ..RetrySettings::default() }),
             // The window is that of the container's model.
             token_limits: TokenLimits { context_window: None, ..settings.token_limits },

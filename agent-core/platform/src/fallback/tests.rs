@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_core::backend::ModelSource;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, Message};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::prompt::{Prompt, PromptMessage};
 use agent_core::role::{EmbeddedAi, FallbackModel, RetrySettings};
 use agent_core::testing::{ManualClock, ScriptedAnswer, ScriptedModel};
@@ -124,6 +124,7 @@ fn request() -> ModelRequest {
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     }
 }
 
@@ -160,7 +161,7 @@ fn text(events: &[Result<ModelEvent, AgentError>]) -> String {
 
 fn reports(events: &[Result<ModelEvent, AgentError>]) -> Vec<AttemptReport> {
     let report = |event: &Result<ModelEvent, AgentError>| match event {
-        Ok(ModelEvent::Notice(ModelNotice::ModelAttempt(report))) => {
+        Ok(ModelEvent::Notice(report)) if report["kind"] == "modelAttempt" => {
             Some(serde_json::from_value(Value::Object(report.clone())).expect("a report"))
         }
         _ => None,

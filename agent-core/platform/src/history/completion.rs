@@ -9,7 +9,7 @@ use super::json::{ObjectFields, Value, check_single_line};
 use super::sources::FieldSources;
 use super::{
     ChatInput, Conversation, FieldError, JsonBody, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, ThreadFields,
-    client_tools, thread_fields, tool_choice,
+    client_tools, response_format, thread_fields, tool_choice,
 };
 use agent_core::ids::ThreadId;
 use agent_core::request::TurnRequest;
@@ -80,6 +80,7 @@ pub fn read_completion(
         thread_id: read_thread_id(thread_id)?,
         tool_choice: tool_choice(&sources)?,
         client_tools: client_tools::read(fields)?,
+        response_format: response_format::read_completion_format(fields)?,
         ..TurnRequest::default()
     };
     let input = ChatInput {
@@ -151,12 +152,6 @@ fn check_supported(fields: ObjectFields<'_>) -> Result<(), CompletionError> {
     };
     if has_stop {
         return unsupported("stop", "is not supported");
-    }
-    if let Some(format) = fields.object("response_format")? {
-        let kind = format.text("type").map_err(|fault| fault.with_parent_path("response_format"))?;
-        if kind != Some("text") {
-            return unsupported("response_format", "is not supported other than with the type text");
-        }
     }
     let modalities = fields.list("modalities", MAX_LIST_ITEMS)?.unwrap_or_default();
     if modalities.iter().any(|modality| modality.as_str() != Some("text")) {
@@ -292,6 +287,19 @@ mod tests {
             ),
             (body(json!({"store": 1})), None, "store"),
             (body(json!({"response_format": "json"})), None, "response_format"),
+            (body(json!({"response_format": {}})), None, "response_format.type"),
+            (body(json!({"response_format": {"type": "json_schema"}})), None, "response_format.json_schema"),
+            (
+                body(json!({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}})),
+                None,
+                "response_format.json_schema.name",
+            ),
+            (
+                body(json!({"response_format": {"type": "json_schema", "json_schema":
+                    {"name": "a", "schema": {"items": {"$ref": "https://h/s.json"}}}}})),
+                None,
+                "response_format.json_schema.schema.items.$ref",
+            ),
             (body(json!({})), Some(long.as_str()), "x-thread-id"),
         ] {
             match read(&sent, thread).expect_err(path) {
@@ -311,9 +319,7 @@ mod tests {
             (json!({"logprobs": true}), "logprobs"),
             (json!({"stop": "\n"}), "stop"),
             (json!({"stop": ["a"]}), "stop"),
-            (json!({"response_format": {"type": "json_object"}}), "response_format"),
-            (json!({"response_format": {"type": "json_schema", "json_schema": {}}}), "response_format"),
-            (json!({"response_format": {}}), "response_format"),
+            (json!({"response_format": {"type": "grammar"}}), "response_format"),
             (json!({"modalities": ["text", "audio"]}), "modalities"),
             (json!({"audio": {"voice": "x"}}), "audio"),
             (json!({"functions": []}), "functions"),

@@ -99,6 +99,11 @@ impl<'t> ObjectFields<'t> {
         if self.get(ours).is_none() && self.get(theirs).is_some() { theirs } else { ours }
     }
 
+    /// Returns the names of all fields.
+    pub(super) fn names(self) -> impl Iterator<Item = &'t str> {
+        self.0.iter().map(|(name, _)| name)
+    }
+
     pub(super) fn has(self, name: &str) -> bool {
         self.get(name).is_some()
     }

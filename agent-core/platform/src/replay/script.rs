@@ -2,12 +2,14 @@
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, Interrupt, RunEnd, RunIds, RunOutcome, SourceEvent};
-use agent_core::model::{ModelEvent, ModelNotice};
+use agent_core::model::ModelEvent;
 use futures_util::{StreamExt, stream};
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::driver::{is_of_turn, read_to_end};
 use super::run_end;
+use crate::model_notice::ModelNotice;
 use crate::run_observer::RunInputs;
 
 /// Text in place of a delta that the log does not have.
@@ -109,7 +111,12 @@ impl Script {
 
     /// Adds what the events do not have.
     fn complete(&mut self, inputs: &RunInputs) {
-        for (round, record) in self.rounds.iter_mut().zip(&inputs.rounds) {
+        let object = match &self.end {
+            Some(RunEnd::Finished { result, .. }) => result.as_ref().and_then(|result| result.object.clone()),
+            _ => None,
+        };
+        let last = self.rounds.len().saturating_sub(1);
+        for (place, (round, record)) in self.rounds.iter_mut().zip(&inputs.rounds).enumerate() {
             for result in &inputs.results {
                 let place = round.calls.iter().position(|call| call.id == result.call_id);
                 let (content, is_error) = (result.content.clone(), result.is_error);
@@ -118,12 +125,17 @@ impl Script {
             }
             let opening = round.opening.take();
             round.answer.extend(opening);
-            let Some(reason) = record.finish_reason else { continue };
+            if !record.draft.is_empty() {
+                round.answer.push(ModelEvent::Draft(record.draft.clone()));
+            }
+            let end = record.finish_reason.map(ModelEvent::Finish);
+            let Some(end) = record.correction.clone().map(ModelEvent::Rejected).or(end) else { continue };
             round.is_complete = true;
             let items = record.provider_items.iter().cloned();
             round.answer.extend(items.map(|item| ModelEvent::ProviderItem(item.into())));
             round.answer.extend(record.usage.clone().map(ModelEvent::Usage));
-            round.answer.push(ModelEvent::Finish(reason));
+            round.answer.extend(object.clone().filter(|_| place == last).map(ModelEvent::Object));
+            round.answer.push(end);
         }
     }
 
@@ -182,8 +194,10 @@ impl ScriptRound {
                     let call = self.place(&progress.tool_call_id);
                     let kind = StepKind::Progress(progress);
                     self.steps.extend(call.map(|call| ReplayStep { call, kind }));
-                } else if let Ok(notice) = ModelNotice::deserialize(value) {
-                    self.answer.push(ModelEvent::Notice(notice));
+                } else if let Value::Object(notice) = value
+                    && ModelNotice::is_notice(value)
+                {
+                    self.answer.push(ModelEvent::Notice(notice.clone()));
                 }
             }
             _ => {}

@@ -8,7 +8,7 @@ use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{EventStream, RunOutcome};
 use agent_core::message::{FinishReason, Message};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice};
+use agent_core::model::{Model, ModelInfo};
 use agent_core::prompt::{Fragment, Part, RETRIEVAL_SOURCE, Stability, StoredOrigin};
 use agent_core::role::{Container, EmbeddedAi, FallbackModel, RoleBlock};
 use agent_core::testing::{FakeTools, ScriptedAnswer, ScriptedModel};
@@ -18,9 +18,12 @@ use futures_util::{FutureExt, Stream};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::catalog::Catalog;
 use crate::conversation::{Run, RunState};
 use crate::fallback::{FallbackDefaults, FallbackModels, fallback_settings};
+use crate::model_notice::ModelNotice;
 use crate::preview::LatestPrompts;
+use crate::response_format::{FormattedModels, ValidatedModels};
 use crate::run_observer::ObservedModels;
 use crate::usage::{MemoryUsage, MeteredModels, PriceTable, UsageRecorder};
 
@@ -142,7 +145,7 @@ fn shape(numbers: &mut Numbers) -> Shape {
             last.usage(7, 2).finish(FinishReason::Length)
         }
         _ => last
-            .event(ModelEvent::Notice(ModelNotice::UnknownItem { item_type: "odd".to_owned() }))
+            .event(ModelNotice::UnknownItem { item_type: "odd".to_owned() }.into())
             .usage(5, 3)
             .finish(FinishReason::Stop),
     });
@@ -293,7 +296,7 @@ fn read_and_cancel(mut events: EventStream, after: Option<usize>) -> Vec<Event> 
         }
         if cancelled || after == Some(seen.len()) {
             events.finish(RunEnd::Finished {
-                finish_reason: None,
+                result: None,
                 outcome: Some(RunOutcome::Cancelled),
                 usage: vec![],
             });
@@ -496,6 +499,43 @@ fn a_run_that_a_fallback_has_answered_is_replayed_without_a_difference() {
     let replay = Replay::new(bundle).expect("inputs and events");
     let models = ReplayModels::new(fallback_source(Vec::new()), replay.clone())
         .with_fallbacks(|settings| fallback_settings(settings, &[]).collect());
+    let backend = EmbeddedBackend::new(models).with_tools(replay.tools());
+    let report = replay.run(&replay.platform().with_backend(backend));
+    assert!(report.is_identical(), "{report:#?}");
+}
+
+#[test]
+fn a_run_in_json_is_replayed_with_its_repair_and_its_object() {
+    let format = json!({"type": "json", "schema": {"type": "object", "required": ["dry"]}});
+    let mut role = role();
+    role.children.truncate(1);
+    if let Container::EmbeddedAi(embedded) = &mut role.children[0] {
+        embedded.response_format = serde_json::from_value(format).expect("a format");
+    }
+    let calling = ScriptedAnswer::new().text("I look. ").call("call-1", "look", ["{}"]);
+    let answers = vec![
+        calling.usage(3, 4).finish(FinishReason::ToolCalls),
+        ScriptedAnswer::new().text("It is dry.").usage(5, 6).finish(FinishReason::Stop),
+        ScriptedAnswer::new().text("{\"dry\": true}").usage(7, 8).finish(FinishReason::Stop),
+    ];
+    let formatted = |answers| FormattedModels::new(Arc::new(ScriptedModel::new(answers)), Catalog::shipped());
+    let observers = Arc::new(RunObservers::new(Arc::new(SystemClock), true));
+    let models = ObservedModels::new(ValidatedModels::new(formatted(answers)), observers.clone());
+    let platform = Platform::new(Arc::new(StaticRoles::new()))
+        .with_layer(RoleLayer::new(Arc::default()))
+        .with_tools(tools())
+        .with_sent_prompts(Arc::new(LatestPrompts::default()))
+        .with_backend(EmbeddedBackend::new(models).with_tools(tools()));
+    let bundle = record_turn(&platform, &observers, Some(Arc::new(role)));
+    let rounds = &bundle.inputs.as_ref().expect("inputs").rounds;
+    let drafts: Vec<_> = rounds.iter().map(|round| (&*round.draft, round.correction.is_some())).collect();
+    assert_eq!(drafts, [("I look. ", false), ("It is dry.", true), ("", false)]);
+    let events = bundle.events.as_ref().expect("events");
+    let Some(Event::RunFinished { result, .. }) = events.last() else { panic!("{events:?}") };
+    assert_eq!(result.as_ref().and_then(|result| result.object.clone()), Some(json!({"dry": true})));
+
+    let replay = Replay::new(bundle).expect("inputs and events");
+    let models = ReplayModels::new(formatted(Vec::new()), replay.clone());
     let backend = EmbeddedBackend::new(models).with_tools(replay.tools());
     let report = replay.run(&replay.platform().with_backend(backend));
     assert!(report.is_identical(), "{report:#?}");

@@ -20,6 +20,7 @@ use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
+use crate::response_format::check_response_format;
 
 /// Names of the built-in tools, sorted.
 pub(crate) const TOOL_NAMES: [&str; 23] = [
@@ -191,6 +192,11 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
                 check_model_provider(&mut found, &at, &ModelFields::of(embedded));
                 check_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, embedded);
+                let format = embedded.response_format.as_deref().map(check_response_format);
+                if let Some(Err(fault)) = format {
+                    let path = format!("{at}.responseFormat.{}", fault.path);
+                    found.push(RoleFinding::new(path, fault.message));
+                }
             }
             _ => {}
         }

@@ -8,7 +8,7 @@ use agent_core::event::Audience;
 use agent_core::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
 use agent_core::message::{FinishReason, Message, ProviderItem, SharedJson, Usage};
 use agent_core::prompt::{AssemblyInput, Fragment, PromptMessage, Stability};
-use agent_core::role::{Container, EmbeddedAi, RoleBlock};
+use agent_core::role::{Container, EmbeddedAi, ResponseFormat, RoleBlock};
 use agent_core::tool::{Caller, ToolChoice, ToolSpec};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -110,6 +110,9 @@ pub struct RecordedRequest {
     /// Constraint on tool calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<RecordedToolChoice>,
+    /// Format of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<Arc<ResponseFormat>>,
     /// Tools that the client executes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_tools: Vec<ToolSpec>,
@@ -238,6 +241,12 @@ pub struct RoundRecord {
     /// Reason for which the model stopped; absent if the answer was cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish_reason: Option<FinishReason>,
+    /// Text of the answer that the run's events lack, if the run's inputs are recorded.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub draft: String,
+    /// Message that asks for another answer in place of this one, if the run's inputs are recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<String>,
     /// Items in the provider's own format, if the run's inputs are recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub provider_items: Vec<RecordedProviderItem>,
@@ -317,6 +326,7 @@ impl CapturedInputs {
                 todo_list_id: request.todo_list_id.clone(),
                 timezone: context.timezone.clone(),
                 tool_choice: RecordedToolChoice::new(&request.tool_choice),
+                response_format: request.response_format.clone(),
                 client_tools: request.client_tools.iter().map(|tool| ToolSpec::clone(tool)).collect(),
                 can_suspend: request.can_suspend,
                 trigger: request.trigger.clone(),

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -110,10 +110,16 @@ impl Stream for ObservedAnswer {
             Some(Ok(ModelEvent::Usage(usage))) => {
                 self.observer.answer_mut(self.round, |round| round.usage = Some(usage.clone()));
             }
+            Some(Ok(ModelEvent::Draft(text))) if self.observer.keeps_inputs => {
+                self.observer.answer_mut(self.round, |round| round.draft.push_str(text));
+            }
+            Some(Ok(ModelEvent::Rejected(correction))) if self.observer.keeps_inputs => {
+                self.observer.answer_mut(self.round, |round| round.correction = Some(correction.clone()));
+            }
             Some(Ok(ModelEvent::Finish(reason))) => {
                 self.observer.answer_mut(self.round, |round| round.finish_reason = Some(*reason));
             }
-            Some(Ok(ModelEvent::Notice(ModelNotice::ModelAttempt(report)))) => {
+            Some(Ok(ModelEvent::Notice(report))) if report["kind"] == "modelAttempt" => {
                 let attempt = report.get("attempt").and_then(|attempt| attempt.as_u64()?.try_into().ok());
                 if let Some(attempts) = attempt {
                     self.observer.answer_mut(self.round, |round| round.attempts = attempts);

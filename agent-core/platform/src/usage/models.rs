@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelNotice, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -18,6 +18,7 @@ use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, CompanyBilling, MeteredCall, count};
 use super::{Hold, RunScope, UsageRecorder};
 use crate::catalog::CatalogModel;
+use crate::model_notice::ModelNotice;
 
 /// A [`ModelSource`] whose models report the end of each call.
 pub struct MeteredModels<S> {
@@ -157,7 +158,7 @@ impl Model for MeteredModel {
                 }
                 let events = MeteredStream { events, call };
                 Ok(match notice {
-                    Some(notice) => stream::iter([Ok(ModelEvent::Notice(notice))]).chain(events).boxed(),
+                    Some(notice) => stream::iter([Ok(notice.into())]).chain(events).boxed(),
                     None => events.boxed(),
                 })
             }

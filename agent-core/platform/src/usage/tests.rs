@@ -202,7 +202,7 @@ async fn a_run_elsewhere_is_booked_by_its_report() {
         let content = Event::TextMessageContent { message_id: id, delta: "12345678".to_owned() };
         vec![Ok(SourceEvent::Event(start)), Ok(SourceEvent::Event(content))]
     };
-    let end = |usage| Ok(SourceEvent::End(RunEnd::Finished { finish_reason: None, outcome: None, usage }));
+    let end = |usage| Ok(SourceEvent::End(RunEnd::Finished { result: None, outcome: None, usage }));
     let two = vec![reported("p", "a-2026-01-01", 1), reported("q", "b\n", 2)];
     let many = (0..40).map(|n| reported("q", &format!("m{n}"), 1)).collect();
     let failure = AgentError::new(AgentErrorKind::Failed, "no").with_usage(vec![reported("p", "a", 3)]);

@@ -7,12 +7,13 @@ use agent_core::clock::SystemClock;
 use agent_platform::fallback::{FallbackModels, FirstContentModels};
 use agent_platform::model_cache::ModelCache;
 use agent_platform::providers::{ProviderModels, Providers};
+use agent_platform::response_format::FormattedModels;
 use agent_platform::usage::{MeteredModels, UsageRecorder};
 
 use crate::config::AppConfig;
 
 /// Models of containers: cached by their settings, and called with what their company's provider has.
-type ProvidedModels = ProviderModels<ModelCache<FirstContentModels<EmbeddedModels>>>;
+type ProvidedModels = ProviderModels<ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>>;
 
 /// Has failed calls repeated, and made with an agent's fallbacks.
 pub(super) fn with_fallbacks(
@@ -22,6 +23,7 @@ pub(super) fn with_fallbacks(
     providers: &Arc<Providers>,
 ) -> FallbackModels<ProvidedModels> {
     let clock = Arc::new(SystemClock);
+    let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = MeteredModels::new(models, usage.clone());

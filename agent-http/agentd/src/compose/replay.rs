@@ -13,6 +13,7 @@ use agent_core::turn::Platform;
 use agent_platform::bpe::BpeCounter;
 use agent_platform::fallback::fallback_settings;
 use agent_platform::replay::{Replay, ReplayBackend, ReplayModels};
+use agent_platform::response_format::FormattedModels;
 
 use super::{coding, embedded_models, model_limits, subscriptions};
 use crate::StartError;
@@ -37,6 +38,7 @@ pub fn replay(
     let mut as_recorded = config.clone();
     select_provider(&mut as_recorded, replay.provider());
     let models = embedded_models(&as_recorded, &outbound, local.clone(), &limits);
+    let models = FormattedModels::new(models, config.server.catalog.clone());
     let tool_limits = Replay::limits(config.server.tool_loop);
     let fallbacks = config.fallback.defaults.fallbacks.clone();
     let mut models = ReplayModels::new(models, replay.clone())
@@ -54,6 +56,7 @@ pub fn replay(
     }
     let embedded = EmbeddedBackend::new(models).with_tools(replay.tools()).with_limits(tool_limits);
     let subscriptions = subscriptions(config, &outbound, &coding(config, &outbound, stores), &limits);
+    let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
     let subscriptions = EmbeddedBackend::new(ReplayModels::new(subscriptions, replay.clone()))
         .with_tools(replay.tools())
         .with_limits(tool_limits);

@@ -22,6 +22,7 @@ pub(in crate::models) fn request() -> ModelRequest {
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     }
 }
 

@@ -8,6 +8,7 @@
 //! `Required` cannot be expressed, so in both of these cases the model may still answer with text.
 
 mod listing;
+mod messages;
 mod stream;
 mod window;
 mod wire;
@@ -28,12 +29,13 @@ use http::header::CONTENT_LENGTH;
 use url::Url;
 
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
+use self::messages::{can_encode, push_messages};
 use self::stream::{ChatStream, PromptEstimate};
-use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
+use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::limits::ResolvedLimits;
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
-use super::{failure, vendor_error};
+use super::{failure, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
 /// Provider name of Ollama models.
@@ -97,13 +99,13 @@ impl Model for Ollama {
     }
 
     fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
-        if !can_encode(request, Dialect::Ollama) {
+        if !can_encode(request) {
             let message = "the model supports inline images only, not the other content that was sent";
             return Err(AgentError::new(AgentErrorKind::UnsupportedContent, message));
         }
         let tools = request.tool_choice.offered(&request.tools);
         let ResolvedLimits { context_window, max_output_tokens } = self.model.limits();
-        let mut body = Payload::builder(request.prompt.json_len(Dialect::Ollama) + BODY_HEADROOM);
+        let mut body = Payload::builder(request.prompt.text_len() * 9 / 8 + BODY_HEADROOM);
         body.raw(r#"{"model":"#).json(&self.model.name).raw(r#","stream":true"#);
         let level = thinking_level(&self.model.name, self.model.parameters.reasoning);
         match (self.model.reasoning_effort.as_deref().or(level), self.model.thinking(request)) {
@@ -116,12 +118,13 @@ impl Model for Ollama {
             (None, None) => {}
         }
         push_extra(&self.model.parameters, &mut body);
+        response_format::push_ollama(request, &mut body);
         body.raw(r#","options":{"num_ctx":"#).json(&context_window);
         body.raw(r#","num_predict":"#).output_limit(max_output_tokens);
         push_sampling(&self.model.parameters, &mut body);
         body.raw("}");
         push_tools(tools, &mut body);
-        push_messages(request, Dialect::Ollama, &mut body);
+        push_messages(request, &mut body);
         body.raw("}");
         body.prompt_tokens((!request.has_media()).then(|| request.estimated_tokens(tools)));
         Ok(body.finish())
@@ -144,7 +147,8 @@ fn push_tools(tools: &[Arc<ToolSpec>], body: &mut PayloadBuilder) {
     }
     for (i, tool) in tools.iter().enumerate() {
         body.raw(if i == 0 { r#","tools":["# } else { "," });
-        push_tool_json(tool, Dialect::Ollama, body.buffer());
+        // A tool is defined as in Chat Completions.
+        push_tool_json(tool, Dialect::ChatCompletions, body.buffer());
     }
     if !tools.is_empty() {
         body.raw("]");

@@ -18,7 +18,7 @@ use self::stream::ChatStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT, can_encode, push_messages};
 use super::sampling::{push_extra, push_sampling};
 use super::spec::ModelSpec;
-use super::{failure, vendor_error};
+use super::{failure, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
 /// Provider name of these models.
@@ -104,6 +104,7 @@ impl Model for OpenAi {
         }
         push_sampling(&self.model.parameters, &mut body);
         push_extra(&self.model.parameters, &mut body);
+        response_format::push_chat_completions(request, &mut body);
         push_tools(request, &mut body);
         push_messages(request, Dialect::ChatCompletions, &mut body);
         body.raw("}");

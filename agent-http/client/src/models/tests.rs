@@ -52,6 +52,7 @@ async fn ask(model: impl Model) -> Result<(), AgentError> {
         tools: Arc::new([]),
         tool_choice: ToolChoice::Auto,
         thinking: None,
+        response_format: None,
     };
     let payload = model.prepare(&request)?;
     model.start(payload).await.map(drop)

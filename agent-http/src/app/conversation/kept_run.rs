@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::event::{Event, RunEnd, RunOutcome, RunResult};
+use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
     BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd, NodeId,
@@ -226,8 +226,7 @@ impl KeptRun {
     fn terminal(&self, end: RunEnd) -> Event {
         match end {
             RunEnd::Failed { message, code, usage } => Event::RunError { message, code, usage },
-            RunEnd::Finished { finish_reason, outcome, usage } => {
-                let result = finish_reason.map(|finish_reason| RunResult { finish_reason });
+            RunEnd::Finished { result, outcome, usage } => {
                 let thread_id = self.thread_id.clone();
                 Event::RunFinished { thread_id, run_id: self.run_id(), result, outcome, usage }
             }
@@ -537,7 +536,7 @@ mod tests {
     }
 
     fn finished() -> Event {
-        let result = Some(RunResult { finish_reason: FinishReason::Stop });
+        let result = Some(RunResult::from(FinishReason::Stop));
         Event::RunFinished {
             thread_id: "t".into(),
             run_id: "r".into(),

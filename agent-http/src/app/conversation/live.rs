@@ -39,7 +39,7 @@ impl RunStop {
         match self {
             Self::Cancelled(_) => {
                 let outcome = Some(RunOutcome::Cancelled);
-                RunEnd::Finished { finish_reason: None, outcome, usage: Vec::new() }
+                RunEnd::Finished { result: None, outcome, usage: Vec::new() }
             }
             Self::Lost => {
                 let RunFailure { code, message } = RunFailure::interrupted();

@@ -41,12 +41,13 @@ impl RunCourse {
     }
 }
 
-/// Returns the context of a run's tools: the request's, or else that of the run that it continues.
+/// Returns the context of a run: the request's, or else that of the run that it continues.
 pub(super) fn run_context(turn: &TurnRequest, continues: Option<&Run>) -> RunContext {
     let before = continues.map(|run| run.context.clone()).unwrap_or_default();
     RunContext {
         todo_list_id: turn.todo_list_id.clone().or(before.todo_list_id),
         timezone: turn.timezone.clone().or(before.timezone),
+        response_format: turn.response_format.clone().or(before.response_format),
     }
 }
 
@@ -142,7 +143,7 @@ impl RunPlan {
     ) -> (BeginRun, RunStart) {
         let service = &app.conversations;
         let event = self.thread_event(turn);
-        let RunContext { todo_list_id, timezone } = self.context.clone();
+        let RunContext { todo_list_id, timezone, response_format } = self.context.clone();
         let start = RunStart {
             app: app.clone(),
             principal: principal.clone(),
@@ -150,6 +151,7 @@ impl RunPlan {
                 messages: self.messages,
                 todo_list_id,
                 timezone,
+                response_format,
                 // The results of a visitor's calls are not stored, so that no later run could bring them.
                 can_suspend: principal.caller != Caller::Widget,
                 sent_context: self.sent_context.text.clone(),

@@ -32,7 +32,7 @@ fn call(id: &str, name: &str, arguments: &[&str]) -> Vec<Event> {
 }
 
 fn finished(reason: FinishReason, outcome: Option<RunOutcome>, usage: &[Usage]) -> Event {
-    let result = Some(RunResult { finish_reason: reason });
+    let result = Some(RunResult::from(reason));
     let usage = usage.to_vec();
     Event::RunFinished { thread_id: "t".into(), run_id: "r".into(), result, outcome, usage }
 }

@@ -52,7 +52,7 @@ fn every_event() -> Vec<Event> {
         Event::RunFinished {
             thread_id: "t".into(),
             run_id: "r".into(),
-            result: Some(RunResult { finish_reason: FinishReason::Stop }),
+            result: Some(RunResult::from(FinishReason::Stop)),
             outcome: Some(RunOutcome::Cancelled),
             usage: vec![Usage::default()],
         },

@@ -59,7 +59,7 @@ fn events() -> Vec<Event> {
         Event::RunFinished {
             thread_id: "t".into(),
             run_id: "run".into(),
-            result: Some(RunResult { finish_reason: FinishReason::Stop }),
+            result: Some(RunResult::from(FinishReason::Stop)),
             outcome: None,
             usage: Vec::new(),
         },

@@ -4,9 +4,10 @@ use agent_core::message::{Message, Role};
 use agent_core::model::ModelRequest;
 use agent_core::payload::PayloadBuilder;
 use agent_core::tool::ToolChoice;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::models::answer_parts::is_thinking;
+use crate::models::response_format::messages_format;
 use crate::models::spec::ModelSpec;
 
 /// Least budget that the API accepts, in tokens.
@@ -41,8 +42,12 @@ pub(super) fn push(model: &ModelSpec, request: &ModelRequest, body: &mut Payload
     let form = form_of(&model.name);
     let level = model.reasoning_effort.as_deref().or_else(|| model.parameters.reasoning?.as_one_of_three());
     let switch = model.thinking(request);
-    if let (ThinkingForm::Adaptive { .. }, Some(level)) = (form, level) {
-        body.raw(r#","output_config":"#).json(&json!({ "effort": level }));
+    let effort = level.filter(|_| matches!(form, ThinkingForm::Adaptive { .. })).map(Value::from);
+    let members = [("effort", effort), ("format", messages_format(request))];
+    let output_config: Map<String, Value> =
+        members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    if !output_config.is_empty() {
+        body.raw(r#","output_config":"#).json(&output_config);
     }
     let is_forced = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
         && !request.tools.is_empty();

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::error::AgentError;
 use agent_core::message::FinishReason;
-use agent_core::model::{ModelEvent, ModelNotice};
+use agent_core::model::ModelEvent;
+use agent_platform::model_notice::ModelNotice;
 use futures_util::{Stream, StreamExt};
 use tracing::warn;
 
@@ -182,7 +183,7 @@ impl AnswerDecoder {
         };
         self.done = true;
         self.ready.extend(line.usage().map(ModelEvent::Usage));
-        self.ready.extend(self.notice(line).map(ModelEvent::Notice));
+        self.ready.extend(self.notice(line).map(ModelEvent::from));
         self.ready.push_back(ModelEvent::Finish(reason));
         Ok(())
     }

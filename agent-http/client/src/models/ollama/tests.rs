@@ -3,9 +3,14 @@
 
 use std::sync::Arc;
 
-use agent_core::message::{Content, ContentPart, MediaSource, Message, ToolCall};
-use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use agent_core::budget::{EstimateCounter, TokenBudget};
+use agent_core::message::{Content, ContentPart, MediaSource, Message, Role, ToolCall};
+use agent_core::model::ModelEvent;
+use agent_core::prompt::{
+    AssemblyInput, Fragment, Part, PartCache, Prompt, PromptMessage, Stability, assemble,
+};
 use agent_core::tool::ToolChoice;
+use agent_platform::model_notice::ModelNotice;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
@@ -224,9 +229,12 @@ fn request_of(tokens: usize, picture: bool) -> ModelRequest {
 #[tokio::test]
 async fn a_prompt_that_was_cut_is_noticed() {
     let cut = |estimated: usize, read: u64| {
-        format!(
-            "Notice(PromptCut {{ estimated_tokens: {estimated}, read_tokens: {read}, context_window: 512 }})"
-        )
+        let notice = ModelNotice::PromptCut {
+            estimated_tokens: estimated as u64,
+            read_tokens: read,
+            context_window: 512,
+        };
+        format!("{:?}", ModelEvent::from(notice))
     };
     let estimate = |request: &ModelRequest| request.estimated_tokens(&request.tools);
     let (short, long) = (request_of(300, false), request_of(900, false));
@@ -450,6 +458,84 @@ fn bodies_with_tools_and_what_the_run_has_said_since() {
             {"role":"tool","content":"one","tool_call_id":"1","tool_name":"readTodos"},
             {"role":"tool","content":"","tool_call_id":"2","tool_name":"createTodo"}]}"#]],
     );
+}
+
+#[test]
+fn every_kind_of_message_is_spelt() {
+    let call = |id: &str, name: &str, arguments: &str| ToolCall::new(id, name, arguments);
+    let text = |text: &str| ContentPart::Text { text: text.into() };
+    let picture = || {
+        let source = MediaSource::Data { value: "QUJD".into(), mime_type: "image/png".into() };
+        ContentPart::Image { source }
+    };
+    let parts = |parts: Vec<ContentPart>| Message { content: Content::Parts(parts), ..Message::user("") };
+    let calls = |calls: Vec<ToolCall>| Message::with_tool_calls("", calls);
+    let messages = vec![
+        Message::text(Role::Developer, "c"),
+        parts(vec![text("see"), picture(), text(""), text("this")]),
+        parts(vec![]),
+        Message::assistant(""),
+        calls(vec![call("1", "look", " {\"at\": [1]} "), call("2", "say \"hi\"", "{")]),
+        Message::tool_result("2", "b"),
+        Message::tool_result("1", "a"),
+        calls(vec![call("3", "none", ""), call("4", "list", "[]"), call("5", "deep", &"[".repeat(1_000))]),
+        Message::tool_result("3", ""),
+        // The results of an earlier message's call and of an unknown call.
+        Message::tool_result("1", "late"),
+        Message::tool_result("9", "stray"),
+        Message::user("and now?"),
+    ];
+    let history: Vec<_> = messages.iter().cloned().map(PromptMessage::new).collect();
+    let of_prompt = ModelRequest { prompt: Arc::new(Prompt::new(vec![], history)), ..request() };
+    let expected = expect![[r#"
+        {"model":"m-1","stream":true,"options":{"num_ctx":4096,"num_predict":1024},
+        "messages":[{"role":"system","content":"c"},
+        {"role":"user","content":"see\nthis","images":["QUJD"]},
+        {"role":"user","content":""},
+        {"role":"assistant","content":""},
+        {"role":"assistant","tool_calls":[{"id":"1","function":{"name":"look","arguments":{"at": [1]}}},
+        {"id":"2","function":{"name":"say \"hi\"","arguments":{}}}]},
+        {"role":"tool","content":"b","tool_call_id":"2","tool_name":"say \"hi\""},
+        {"role":"tool","content":"a","tool_call_id":"1","tool_name":"look"},
+        {"role":"assistant","tool_calls":[{"id":"3","function":{"name":"none","arguments":{}}},
+        {"id":"4","function":{"name":"list","arguments":{}}},
+        {"id":"5","function":{"name":"deep","arguments":{}}}]},
+        {"role":"tool","content":"","tool_call_id":"3","tool_name":"none"},
+        {"role":"tool","content":"late","tool_call_id":"1"},
+        {"role":"tool","content":"stray","tool_call_id":"9"},
+        {"role":"user","content":"and now?"}]}"#]];
+    check_body(&of_prompt, expected);
+    let empty = Arc::new(Prompt::new(vec![], vec![]));
+    let appended = ModelRequest { prompt: empty, appended_messages: messages, ..request() };
+    let bytes = |request: &ModelRequest| prepared(request).expect("prepared").into_bytes();
+    assert_eq!(bytes(&appended), bytes(&of_prompt), "what the run has appended is spelt alike");
+}
+
+#[test]
+fn the_context_of_a_turn_is_a_text_in_front_of_the_others() {
+    let picture = ContentPart::Image {
+        source: MediaSource::Data { value: "QUJD".into(), mime_type: "image/png".into() },
+    };
+    let cache = PartCache::default();
+    for (parts, expected) in [
+        (vec![picture.clone()], "<context>\nnoon\n</context>"),
+        (vec![ContentPart::Text { text: "see".into() }, picture], "<context>\nnoon\n</context>\nsee"),
+    ] {
+        let message = Message { content: Content::Parts(parts), ..Message::user("") };
+        let prompt = assemble(AssemblyInput {
+            fragments: vec![Fragment::new("time", "test", Stability::Turn, Part::new("noon"))],
+            history: vec![PromptMessage::new(message)],
+            tools: &[],
+            budget: TokenBudget { max_prompt_tokens: 10_000 },
+            counter: Arc::new(EstimateCounter),
+            retrieval: None,
+            cache: &cache,
+        });
+        let prompt = Arc::new(prompt.expect("it fits"));
+        let payload = prepared(&ModelRequest { prompt, ..request() }).expect("prepared");
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("the body is JSON");
+        assert_eq!(body["messages"][0], json!({"role": "user", "content": expected, "images": ["QUJD"]}));
+    }
 }
 
 #[test]

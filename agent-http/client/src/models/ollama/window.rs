@@ -21,7 +21,7 @@
 //! A model whose own window is smaller than `num_ctx` is detected only by the third comparison, and only if its window
 //! is half of `num_ctx`: the operator's `OLLAMA_NUM_CTX` should not exceed the models' windows.
 
-use agent_core::model::ModelNotice;
+use agent_platform::model_notice::ModelNotice;
 
 /// Tolerance, in tokens, for a window that is full or half full after a truncation: servers keep some tokens of the
 /// beginning, and add some of their own.

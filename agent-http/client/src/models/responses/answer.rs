@@ -8,8 +8,9 @@ use std::time::SystemTime;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, ProviderItem, SharedJson};
-use agent_core::model::{ModelEvent, ModelNotice};
+use agent_core::model::ModelEvent;
 use agent_platform::coding::SubscriptionLimits;
+use agent_platform::model_notice::ModelNotice;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -361,7 +362,7 @@ impl AnswerReader {
         let kind = text(item.kind).unwrap_or_default();
         if kind != "reasoning" {
             let item_type = plain_word(Some(&kind.into())).unwrap_or_default();
-            self.ready.push_back(ModelEvent::Notice(ModelNotice::UnknownItem { item_type }));
+            self.ready.push_back(ModelNotice::UnknownItem { item_type }.into());
         }
         Ok(())
     }

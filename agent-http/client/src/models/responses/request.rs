@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::ResponsesProtocol;
 use super::items::{is_supported, push_items};
 use crate::models::names::wire_tool_name;
+use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};
 
 /// Beginnings of the names of models that do not reason. Their server rejects requests for reasoning.
@@ -40,6 +41,7 @@ pub(super) fn push_body(
     }
     push_sampling(&protocol.model.parameters, body);
     push_extra(&protocol.model.parameters, body);
+    push_responses(request, body);
     if let Some(key) = &protocol.prompt_cache_key {
         body.raw(r#","prompt_cache_key":"#).secret(key);
     }

@@ -1,0 +1,92 @@
+//! Format of the answer in requests: `responseFormat`, and `response_format` of OpenAI's API.
+
+use std::sync::Arc;
+
+use agent_core::role::{ResponseFormat, ResponseKind};
+
+use super::FieldError;
+use super::completion::CompletionError;
+use super::json::{ObjectFields, Value};
+use super::sources::FieldSources;
+use crate::response_format::{FormatFault, check_response_format};
+
+/// Field of the platform's own requests, and its members.
+const FIELD: &str = "responseFormat";
+const MEMBERS: [&str; 5] = ["type", "name", "schema", "strict", "repairs"];
+/// Field of OpenAI's API, and its member with the schema.
+const OPENAI_FIELD: &str = "response_format";
+const JSON_SCHEMA: &str = "json_schema";
+
+/// Reads the field `responseFormat`.
+///
+/// # Errors
+/// The first member that is unknown, of the wrong type, or out of its bounds.
+pub(super) fn read(sources: &FieldSources<'_>) -> Result<Option<Arc<ResponseFormat>>, FieldError> {
+    let Some((path, value)) = sources.get(FIELD) else { return Ok(None) };
+    let format = read_format(value).map_err(|fault| fault.with_parent_path(&path))?;
+    Ok(Some(Arc::new(format)))
+}
+
+fn read_format(value: &Value<'_>) -> Result<ResponseFormat, FieldError> {
+    let fields = ObjectFields::from_value(value)?;
+    let kind = match fields.required_text("type")? {
+        "text" => ResponseKind::Text,
+        "json" => ResponseKind::Json,
+        _ => return Err(FieldError::new("type", "must be text or json")),
+    };
+    // A client would take the answer for another one if a member had no effect.
+    if let Some(name) = fields.names().find(|name| !MEMBERS.contains(name)) {
+        return Err(FieldError::new(name, "is not a member of a response format"));
+    }
+    let repairs = match fields.get("repairs") {
+        None => None,
+        Some(repairs) => match repairs.as_u64().and_then(|repairs| u8::try_from(repairs).ok()) {
+            Some(repairs) => Some(repairs),
+            None => return Err(FieldError::new("repairs", "must be a small whole number")),
+        },
+    };
+    let format = ResponseFormat {
+        kind,
+        name: fields.text("name")?.map(str::to_owned),
+        schema: fields.get("schema").map(serde_json::Value::from),
+        strict: fields.boolean("strict")?,
+        repairs,
+    };
+    check_response_format(&format).map_err(|FormatFault { path, message }| FieldError::new(path, message))?;
+    Ok(format)
+}
+
+/// Reads the field `response_format` of a chat completion.
+///
+/// # Errors
+/// The first member that is invalid, and types that are not supported.
+pub(super) fn read_completion_format(
+    fields: ObjectFields<'_>,
+) -> Result<Option<Arc<ResponseFormat>>, CompletionError> {
+    let Some(given) = fields.object(OPENAI_FIELD)? else { return Ok(None) };
+    let place = |fault: FieldError| fault.with_parent_path(OPENAI_FIELD);
+    let json = ResponseFormat { kind: ResponseKind::Json, ..ResponseFormat::default() };
+    let format = match given.required_text("type").map_err(place)? {
+        "text" => ResponseFormat::default(),
+        "json_object" => json,
+        JSON_SCHEMA => {
+            let place = |fault: FieldError| place(fault.with_parent_path(JSON_SCHEMA));
+            let missing = || place(FieldError::new("", "is missing"));
+            let described = given.object(JSON_SCHEMA).map_err(place)?.ok_or_else(missing)?;
+            let format = ResponseFormat {
+                name: Some(described.required_text("name").map_err(place)?.to_owned()),
+                schema: described.get("schema").map(serde_json::Value::from),
+                strict: described.boolean("strict").map_err(place)?,
+                ..json
+            };
+            check_response_format(&format)
+                .map_err(|FormatFault { path, message }| place(FieldError::new(path, message)))?;
+            format
+        }
+        _ => {
+            let problem = "is not supported other than with the types text, json_object and json_schema";
+            return Err(CompletionError::Unsupported(FieldError::new(OPENAI_FIELD, problem)));
+        }
+    };
+    Ok(Some(Arc::new(format)))
+}

@@ -1,0 +1,102 @@
+//! Models whose requests name the format of the answer.
+
+use std::sync::Arc;
+
+use agent_core::backend::ModelSource;
+use agent_core::budget::TokenCounter;
+use agent_core::error::AgentError;
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
+use agent_core::payload::Payload;
+use agent_core::prompt::{Fragment, Part, Prompt, Stability};
+use agent_core::role::ResponseFormat;
+use agent_core::tool::ExecutionContext;
+use async_trait::async_trait;
+
+use super::FormatRung;
+use crate::catalog::Catalog;
+
+/// Identifier of the prompt's fragment that describes the format.
+const FRAGMENT: &str = "responseFormat";
+/// Description of the format in the prompt.
+const OF_SCHEMA: &str = "Your final answer must be one JSON value that conforms to the JSON Schema below, and nothing \
+                         else: no explanation and no code fence.";
+const OF_OBJECT: &str =
+    "Your final answer must be one JSON object, and nothing else: no explanation and no code fence.";
+
+/// A [`ModelSource`] whose models request the format of an answer by the [means](FormatRung) that each model has.
+pub struct FormattedModels<S> {
+    source: S,
+    catalog: Arc<Catalog>,
+}
+
+impl<S> FormattedModels<S> {
+    /// Wraps a source of models, each of which is called by one provider's API.
+    pub fn new(source: S, catalog: Arc<Catalog>) -> Self {
+        Self { source, catalog }
+    }
+
+    fn wrap(&self, model: Arc<dyn Model>) -> Arc<dyn Model> {
+        Arc::new(FormattedModel { model, catalog: self.catalog.clone() })
+    }
+}
+
+impl<C, S: ModelSource<C>> ModelSource<C> for FormattedModels<S> {
+    fn model(&self, settings: &C) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(self.wrap(self.source.model(settings)?))
+    }
+
+    fn model_for_run(&self, settings: &C, context: &ExecutionContext) -> Result<Arc<dyn Model>, AgentError> {
+        Ok(self.wrap(self.source.model_for_run(settings, context)?))
+    }
+}
+
+struct FormattedModel {
+    model: Arc<dyn Model>,
+    catalog: Arc<Catalog>,
+}
+
+#[async_trait]
+impl Model for FormattedModel {
+    fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+
+    fn counter(&self) -> Option<Arc<dyn TokenCounter>> {
+        self.model.counter()
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        let Some(format) = &request.response_format else { return self.model.prepare(request) };
+        let info = self.model.info();
+        let rung = FormatRung::choose(format, &info, request, &self.catalog);
+        let response_format = match rung {
+            FormatRung::Schema => Some(format.clone()),
+            FormatRung::Object => {
+                Some(Arc::new(ResponseFormat { schema: None, ..ResponseFormat::clone(format) }))
+            }
+            FormatRung::Prompt => None,
+        };
+        let mut request = ModelRequest { response_format, ..request.clone() };
+        if rung.is_in_prompt(&info) {
+            request.prompt = Arc::new(with_description(&request.prompt, format));
+        }
+        Ok(self.model.prepare(&request)?.with_attachment(rung))
+    }
+
+    async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
+        self.model.start(payload).await
+    }
+}
+
+/// Returns the prompt with a description of the format behind the stable fragments of the system prompt.
+fn with_description(prompt: &Prompt, format: &ResponseFormat) -> Prompt {
+    let text = match &format.schema {
+        Some(schema) => format!("{OF_SCHEMA}\n\n{schema}"),
+        None => OF_OBJECT.to_owned(),
+    };
+    let mut fragments = prompt.system_fragments().to_vec();
+    let place = fragments.iter().position(|fragment| fragment.stability > Stability::Agent);
+    let description = Fragment::new(FRAGMENT, FRAGMENT, Stability::Agent, Part::new(text));
+    fragments.insert(place.unwrap_or(fragments.len()), description);
+    Prompt::new(fragments, prompt.messages().to_vec())
+}

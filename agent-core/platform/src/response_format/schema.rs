@@ -1,0 +1,287 @@
+//! Bounds of formats, and validation of answers.
+
+use agent_core::role::{ResponseFormat, ResponseKind};
+use jsonschema::{PatternOptions, Validator};
+use serde_json::Value;
+
+/// Limit on a schema, in bytes of JSON.
+pub const MAX_RESPONSE_SCHEMA_BYTES: usize = 32 << 10;
+/// Limit on the repairs of an answer.
+pub const MAX_REPAIRS: u8 = 2;
+/// Limit on the levels of nested schemas, references included.
+const MAX_DEPTH: usize = 10;
+/// Limit on the schemas that an answer may be checked against, with each reference followed.
+const MAX_SUBSCHEMAS: usize = 10_000;
+/// Limits on the values of all enumerations, and on patterns.
+const MAX_ENUM_VALUES: usize = 1_000;
+const MAX_PATTERNS: usize = 50;
+/// Limit on a compiled pattern, in bytes.
+const MAX_PATTERN_BYTES: usize = 256 << 10;
+/// Limit on the name of a schema, in characters, as providers have it.
+const MAX_NAME_CHARS: usize = 64;
+/// Limits on the faults that are reported, and on each of them in bytes: it may quote the answer.
+const MAX_REPORTED_FAULTS: usize = 5;
+const MAX_FAULT_BYTES: usize = 300;
+
+/// Keywords whose value is a schema, a list of schemas, or a map of schemas by names.
+const ONE_SCHEMA: [&str; 12] = [
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+const SCHEMA_LISTS: [&str; 5] = ["allOf", "anyOf", "oneOf", "prefixItems", "items"];
+const SCHEMA_MAPS: [&str; 6] =
+    ["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
+/// Keywords by which schemas refer to one another otherwise than by a path.
+const REFUSED_KEYWORDS: [&str; 8] = [
+    "$anchor",
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$id",
+    "$recursiveAnchor",
+    "$recursiveRef",
+    "$vocabulary",
+    "id",
+];
+
+/// Fault of a format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormatFault {
+    /// Path of the member in the format, such as `schema.properties.price`.
+    pub path: String,
+    /// Description, worded to follow the path.
+    pub message: String,
+}
+
+impl FormatFault {
+    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+/// Checks a format before it is used.
+///
+/// # Errors
+/// The first fault: a name or number out of its bounds, a schema over its limits, with references that do not lead to a place
+/// in it, or recursive.
+pub fn check_response_format(format: &ResponseFormat) -> Result<(), FormatFault> {
+    let ResponseFormat { kind, name, schema, strict, repairs } = format;
+    if *kind == ResponseKind::Text {
+        let members = [
+            ("name", name.is_some()),
+            ("schema", schema.is_some()),
+            ("strict", strict.is_some()),
+            ("repairs", repairs.is_some()),
+        ];
+        return match members.into_iter().find(|(_, is_set)| *is_set) {
+            Some((name, _)) => Err(FormatFault::new(name, "has no use with the type text")),
+            None => Ok(()),
+        };
+    }
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-');
+    if let Some(name) = name
+        && (name.is_empty() || name.len() > MAX_NAME_CHARS || !name.chars().all(is_letter))
+    {
+        let message = format!("must have 1 to {MAX_NAME_CHARS} letters, digits, underscores and hyphens");
+        return Err(FormatFault::new("name", message));
+    }
+    if repairs.is_some_and(|repairs| repairs > MAX_REPAIRS) {
+        return Err(FormatFault::new("repairs", format!("must be from 0 to {MAX_REPAIRS}")));
+    }
+    AnswerValidator::new(format).map(drop)
+}
+
+/// Validator of the answers in one format.
+pub struct AnswerValidator {
+    /// Absent for any object.
+    validator: Option<Validator>,
+}
+
+/// Faults of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AnswerFault {
+    /// Description for the model; it may quote the answer.
+    pub(super) words: String,
+    /// Places of the faults, without values.
+    pub(super) places: String,
+}
+
+impl AnswerValidator {
+    /// Compiles the schema of a format. Patterns take linear time, and nothing is read from elsewhere.
+    ///
+    /// # Errors
+    /// The first fault of the schema.
+    pub fn new(format: &ResponseFormat) -> Result<Self, FormatFault> {
+        let Some(schema) = &format.schema else { return Ok(Self { validator: None }) };
+        if !schema.is_object() {
+            return Err(FormatFault::new("schema", "must be an object"));
+        }
+        let bytes = schema.to_string().len();
+        if bytes > MAX_RESPONSE_SCHEMA_BYTES {
+            let message = format!("has {bytes} bytes; the limit is {MAX_RESPONSE_SCHEMA_BYTES}");
+            return Err(FormatFault::new("schema", message));
+        }
+        let mut check =
+            SchemaCheck { root: schema, within: Vec::new(), subschemas: 0, enum_values: 0, patterns: 0 };
+        check.schema(schema, "schema", 1)?;
+        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
+        let validator = jsonschema::options().with_pattern_options(patterns).build(schema);
+        let invalid = |error: jsonschema::ValidationError<'_>| {
+            FormatFault::new("schema", format!("is not a valid JSON Schema: {}", cut(error.to_string())))
+        };
+        Ok(Self { validator: Some(validator.map_err(invalid)?) })
+    }
+
+    /// Reads an answer: one JSON value, which may be within one code fence.
+    ///
+    /// # Errors
+    /// The faults of an answer that is not JSON, or does not conform to the schema.
+    pub(super) fn read(&self, answer: &str) -> Result<Value, AnswerFault> {
+        let value: Value = serde_json::from_str(without_fence(answer)).map_err(|error| AnswerFault {
+            words: format!("it is not one JSON value and nothing else: {error}"),
+            places: "it is not JSON".to_owned(),
+        })?;
+        let Some(validator) = &self.validator else {
+            return match value {
+                Value::Object(_) => Ok(value),
+                _ => Err(AnswerFault {
+                    words: "it is not a JSON object".to_owned(),
+                    places: "it is not a JSON object".to_owned(),
+                }),
+            };
+        };
+        let (mut words, mut places) = (Vec::new(), Vec::new());
+        for error in validator.iter_errors(&value).take(MAX_REPORTED_FAULTS) {
+            let path = match error.instance_path().as_str() {
+                "" => "/".to_owned(),
+                path => cut(path.to_owned()),
+            };
+            places.push(format!("{path} ({})", error.kind().keyword()));
+            words.push(format!("{path}: {}", cut(error.to_string())));
+        }
+        match words.is_empty() {
+            true => Ok(value),
+            false => Err(AnswerFault { words: words.join("; "), places: places.join(", ") }),
+        }
+    }
+}
+
+/// Returns the text within a code fence that begins and ends the answer; the answer itself if there is none.
+fn without_fence(answer: &str) -> &str {
+    let answer = answer.trim();
+    let within = || {
+        let (language, rest) = answer.strip_prefix("```")?.split_once('\n')?;
+        let is_word = language.trim().bytes().all(|byte| byte.is_ascii_alphanumeric());
+        rest.trim_end().strip_suffix("```").filter(|_| is_word)
+    };
+    within().unwrap_or(answer)
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(MAX_FAULT_BYTES));
+    text
+}
+
+/// Walk through a schema that counts what bounds the work of a check.
+struct SchemaCheck<'a> {
+    root: &'a Value,
+    /// The schemas around the current one, those that were reached by a reference included.
+    within: Vec<&'a Value>,
+    subschemas: usize,
+    enum_values: usize,
+    patterns: usize,
+}
+
+impl<'a> SchemaCheck<'a> {
+    /// Checks a schema at a path, which is nested in `depth` schemas with itself.
+    fn schema(&mut self, schema: &'a Value, path: &str, depth: usize) -> Result<(), FormatFault> {
+        let Value::Object(members) = schema else { return Ok(()) };
+        self.subschemas += 1;
+        if self.within.iter().any(|around| std::ptr::eq(*around, schema)) {
+            return Err(FormatFault::new(path, "makes the schema recursive, which is not supported"));
+        }
+        if depth > MAX_DEPTH {
+            return Err(FormatFault::new(path, format!("is nested more than {MAX_DEPTH} schemas deep")));
+        }
+        if self.subschemas > MAX_SUBSCHEMAS {
+            let message = format!("has more than {MAX_SUBSCHEMAS} schemas, with references followed");
+            return Err(FormatFault::new("schema", message));
+        }
+        self.within.push(schema);
+        for (name, value) in members {
+            let path = format!("{path}.{name}");
+            self.count(name, value, &path)?;
+            self.keyword((name, value), &path, depth)?;
+        }
+        self.within.pop();
+        Ok(())
+    }
+
+    /// Counts what a keyword adds to the limits.
+    fn count(&mut self, name: &str, value: &Value, path: &str) -> Result<(), FormatFault> {
+        if REFUSED_KEYWORDS.contains(&name) {
+            return Err(FormatFault::new(path, "is not supported"));
+        }
+        match (name, value) {
+            ("enum", Value::Array(values)) => self.enum_values += values.len(),
+            ("pattern", _) => self.patterns += 1,
+            ("patternProperties", Value::Object(patterns)) => self.patterns += patterns.len(),
+            _ => {}
+        }
+        if self.enum_values > MAX_ENUM_VALUES {
+            let message = format!("adds up to more than {MAX_ENUM_VALUES} values in enumerations");
+            return Err(FormatFault::new(path, message));
+        }
+        if self.patterns > MAX_PATTERNS {
+            return Err(FormatFault::new(path, format!("adds up to more than {MAX_PATTERNS} patterns")));
+        }
+        Ok(())
+    }
+
+    /// Checks the schemas in the value of a keyword.
+    fn keyword(
+        &mut self,
+        (name, value): (&str, &'a Value),
+        path: &str,
+        depth: usize,
+    ) -> Result<(), FormatFault> {
+        match value {
+            Value::String(reference) if name == "$ref" => {
+                let target = self.target(reference).ok_or_else(|| {
+                    FormatFault::new(path, "must be the path of a place in the schema, such as #/$defs/item")
+                })?;
+                self.schema(target, path, depth)
+            }
+            Value::Array(items) if SCHEMA_LISTS.contains(&name) => {
+                let mut items = items.iter().enumerate();
+                items.try_for_each(|(i, item)| self.schema(item, &format!("{path}[{i}]"), depth + 1))
+            }
+            Value::Object(items) if SCHEMA_MAPS.contains(&name) => {
+                let mut items = items.iter();
+                items.try_for_each(|(name, item)| self.schema(item, &format!("{path}.{name}"), depth + 1))
+            }
+            Value::Object(_) if ONE_SCHEMA.contains(&name) => self.schema(value, path, depth + 1),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the place that a reference names.
+    fn target(&self, reference: &str) -> Option<&'a Value> {
+        let pointer = reference.strip_prefix('#')?;
+        if pointer.is_empty() {
+            return Some(self.root);
+        }
+        // Percent-encoded references could be understood differently by the validator.
+        let is_plain = pointer.starts_with('/') && !pointer.contains('%');
+        self.root.pointer(pointer).filter(|target| is_plain && target.is_object())
+    }
+}

@@ -1,0 +1,458 @@
+//! Tests of formats by whole runs of scripted models.
+
+use std::sync::Arc;
+
+use agent_core::backend::EmbeddedBackend;
+use agent_core::context::RoleLayer;
+use agent_core::event::{Event, EventGrammar};
+use agent_core::message::{FinishReason, Message};
+use agent_core::model::{Model, ModelInfo, ModelRequest};
+use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::{ResponseFormat, ResponseKind, RoleBlock, StaticRoles};
+use agent_core::testing::{FakeTools, ScriptedAnswer, ScriptedModel};
+use agent_core::tool::{Caller, ToolChoice};
+use agent_core::turn::{Platform, TurnError, prepare_turn, run_turn};
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::catalog::Catalog;
+
+/// Schema of an order, in the subsets of all providers.
+fn order() -> Value {
+    json!({"type": "object", "properties": {"item": {"type": "string"}, "count": {"type": "integer"}},
+        "required": ["item", "count"], "additionalProperties": false})
+}
+
+fn json_format(schema: Option<Value>) -> ResponseFormat {
+    ResponseFormat { kind: ResponseKind::Json, schema, ..ResponseFormat::default() }
+}
+
+/// A platform with one agent, whose role has the format.
+struct FormatFixture {
+    platform: Platform,
+    model: Arc<ScriptedModel>,
+}
+
+fn fixture(format: Value, answers: Vec<ScriptedAnswer>) -> FormatFixture {
+    let role = json!({"id": "a", "companyId": "c", "content": {"mcpPreset": ["look"]},
+        "children": [{"name": "EmbeddedAI", "content": {"responseFormat": format}}]});
+    let role: RoleBlock = serde_json::from_value(role).expect("a role");
+    let (model, tools) =
+        (Arc::new(ScriptedModel::new(answers)), Arc::new(FakeTools::new().answers("look", "3")));
+    let models = ValidatedModels::new(FormattedModels::new(model.clone(), Catalog::shipped()));
+    let platform = Platform::new(Arc::new(StaticRoles::new().with_role(role)))
+        .with_layer(RoleLayer::new(Arc::default()))
+        .with_tools(tools.clone())
+        .with_backend(EmbeddedBackend::new(models).with_tools(tools));
+    FormatFixture { platform, model }
+}
+
+fn ada() -> Principal {
+    Principal::new("ada", "c", Caller::Session)
+}
+
+impl FormatFixture {
+    fn run_with(&self, response_format: Option<ResponseFormat>) -> Vec<Event> {
+        let request = TurnRequest {
+            response_format: response_format.map(Arc::new),
+            ..TurnRequest::new("a", vec![Message::user("Order three pears.")])
+        };
+        let run = async { run_turn(&self.platform, &ada(), request).await.expect("a run").collect().await };
+        let events: Vec<Event> = run.now_or_never().expect("no wait");
+        EventGrammar::check(&events).unwrap_or_else(|violation| panic!("{violation}: {events:?}"));
+        events
+    }
+
+    fn run(&self) -> Vec<Event> {
+        self.run_with(None)
+    }
+}
+
+fn text(events: &[Event]) -> String {
+    let text = |event: &Event| match event {
+        Event::TextMessageContent { delta, .. } => Some(delta.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
+}
+
+fn object(events: &[Event]) -> Option<&Value> {
+    match events.last() {
+        Some(Event::RunFinished { result, .. }) => result.as_ref()?.object.as_ref(),
+        _ => None,
+    }
+}
+
+fn error_code(events: &[Event]) -> Option<&str> {
+    match events.last() {
+        Some(Event::RunError { code, .. }) => Some(code),
+        _ => None,
+    }
+}
+
+fn notices(events: &[Event]) -> Vec<&Value> {
+    let mut found = Vec::new();
+    for event in events {
+        if let Event::Custom { name, value } = event
+            && name == "agent.debug"
+        {
+            found.push(value);
+        }
+    }
+    found
+}
+
+#[test]
+fn a_valid_answer_is_the_run_s_object_and_its_text() {
+    for answer in [
+        r#"{"item": "pear", "count": 3}"#,
+        " \n{\"item\": \"pear\",\n\"count\": 3}\n",
+        "```json\n{\"item\": \"pear\", \"count\": 3}\n```",
+        "```\n{\"item\": \"pear\", \"count\": 3}```\n",
+        // Of a member that is there twice, the text has what the object has.
+        r#"{"item": 5, "item": "pear", "count": 3}"#,
+    ] {
+        let deltas = answer.split_inclusive(' ').fold(ScriptedAnswer::new(), ScriptedAnswer::text);
+        let fixture =
+            fixture(json!({"type": "json", "schema": order()}), vec![deltas.finish(FinishReason::Stop)]);
+        let events = fixture.run();
+        assert_eq!(object(&events), Some(&json!({"item": "pear", "count": 3})), "{answer}");
+        assert_eq!(text(&events), r#"{"item":"pear","count":3}"#);
+    }
+}
+
+/// Answers that are not an order, and the reason for which each ends.
+fn invalid_answers() -> Vec<(String, FinishReason)> {
+    let valid = r#"{"item": "pear", "count": 3}"#;
+    let mut answers = Vec::new();
+    let mut add = |text: String| answers.push((text, FinishReason::Stop));
+    for cut in 0..valid.len() {
+        add(valid[..cut].to_owned());
+    }
+    for number in 0..60 {
+        add(format!("Of course! Here are {number} pears: {valid}"));
+        add(format!("{valid}\nAnything else? {number}"));
+        add(format!("```json\n{valid}\n```\n```json\n{{\"item\": \"pear\", \"count\": {number}}}\n```"));
+        add(format!("Sure:\n```json\n{{\"item\": \"pear\", \"count\": {number}}}\n```"));
+        add(format!(r#"{{"item": "pear", "count": "{number}"}}"#));
+        add(format!(r#"{{"item": "pear", "count": {number}, "note": "extra"}}"#));
+        add(format!(r#"[{{"item": "pear", "count": {number}}}]"#));
+        add(format!(r#"{{"item": {number}, "count": 1}}"#));
+    }
+    for text in
+        ["", " ", "null", "3", "\"pear\"", "{}", "NaN", "{'item': 'pear', 'count': 3}", "I cannot help."]
+    {
+        add(text.to_owned());
+    }
+    answers.push((valid.to_owned(), FinishReason::Length));
+    answers.push((valid.to_owned(), FinishReason::ContentFilter));
+    answers
+}
+
+#[test]
+fn of_hundreds_of_invalid_answers_none_leaves_as_an_object_or_as_text() {
+    let answers = invalid_answers();
+    assert!(answers.len() >= 500, "{}", answers.len());
+    for (answer, reason) in answers {
+        let answers = (0..2).map(|_| ScriptedAnswer::new().text(answer.clone()).finish(reason)).collect();
+        let fixture = fixture(json!({"type": "json", "schema": order()}), answers);
+        let events = fixture.run();
+        assert_eq!(error_code(&events), Some("OUTPUT_INVALID"), "{answer:?} {reason:?}");
+        assert_eq!((text(&events).as_str(), object(&events)), ("", None), "{answer:?}");
+        let is_cut = reason != FinishReason::Stop;
+        assert_eq!(fixture.model.unused_answers(), usize::from(is_cut), "what was cut is not repaired");
+    }
+}
+
+#[test]
+fn without_a_schema_any_object_is_an_answer_and_nothing_else() {
+    for (answer, is_valid) in
+        [("{}", true), (r#"{"a": [1]}"#, true), ("[]", false), ("1", false), ("x", false)]
+    {
+        let answers = vec![ScriptedAnswer::from_text(answer)];
+        let events = fixture(json!({"type": "json", "repairs": 0}), answers).run();
+        assert_eq!(object(&events).is_some(), is_valid, "{answer}");
+        assert_eq!(error_code(&events), (!is_valid).then_some("OUTPUT_INVALID"));
+    }
+}
+
+#[test]
+fn an_invalid_answer_is_repaired_with_the_validator_s_words_and_both_calls_are_counted() {
+    let answers = vec![
+        ScriptedAnswer::new()
+            .text(r#"{"item": "pear", "count": "three"}"#)
+            .usage(10, 5)
+            .finish(FinishReason::Stop),
+        ScriptedAnswer::new().text(r#"{"item": "pear", "count": 3}"#).usage(30, 6).finish(FinishReason::Stop),
+    ];
+    let fixture = fixture(json!({"type": "json", "schema": order()}), answers);
+    let events = fixture.run();
+    assert_eq!(object(&events), Some(&json!({"item": "pear", "count": 3})));
+    assert_eq!(text(&events), r#"{"item":"pear","count":3}"#, "the invalid text is not in the stream");
+    let Some(Event::RunFinished { usage, .. }) = events.last() else { panic!("{events:?}") };
+    assert_eq!((usage[0].input_tokens, usage[0].output_tokens), (Some(40), Some(11)));
+    let rejected = json!({"kind": "outputRejected", "repair": 1, "reason": "/count (type)"});
+    assert_eq!(notices(&events), [&rejected]);
+    let sent = fixture.model.sent_requests();
+    let messages = sent[1]["messages"].as_array().expect("messages");
+    assert_eq!(messages.len(), 3);
+    assert_eq!(messages[1], json!({"role": "assistant", "content": r#"{"item": "pear", "count": "three"}"#}));
+    let correction = messages[2]["content"].as_str().expect("a text");
+    assert!(correction.contains(r#"/count: "three" is not of type "integer""#), "{correction}");
+}
+
+#[test]
+fn a_run_that_fails_tells_the_usage_of_its_last_answer_too() {
+    let answer = || ScriptedAnswer::new().text("No.").usage(10, 5).finish(FinishReason::Stop);
+    let events = fixture(json!({"type": "json"}), vec![answer(), answer()]).run();
+    let Some(Event::RunError { usage, code, message }) = events.last() else { panic!("{events:?}") };
+    assert_eq!((code.as_str(), usage[0].input_tokens), ("OUTPUT_INVALID", Some(20)));
+    assert_eq!(message, "the answer does not have the requested format: it is not JSON");
+}
+
+#[test]
+fn the_number_of_repairs_is_that_of_the_format() {
+    for repairs in 0..=2_usize {
+        let answers = (0..3).map(|_| ScriptedAnswer::from_text("No.")).collect();
+        let fixture = fixture(json!({"type": "json", "repairs": repairs}), answers);
+        assert_eq!(error_code(&fixture.run()), Some("OUTPUT_INVALID"));
+        assert_eq!(fixture.model.unused_answers(), 2 - repairs);
+    }
+}
+
+#[test]
+fn tools_run_as_always_and_text_in_front_of_a_call_is_for_the_model_alone() {
+    let answers = vec![
+        ScriptedAnswer::new().text("I look.").call("1", "look", ["{}"]).finish(FinishReason::ToolCalls),
+        ScriptedAnswer::from_text(r#"{"item": "pear", "count": 3}"#),
+    ];
+    let fixture = fixture(json!({"type": "json", "schema": order()}), answers);
+    let events = fixture.run();
+    assert_eq!(text(&events), r#"{"item":"pear","count":3}"#);
+    assert!(
+        events.iter().any(|event| matches!(event, Event::ToolCallResult { content, .. } if content == "3"))
+    );
+    let sent = fixture.model.sent_requests();
+    assert_eq!(sent[1]["messages"][1]["content"], "I look.");
+    assert_eq!(object(&events), Some(&json!({"item": "pear", "count": 3})));
+}
+
+#[test]
+fn a_long_answer_is_told_of_while_it_is_held_back() {
+    let long = "x".repeat(1_000);
+    let answer = ScriptedAnswer::new().text("{\"a\":\"").text(long.clone()).text(long.clone()).text(long);
+    let events = fixture(json!({"type": "json"}), vec![answer.text("\"}").finish(FinishReason::Stop)]).run();
+    assert!(object(&events).is_some());
+    let expected = [json!({"kind": "outputProgress", "bytes": 2006})];
+    assert_eq!(notices(&events)[..1], expected.iter().collect::<Vec<_>>());
+    let too_long = "x".repeat(600_000);
+    let answer = ScriptedAnswer::new().text(too_long.clone()).text(too_long).finish(FinishReason::Stop);
+    let events = fixture(json!({"type": "json"}), vec![answer]).run();
+    assert_eq!(error_code(&events), Some("OUTPUT_TOO_LARGE"));
+}
+
+#[test]
+fn a_request_overrides_the_role() {
+    let answers = vec![ScriptedAnswer::from_text("Three pears."), ScriptedAnswer::from_text("[1]")];
+    let fixture = fixture(json!({"type": "json", "schema": order(), "repairs": 0}), answers);
+    let events = fixture.run_with(Some(ResponseFormat::default()));
+    assert_eq!((text(&events).as_str(), object(&events)), ("Three pears.", None));
+    let list = json_format(Some(json!({"type": "array", "items": {"type": "integer"}})));
+    let events = fixture.run_with(Some(list));
+    assert_eq!(object(&events), Some(&json!([1])));
+}
+
+#[test]
+fn the_schema_takes_room_in_the_prompt_s_budget() {
+    let enumeration: Vec<String> = (0..900).map(|number| format!("value-{number}")).collect();
+    let schema = json!({"type": "object", "properties": {"a": {"enum": enumeration}}});
+    let messages = (0..40).map(|number| Message::user(format!("{number} {}", "word ".repeat(200))));
+    let request = TurnRequest::new("a", messages.collect());
+    let kept = |format: Value| {
+        let fixture = fixture(format, vec![]);
+        let prepared = prepare_turn(&fixture.platform, &ada(), request.clone()).now_or_never();
+        prepared.expect("no wait").expect("a turn").request.turn.prompt.messages().len()
+    };
+    let (with, without) = (kept(json!({"type": "json", "schema": schema})), kept(json!({"type": "text"})));
+    assert!(with < without, "{with} and {without}");
+}
+
+#[test]
+fn backends_without_formats_refuse_a_request_for_one() {
+    for container in [
+        json!({"name": "AgentServer", "content": {"agentServerUrl": "http://h"}}),
+        json!({"name": "WorkflowConnector", "content": {"webhookUrl": "http://h"}}),
+    ] {
+        let role = json!({"id": "a", "companyId": "c", "children": [container]});
+        let role = Arc::new(serde_json::from_value::<RoleBlock>(role).expect("a role"));
+        let platform = Platform::new(Arc::new(StaticRoles::new()));
+        let request = TurnRequest {
+            role: Some(role),
+            response_format: Some(Arc::new(json_format(None))),
+            ..TurnRequest::new("a", vec![Message::user("Hello")])
+        };
+        let error = prepare_turn(&platform, &ada(), request).now_or_never().expect("no wait");
+        let Err(TurnError::InvalidField { field, .. }) = error else { panic!("{error:?}") };
+        assert_eq!(field, "responseFormat");
+    }
+}
+
+#[test]
+fn hostile_schemas_are_refused_with_their_place() {
+    let deep = (0..11).fold(json!({"type": "string"}), |inner, _| json!({"properties": {"a": inner}}));
+    let values: Vec<usize> = (0..10_000).collect();
+    let doubling = |levels: usize| {
+        let level = |n: usize| {
+            let next = json!({"$ref": format!("#/$defs/d{}", n + 1)});
+            (format!("d{n}"), json!({"anyOf": vec![next; 8]}))
+        };
+        let mut definitions: serde_json::Map<String, Value> = (0..levels).map(level).collect();
+        definitions.insert(format!("d{levels}"), json!({"type": "string"}));
+        json!({"$defs": definitions, "$ref": "#/$defs/d0"})
+    };
+    let patterns: serde_json::Map<String, Value> =
+        (0..51).map(|n| (format!("p{n}"), json!({"pattern": "a"}))).collect();
+    for (schema, path) in [
+        (json!("text"), "schema"),
+        (json!({"$ref": "http://h/s.json"}), "schema.$ref"),
+        (json!({"items": {"$ref": "https://h/s.json#/a"}}), "schema.items.$ref"),
+        (json!({"$ref": "file:///etc/passwd"}), "schema.$ref"),
+        (json!({"$ref": "#missing"}), "schema.$ref"),
+        (json!({"$ref": "#/$defs/missing"}), "schema.$ref"),
+        (json!({"$ref": "#"}), "schema.$ref"),
+        (json!({"properties": {"a": {"$ref": "#"}}}), "schema.properties.a.$ref"),
+        (
+            json!({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+            "schema.$defs.a.$ref.$ref",
+        ),
+        (json!({"$id": "http://h/s.json"}), "schema.$id"),
+        (json!({"$dynamicRef": "#a"}), "schema.$dynamicRef"),
+        (json!({"type": "object", "properties": {"a": {"enum": values}}}), "schema"),
+        (
+            json!({"properties": {"a": {"enum": values[..600]}, "b": {"enum": values[..600]}}}),
+            "schema.properties.b.enum",
+        ),
+        (json!({"properties": patterns}), "schema.properties.p50.pattern"),
+        (json!({"pattern": "(a{1000}){1000}"}), "schema"),
+        (json!({"type": "nothing"}), "schema"),
+        (json!({"$schema": "http://h/meta.json"}), "schema"),
+        (json!({"description": "x".repeat(MAX_RESPONSE_SCHEMA_BYTES)}), "schema"),
+    ] {
+        let fault = check_response_format(&json_format(Some(schema.clone()))).expect_err(path);
+        assert_eq!(fault.path, path, "{}", fault.message);
+    }
+    let fault = check_response_format(&json_format(Some(deep))).expect_err("deep");
+    assert!(fault.message.contains("deep"), "{fault:?}");
+    let began = std::time::Instant::now();
+    assert!(check_response_format(&json_format(Some(doubling(9)))).is_err(), "8^9 schemas");
+    assert!(began.elapsed().as_secs() < 5, "the walk is bounded");
+    for (format, path) in [
+        (ResponseFormat { repairs: Some(3), ..json_format(None) }, "repairs"),
+        (ResponseFormat { name: Some("a b".to_owned()), ..json_format(None) }, "name"),
+        (ResponseFormat { name: Some(String::new()), ..json_format(None) }, "name"),
+        (ResponseFormat { schema: Some(order()), ..ResponseFormat::default() }, "schema"),
+    ] {
+        assert_eq!(check_response_format(&format).expect_err(path).path, path);
+    }
+}
+
+#[test]
+fn schemas_of_common_libraries_are_taken() {
+    let pydantic = json!({"$defs": {"Line": {"properties": {"sku": {"title": "Sku", "type": "string"}}, "required": ["sku"],
+        "title": "Line", "type": "object"}}, "properties": {"lines": {"items": {"$ref": "#/$defs/Line"}, "type": "array"},
+        "first": {"anyOf": [{"$ref": "#/$defs/Line"}, {"type": "null"}], "default": null}, "id": {"type": "integer"},
+        "$ref": {"type": "string"}}, "required": ["lines"], "title": "Order", "type": "object"});
+    let zod = json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+        "properties": {"when": {"type": "string", "format": "date-time"}}, "additionalProperties": false});
+    for schema in [pydantic, zod, order(), json!({}), json!({"const": {"$ref": "http://h"}})] {
+        check_response_format(&json_format(Some(schema.clone())))
+            .unwrap_or_else(|fault| panic!("{schema}: {fault:?}"));
+    }
+}
+
+fn model_request(tools: bool) -> ModelRequest {
+    let specs = FakeTools::new().answers("look", "").specs();
+    ModelRequest {
+        prompt: Arc::new(Prompt::new(vec![], vec![PromptMessage::new(Message::user("Hello"))])),
+        appended_messages: Vec::new(),
+        tools: if tools { specs } else { Arc::new([]) },
+        tool_choice: ToolChoice::Auto,
+        thinking: None,
+        response_format: None,
+    }
+}
+
+#[test]
+fn the_rung_is_that_of_the_provider_the_model_and_the_schema() {
+    use FormatRung::{Object, Prompt, Schema};
+    let optional =
+        json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": false});
+    let bounded = json!({"type": "object", "properties": {"a": {"type": "integer", "minimum": 1}}, "required": ["a"],
+        "additionalProperties": false});
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let strict = |schema: &Value| json_format(Some(schema.clone()));
+    let loose = |schema: &Value| ResponseFormat { strict: Some(false), ..strict(schema) };
+    for (provider, model, format, tools, expected) in [
+        ("openai", "gpt-5-mini", strict(&order()), true, Schema),
+        ("openai", "gpt-5-mini-2025-08-07", strict(&order()), false, Schema),
+        ("openai", "openai/gpt-5-mini", strict(&order()), false, Schema),
+        ("openai", "gpt-5-mini", strict(&bounded), false, Schema),
+        ("openai", "gpt-5-mini", strict(&optional), false, Object),
+        ("openai", "gpt-5-mini", loose(&optional), false, Schema),
+        ("openai", "gpt-5-mini", strict(&list), false, Prompt),
+        ("openai", "gpt-5-mini", json_format(None), false, Object),
+        ("openai", "gpt-3.5-turbo", strict(&order()), false, Object),
+        ("openai", "house-model", strict(&order()), false, Prompt),
+        ("openai", "house-model", json_format(None), false, Prompt),
+        ("openai-responses", "gpt-5-mini", strict(&order()), true, Schema),
+        ("subscription", "gpt-5-mini", strict(&order()), false, Schema),
+        ("ollama", "qwen3", strict(&list), false, Schema),
+        ("ollama", "qwen3", json_format(None), false, Object),
+        ("ollama", "qwen3", strict(&order()), true, Prompt),
+        ("anthropic", "claude-sonnet-4-5", strict(&order()), true, Schema),
+        ("anthropic", "claude-sonnet-4-5", strict(&optional), false, Schema),
+        ("anthropic", "claude-sonnet-4-5", strict(&bounded), false, Prompt),
+        ("anthropic", "claude-sonnet-4-5", json_format(None), false, Prompt),
+        ("anthropic", "claude-unknown", strict(&order()), false, Prompt),
+        ("local", "", strict(&order()), false, Prompt),
+    ] {
+        let base = ScriptedModel::new([]).info();
+        let info = ModelInfo { provider: provider.to_owned(), model: model.to_owned(), ..base };
+        let scripted = Arc::new(ScriptedModel::new([]).with_info(info));
+        let models = FormattedModels::new(scripted, Catalog::shipped());
+        let model_of = |models: &dyn agent_core::backend::ModelSource| models.model(&Default::default());
+        let request = ModelRequest { response_format: Some(Arc::new(format)), ..model_request(tools) };
+        let payload = model_of(&models).expect("a model").prepare(&request).expect("a payload");
+        let rung = payload.attachment::<FormatRung>().copied();
+        assert_eq!(rung, Some(expected), "{provider} {model} {:?}", request.response_format);
+        let body: Value = serde_json::from_slice(payload.bytes()).expect("JSON");
+        let is_described = expected != Schema || provider == "ollama";
+        assert_eq!(body["system"].is_string(), is_described, "{provider} {model}");
+    }
+}
+
+#[test]
+fn the_description_follows_the_stable_part_of_the_system_prompt() {
+    let fragment = |id: &'static str, stability| Fragment::new(id, "test", stability, Part::new(id));
+    let fragments = vec![fragment("role", Stability::Role), fragment("session", Stability::Session)];
+    let prompt = Prompt::new(fragments, vec![PromptMessage::new(Message::user("Hello"))]);
+    let models = FormattedModels::new(Arc::new(ScriptedModel::new([])), Catalog::shipped());
+    let model = agent_core::backend::ModelSource::model(&models, &agent_core::role::EmbeddedAi::default());
+    let request = |format: Option<ResponseFormat>| ModelRequest {
+        prompt: Arc::new(Prompt::new(prompt.system_fragments().to_vec(), prompt.messages().to_vec())),
+        response_format: format.map(Arc::new),
+        ..model_request(false)
+    };
+    let model = model.expect("a model");
+    let system = |format| {
+        let payload = model.prepare(&request(format)).expect("a payload");
+        serde_json::from_slice::<Value>(payload.bytes()).expect("JSON")["system"].clone()
+    };
+    assert_eq!(system(None), "role\n\nsession");
+    let described = system(Some(json_format(Some(json!({"type": "object"})))));
+    let described = described.as_str().expect("a text");
+    assert!(described.starts_with("role\n\nYour final answer must be one JSON value"), "{described}");
+    assert!(described.ends_with("{\"type\":\"object\"}\n\nsession"), "{described}");
+}
