@@ -264,6 +264,8 @@ fn read_chat(
         client_tools,
         can_suspend: false,
         trigger: None,
+        is_stored: false,
+        is_preview: false,
         role: None,
         sent_context: Default::default(),
     };

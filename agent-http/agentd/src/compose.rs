@@ -1,5 +1,6 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod compaction;
 mod fallback;
 mod jobs;
 mod models;
@@ -43,6 +44,7 @@ use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{Change, HostGuard, McpServer};
 use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
+use agent_platform::compaction::Compaction;
 use agent_platform::console::ConsoleSessions;
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, Journals};
@@ -69,6 +71,7 @@ use crate::config::{AppConfig, CodingIssuerConfig, RuntimeConfig, SchedulerConfi
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
+use compaction::compaction;
 use fallback::with_fallbacks;
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
@@ -104,11 +107,12 @@ pub fn application(
         agent_tools(config, bound, &stores, tokens.clone(), tools);
     let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
-    let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
-    let runs = RunRegistry::new(stores.records.clone(), Arc::new(SystemClock));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let conversations = conversations(config, &stores, shutdown);
+    let compaction = compaction(config, &outbound, &stores, local.as_ref(), &usage);
     Ok(App {
+        uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
+        runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
@@ -119,26 +123,24 @@ pub fn application(
             config,
             (&outbound, &public_url),
             stores,
-            (tools, journals),
+            (tools, journals, tokens.clone()),
             (local, &coding),
             (parts, documents),
-            (&usage, conversations.observers()),
-        )
-        .with_run_tokens(tokens.clone()),
+            (&usage, conversations.observers(), &compaction),
+        ),
         conversations,
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
         has_widget: config.widget,
         approved_calls: approved,
-        runs,
         rate_limits: RateLimits::new(tokens, user_rates),
         usage: UsageService::new(usage, config.usage_retention),
+        compaction,
         own_tool_registry,
         own_tools: Vec::new(),
         quotas: config.quotas,
         catalog: server.catalog.clone(),
-        uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base,
@@ -288,10 +290,10 @@ fn platform(
     config: &AppConfig,
     (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
-    (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
+    (tools, journals, run_tokens): (Arc<dyn ToolRegistry>, Arc<Journals>, Arc<Tokens>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
     (parts, documents): (Arc<PartCache>, DocumentsLayer),
-    (usage, observers): (&UsageRecorder, &Arc<RunObservers>),
+    (usage, observers, compaction): (&UsageRecorder, &Arc<RunObservers>, &Compaction),
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
@@ -332,6 +334,8 @@ fn platform(
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_sent_prompts(Arc::new(LatestPrompts::default()))
+        .with_history_step(compaction.clone())
+        .with_run_tokens(run_tokens)
         .with_backend(usage::per_call(embedded, usage))
         .with_backend(usage::per_call(subscriptions, usage))
         .with_backend(usage::agent_server(agent_server, usage))

@@ -16,18 +16,25 @@ use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
-use super::{Hold, RunScope, UsageRecorder};
+use super::{Hold, RunScope, UsageOperation, UsageRecorder};
 
 /// A [`ModelSource`] whose models report the end of each call.
 pub struct MeteredModels<S> {
     source: S,
     recorder: UsageRecorder,
+    operation: UsageOperation,
 }
 
 impl<S> MeteredModels<S> {
     /// Wraps a source.
     pub fn new(source: S, recorder: UsageRecorder) -> Self {
-        Self { source, recorder }
+        Self { source, recorder, operation: UsageOperation::Chat }
+    }
+
+    /// Sets the kind of work that the calls are booked as.
+    #[must_use]
+    pub fn for_operation(self, operation: UsageOperation) -> Self {
+        Self { operation, ..self }
     }
 }
 
@@ -49,6 +56,7 @@ impl<S> MeteredModels<S> {
             model: self.source.model_for_run(settings, context)?,
             scope: context.into(),
             recorder: self.recorder.clone(),
+            operation: self.operation,
             numbers: numbers.clone(),
             is_round_over: None,
         }))
@@ -65,6 +73,7 @@ impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
             model: self.source.model_for_run(settings, context)?,
             scope: context.into(),
             recorder: self.recorder.clone(),
+            operation: self.operation,
             numbers: Arc::default(),
             is_round_over: Some(AtomicBool::new(true)),
         }))
@@ -96,6 +105,7 @@ struct MeteredModel {
     model: Arc<dyn Model>,
     scope: RunScope,
     recorder: UsageRecorder,
+    operation: UsageOperation,
     numbers: Arc<CallNumbers>,
     /// False after a call that has not begun, whose repetition is an attempt at the same round; `None` if another layer
     /// counts the rounds.
@@ -111,6 +121,7 @@ impl MeteredModel {
         if self.is_round_over.as_ref().is_some_and(|is_over| is_over.swap(false, Ordering::Relaxed)) {
             self.numbers.begin_round();
         }
+        call.operation = self.operation;
         call.round = self.numbers.round();
         call.attempt = self.numbers.attempt.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         call

@@ -1,0 +1,34 @@
+//! Composition of the compaction of conversations.
+
+use std::sync::Arc;
+
+use agent_client::outbound::OutboundClient;
+use agent_core::clock::SystemClock;
+use agent_core::model::Model;
+use agent_platform::compaction::{Compaction, Summaries};
+use agent_platform::fallback::FirstContentModels;
+use agent_platform::model_cache::ModelCache;
+use agent_platform::usage::{MeteredModels, UsageOperation, UsageRecorder};
+
+use super::background_spawner;
+use super::models::{embedded_models, model_limits};
+use crate::config::AppConfig;
+use crate::stores::Stores;
+
+/// Creates the compaction, whose calls are booked apart from those of answers and are not repeated by fallbacks.
+pub(super) fn compaction(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    stores: &Stores,
+    local: Option<&Arc<dyn Model>>,
+    usage: &UsageRecorder,
+) -> Compaction {
+    let clock = Arc::new(SystemClock);
+    let models = embedded_models(config, outbound, local.cloned(), &model_limits(&config.server));
+    let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
+    let models = MeteredModels::new(ModelCache::new(models), usage.clone());
+    let models = models.for_operation(UsageOperation::Compact);
+    let conversations = config.conversations.then(|| stores.conversations.clone());
+    let summaries = Summaries::new(stores.records.clone(), conversations, clock.clone());
+    Compaction::new(summaries, Arc::new(models), clock, background_spawner())
+}
