@@ -215,6 +215,7 @@ impl Case {
             counter: Arc::clone(&self.counter),
             retrieval: Some(RagPlacement::SystemPrompt),
             cache,
+            history_report: None,
         })
         .expect("nothing is too long for this budget")
     }

@@ -3,6 +3,7 @@
 mod approvals;
 mod capabilities;
 mod client_tools;
+mod compaction;
 mod deletions;
 mod departures;
 mod files;

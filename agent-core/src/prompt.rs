@@ -65,6 +65,7 @@ pub struct Prompt {
     counter: Arc<dyn TokenCounter>,
     tokens: PromptTokens,
     trimmed: Vec<TrimmedHistory>,
+    history_report: Option<Arc<dyn LayerReport>>,
 }
 
 impl Prompt {
@@ -78,18 +79,17 @@ impl Prompt {
             tools: 0,
             messages: messages.iter().map(|message| message.tokens(&counter)).sum(),
         };
-        let stable = Segment::empty();
-        let counter = Arc::new(counter);
         Self {
             system,
             detached: 0,
             stable_fragments: 0,
-            stable,
+            stable: Segment::empty(),
             tools: None,
             messages,
-            counter,
+            counter: Arc::new(counter),
             tokens,
             trimmed: Vec::new(),
+            history_report: None,
         }
     }
 
@@ -156,9 +156,10 @@ impl Prompt {
         &self.system[self.system.len() - self.detached..]
     }
 
-    /// Iterates over the reports of the layers.
+    /// Iterates over the reports of the layers, and of the step that shortened the history.
     pub fn reports(&self) -> impl Iterator<Item = &dyn LayerReport> {
-        self.system.iter().chain(self.turn_fragments()).filter_map(|fragment| fragment.report.as_deref())
+        let fragments = self.system.iter().chain(self.turn_fragments());
+        fragments.filter_map(|fragment| fragment.report.as_deref()).chain(self.history_report.as_deref())
     }
 
     /// Returns the fragments in the latest user message, in order.

@@ -60,6 +60,10 @@ pub struct TurnRequest {
     pub trigger: Option<String>,
     /// Format of the answer, in place of the role's.
     pub response_format: Option<Arc<ResponseFormat>>,
+    /// True if the conversation is kept on the server.
+    pub is_stored: bool,
+    /// True for a preview, whose preparation has no effects.
+    pub is_preview: bool,
     /// Role of the agent in place of the stored one, for the preview of a change that is not saved.
     pub role: Option<Arc<RoleBlock>>,
     /// Receives the context that was sent with the latest user message, once the backend has accepted the turn: the text

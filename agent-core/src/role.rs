@@ -116,6 +116,9 @@ pub struct RoleContent {
     /// Shows a widget's visitors the titles and pages of the documents that an answer cites.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub show_sources: bool,
+    /// Shortening of long conversations, by names of settings. No secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compaction: Option<Map<String, Value>>,
     /// Limits on the model's tokens, for the backends that this platform sends prompts to.
     #[serde(flatten, deserialize_with = "deserialize_flattened")]
     pub token_limits: TokenLimits,

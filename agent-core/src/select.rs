@@ -150,31 +150,6 @@ pub struct Selection {
     pub rules: [RuleOutcome; 5],
 }
 
-/// Selection as shown by the debug routes and the `NO_CONNECTOR` problem, without settings and secrets.
-#[derive(Debug, Clone, Serialize)]
-pub struct SelectionReport {
-    /// Kind of the selected backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chosen: Option<BackendKind>,
-    /// Name of the container that selected a custom backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub container: Option<String>,
-    /// Results of all five rules, in order.
-    pub rules: [RuleOutcome; 5],
-}
-
-impl Selection {
-    /// Returns the part of the selection that is safe to show.
-    pub fn report(&self) -> SelectionReport {
-        let container = match &self.choice {
-            Some(BackendChoice::Custom(container)) => Some(container.name.clone()),
-            _ => None,
-        };
-        let chosen = self.choice.as_ref().map(BackendChoice::kind);
-        SelectionReport { chosen, container, rules: self.rules }
-    }
-}
-
 /// Selects the backend for `role`.
 pub fn select_backend(role: &RoleBlock) -> Selection {
     let tried = [

@@ -22,9 +22,7 @@ use crate::prompt::{AssemblyInput, ContextKey, PartCache, SentContexts, assemble
 use crate::request::{Principal, TurnRequest};
 use crate::role::{ResponseFormat, ResponseKind, RoleBlock, RoleSource};
 use crate::run_token::{RunToken, RunTokens};
-use crate::select::{
-    BackendChoice, BackendKind, CustomContainer, Selection, SelectionReport, select_with_custom,
-};
+use crate::select::{BackendChoice, BackendKind, CustomContainer, Selection, select_with_custom};
 use crate::store_error::StoreError;
 use crate::tool::{Caller, ExecutionContext, ToolError, ToolRegistry, ToolSpec};
 use crate::users::UserDirectory;
@@ -34,7 +32,7 @@ mod observer;
 mod reuse;
 mod tools;
 
-pub use observer::TurnObserver;
+pub use observer::{HistoryStep, TurnObserver};
 pub use reuse::{PrefixReuse, PromptComparison, SentPrompts};
 
 /// Stores, layers, tools and backends with which turns run. Shared by all turns, which do not change it.
@@ -52,6 +50,7 @@ pub struct Platform {
     output_limits: OutputLimits,
     sent_contexts: SentContexts,
     sent_prompts: Option<Arc<dyn SentPrompts>>,
+    history_step: Option<Arc<dyn HistoryStep>>,
 }
 
 impl Platform {
@@ -71,6 +70,7 @@ impl Platform {
             output_limits: OutputLimits::default(),
             sent_contexts: SentContexts::default(),
             sent_prompts: None,
+            history_step: None,
         }
     }
 
@@ -132,6 +132,12 @@ impl Platform {
         self
     }
 
+    /// Sets the step that shortens histories before the assembly trims what is still too long.
+    pub fn with_history_step(mut self, step: impl HistoryStep) -> Self {
+        self.history_step = Some(Arc::new(step));
+        self
+    }
+
     /// Sets the clock.
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -165,9 +171,9 @@ pub enum TurnError {
         /// Description of the problem.
         problem: String,
     },
-    /// The role configures no backend; the report contains the result of each rule.
+    /// The role configures no backend; the selection contains the result of each rule.
     #[error("no backend is configured for this agent")]
-    NoConnector(Box<SelectionReport>),
+    NoConnector(Box<Selection>),
     /// The role selects a kind of backend that this platform does not have.
     #[error("this server has no {0} backend")]
     NoBackend(BackendKind),
@@ -301,11 +307,10 @@ async fn prepare(
 ) -> Result<(PreparedTurn, Vec<ContextKey>), TurnError> {
     let role = load_role(platform, principal, &request).await?;
     let selection = select_with_custom(&role, |name| platform.custom_backends.contains_key(name));
-    let choice = selection.choice.clone().ok_or_else(|| TurnError::NoConnector(selection.report().into()))?;
+    let choice = selection.choice.clone().ok_or_else(|| TurnError::NoConnector(selection.clone().into()))?;
     let response_format = response_format(&request, &choice)?;
     let backend = platform.backend(&choice)?;
     let capabilities = backend.capabilities_of(&choice)?;
-    let counter = capabilities.counter.clone().unwrap_or_else(|| platform.counter.clone());
     let max_prompt_tokens = capabilities.budget.max_prompt_tokens;
     let context = execution_context(platform, principal, &role, &request).await?;
     let input = TurnInput {
@@ -319,23 +324,25 @@ async fn prepare(
         try_join!(collect(&platform.layers, &input).err_into(), list_tools(platform, &input, &choice))?;
     let tools = turn_tools(tools, &input, &capabilities)?;
     let mut history = platform.parts.history(&input.request.messages);
-    // A workflow gets the messages as data.
-    let is_workflow = choice.kind() == BackendKind::Workflow;
-    let keys = match !is_workflow && max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS {
+    // A workflow gets the messages as data, and has a field for what is retrieved.
+    let is_prompt = choice.kind() != BackendKind::Workflow;
+    let keys = match is_prompt && max_prompt_tokens >= MIN_BUDGET_FOR_SENT_CONTEXTS {
         true => platform.sent_contexts.restore(&context, &mut history, max_prompt_tokens, &platform.parts),
         false => Vec::new(),
     };
-    let reserved = response_format.as_ref().map_or(0, |format| format.estimated_tokens());
-    let assembly = AssemblyInput {
+    let mut assembly = AssemblyInput {
         fragments,
         history,
         tools: &tools,
-        budget: TokenBudget { max_prompt_tokens: max_prompt_tokens.saturating_sub(reserved) },
-        counter,
-        // A workflow has a field for them.
-        retrieval: (!is_workflow).then(|| role.content.rag_placement.unwrap_or_default()),
+        budget: prompt_budget(max_prompt_tokens, response_format.as_deref()),
+        counter: capabilities.counter.clone().unwrap_or_else(|| platform.counter.clone()),
+        retrieval: is_prompt.then(|| role.content.rag_placement.unwrap_or_default()),
         cache: &platform.parts,
+        history_report: None,
     };
+    if let Some(step) = &platform.history_step {
+        step.apply(&input, &mut assembly).await?;
+    }
     observer.on_inputs(&input, &assembly);
     let prompt = assemble(assembly).map_err(AgentError::from)?;
     let run_token = mint_run_token(platform, &capabilities, &context, &tools)?;
@@ -351,8 +358,13 @@ async fn prepare(
         response_format,
         run_token,
     };
-    let request = backend.prepare_turn(Arc::new(turn))?;
-    Ok((PreparedTurn { selection, capabilities, request }, keys))
+    Ok((PreparedTurn { selection, capabilities, request: backend.prepare_turn(Arc::new(turn))? }, keys))
+}
+
+/// Returns the budget of the prompt without what the format of the answer needs.
+fn prompt_budget(max_prompt_tokens: usize, format: Option<&ResponseFormat>) -> TokenBudget {
+    let reserved = format.map_or(0, ResponseFormat::estimated_tokens);
+    TokenBudget { max_prompt_tokens: max_prompt_tokens.saturating_sub(reserved) }
 }
 
 /// Returns the format of the answer, if it is JSON. A remote runtime and a workflow know no formats.

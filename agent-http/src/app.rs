@@ -62,6 +62,7 @@ use crate::state::{ServiceBase, ServiceState};
 use crate::stream::StreamLimits;
 use agent_core::turn::Platform;
 use agent_platform::catalog::Catalog;
+use agent_platform::compaction::Compaction;
 use agent_platform::layers::DocumentsLayer;
 use agent_platform::own_tools::OwnToolRegistry;
 use agent_platform::records::Records;
@@ -110,6 +111,8 @@ pub struct App {
     pub rate_limits: RateLimits,
     /// Usage of models and tools.
     pub usage: UsageService,
+    /// Summaries of long conversations.
+    pub compaction: Compaction,
     /// The tools that roles define.
     pub own_tool_registry: Arc<OwnToolRegistry>,
     /// Names of the embedder's own tools, which roles may name besides the built-in ones.
@@ -160,6 +163,7 @@ pub async fn run_maintenance(app: Arc<App>) {
         pulse::run_maintenance(app.clone()),
         app.conversations.run_upkeep(),
         conversation::sweep_threads(&app),
+        conversation::sweep_summaries(&app),
         conversation::sweep_approvals(&app),
         app.usage.run_upkeep(),
         app.usage.settle_lost_calls(&*app.pulse.inventory)

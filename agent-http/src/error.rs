@@ -22,6 +22,7 @@ use agent_core::error::AgentError;
 use agent_core::tool::{Caller, ToolError};
 use agent_core::turn::TurnError;
 use agent_platform::history::FieldError;
+use agent_platform::preview::SelectionReport;
 use agent_platform::records::StoreError;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
@@ -402,8 +403,9 @@ impl From<TurnError> for HttpError {
             TurnError::AgentNotFound => Self::new(Code::NotFound, error.to_string()),
             TurnError::WrongAgent => Self::forbidden(error.to_string()),
             TurnError::InvalidField { field, problem } => Self::invalid(field, problem),
-            TurnError::NoConnector(report) => {
-                let selection = serde_json::to_value(&report).unwrap_or_default();
+            TurnError::NoConnector(selection) => {
+                let report = SelectionReport::from(&*selection);
+                let selection = serde_json::to_value(report).unwrap_or_default();
                 Self::new(Code::NoConnector, "no backend is configured for this agent")
                     .with_member("selection", selection)
             }

@@ -327,6 +327,7 @@ mod tests {
                 counter: Arc::new(agent_core::budget::EstimateCounter),
                 retrieval: Default::default(),
                 cache: &cache,
+                history_report: None,
             })
             .expect("it fits");
             let shaped = shape(&prompt, true);

@@ -23,6 +23,7 @@ mod records;
 mod retrieval;
 mod retriever;
 mod role_store;
+mod summaries;
 mod usage;
 
 pub use budgets::{BudgetStores, budgets};
@@ -36,6 +37,7 @@ pub use records::{inventory, records};
 pub use retrieval::retrieval;
 pub use retriever::retriever;
 pub use role_store::role_store;
+pub use summaries::{SummaryStores, summaries};
 pub use usage::usage;
 
 #[cfg(test)]

@@ -271,6 +271,8 @@ fn read_chat(
         can_suspend: false,
         trigger: None,
         response_format: response_format::read(&sources)?,
+        is_stored: false,
+        is_preview: false,
         role: None,
         sent_context: Default::default(),
     };

@@ -11,6 +11,8 @@ pub mod bpe;
 pub mod call_reports;
 pub mod catalog;
 pub mod coding;
+pub mod compaction;
+pub mod compaction_settings;
 pub mod company_table;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -47,6 +49,7 @@ pub mod run_registry;
 pub mod run_tools;
 pub mod seal;
 pub mod spawner;
+mod tags;
 #[cfg(feature = "conformance")]
 pub mod testing;
 pub mod token;

@@ -10,15 +10,16 @@ use serde_json::Value;
 use agent_core::payload::{Payload, REDACTED};
 use agent_core::prompt::{Fragment, LayerReport, Part, PromptTokens, TrimmedHistory};
 use agent_core::request::{Principal, TurnRequest};
-use agent_core::select::SelectionReport;
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_core::turn::{Platform, PrefixReuse, PreparedTurn, TurnError, prepare_turn};
 
 mod first_change;
 mod manifest;
+mod selection;
 mod sent_prompts;
 
 pub use manifest::{Manifest, ManifestPart, PartPlacement};
+pub use selection::SelectionReport;
 pub use sent_prompts::LatestPrompts;
 
 use crate::fallback::{AttemptPreview, preview_attempts};
@@ -155,7 +156,7 @@ impl Preview {
                 run_id: REDACTED.into(),
                 ..turn.context.clone()
             },
-            selection: prepared.selection.report(),
+            selection: SelectionReport::from(&prepared.selection),
             attempts: preview_attempts(&payload, false),
             request_sha256: payload.sha256(),
             tools: Arc::clone(&turn.tools),
@@ -188,6 +189,7 @@ pub async fn preview_turn(
     principal: &Principal,
     request: TurnRequest,
 ) -> Result<Preview, TurnError> {
+    let request = TurnRequest { is_preview: true, ..request };
     let prepared = prepare_turn(platform, principal, request).await?;
     let comparison = platform.compare_prompt(&prepared.request);
     Ok(Preview::new(&prepared, comparison.and_then(|comparison| comparison.reuse)))

@@ -122,6 +122,8 @@ pub mod collection {
     pub const ASSIGNMENTS: &str = "assignments";
     /// [`Notification`](super::Notification)s, in one collection per user below this one.
     pub const NOTIFICATIONS: &str = "notifications";
+    /// Summaries of conversations, in one collection per user below this one.
+    pub(crate) const SUMMARIES: &str = "summaries";
     /// Counts of the records that agents have added to a collection.
     pub(crate) const TALLIES: &str = "tallies";
 }

@@ -10,7 +10,7 @@ use super::{Prompt, STABLE_PREFIX_LIMIT};
 use crate::budget::{self, HistoryEntry, TokenBudget, TokenCounter};
 use crate::error::{AgentError, AgentErrorKind};
 use crate::message::{Message, Role};
-use crate::prompt::{Fragment, Stability};
+use crate::prompt::{Fragment, LayerReport, Stability};
 use crate::role::RagPlacement;
 use crate::tool::ToolSpec;
 
@@ -34,6 +34,8 @@ pub struct AssemblyInput<'a> {
     pub retrieval: Option<RagPlacement>,
     /// Cache of joined texts across turns. It affects the time taken, never the result.
     pub cache: &'a PartCache,
+    /// Account of how the history was shortened.
+    pub history_report: Option<Arc<dyn LayerReport>>,
 }
 
 /// A part of the history that was dropped.
@@ -110,7 +112,8 @@ impl From<AssembleError> for AgentError {
 /// # Errors
 /// [`AssembleError::OverBudget`] if system prompt, tools and latest turn, which are never trimmed, exceed the budget.
 pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
-    let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache } = input;
+    let AssemblyInput { fragments, mut history, tools, budget, counter, retrieval, cache, history_report } =
+        input;
     let (system, turn) = split_by_placement(fragments, retrieval.unwrap_or_default());
     let is_detached = |fragment: &&Fragment| retrieval.is_none() && fragment.source == RETRIEVAL_SOURCE;
     let detached = system.iter().filter(is_detached).count();
@@ -142,6 +145,7 @@ pub fn assemble(input: AssemblyInput<'_>) -> Result<Prompt, AssembleError> {
         counter,
         tokens,
         trimmed,
+        history_report,
     })
 }
 

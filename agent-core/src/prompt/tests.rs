@@ -56,6 +56,7 @@ fn input<'a>(
         counter: Arc::new(ByteCounter),
         retrieval: Some(RagPlacement::SystemPrompt),
         cache,
+        history_report: None,
     }
 }
 

@@ -140,35 +140,11 @@ fn all_seven_fields_are_of_the_level_that_gave_the_address() {
 }
 
 #[test]
-fn the_report_shows_rules_and_reasons_and_no_setting() {
-    let key = json!({"agentServerUrl": " ", "agentServerApiKey": "sk-1"});
-    let selection = select_backend(&role(key, &[("SubscriptionConnector", json!({"model": "coder"}))]));
-    let report = serde_json::to_value(selection.report()).expect("reports serialise");
-    assert_eq!(
-        report,
-        json!({
-            "chosen": "subscription",
-            "rules": [
-                {"rule": "content.agentServerUrl", "matched": false, "reason": "fieldBlank", "field": "agentServerUrl"},
-                {"rule": "AgentServer", "matched": false, "reason": "noContainer"},
-                {"rule": "WorkflowConnector", "matched": false, "reason": "noContainer"},
-                {"rule": "EmbeddedAI", "matched": false, "reason": "noContainer"},
-                {"rule": "SubscriptionConnector", "matched": true, "reason": "present", "field": "model"},
-            ]
-        })
-    );
-    let nothing =
-        serde_json::to_value(select_backend(&RoleBlock::default()).report()).expect("reports serialise");
-    assert_eq!(nothing.get("chosen"), None);
-}
-
-#[test]
 fn a_registered_container_selects_a_custom_backend_where_no_rule_matches() {
     let custom = ("Oracle", json!({"answer": 42}));
     let select = |role: &RoleBlock| select_with_custom(role, |name| name == "Oracle");
     let alone = select(&role(json!({}), &[("Unknown", json!({})), custom.clone()]));
     assert_eq!(chosen(&alone), Some((BackendKind::Custom, "Oracle")));
-    assert_eq!(alone.report().container.as_deref(), Some("Oracle"));
     let Some(BackendChoice::Custom(container)) = &alone.choice else { panic!("{alone:?}") };
     assert_eq!(container.content, json!({"answer": 42}));
 

@@ -1,7 +1,10 @@
-//! Observer of a turn.
+//! Observer of a turn, and the step that shortens its history.
+
+use async_trait::async_trait;
 
 use super::{PrefixReuse, PreparedTurn};
 use crate::context::TurnInput;
+use crate::error::AgentError;
 use crate::prompt::AssemblyInput;
 
 /// Receiver of what a turn is made of, such as a recorder of runs.
@@ -14,3 +17,10 @@ pub trait TurnObserver: Send + Sync {
 }
 
 impl TurnObserver for () {}
+
+/// Step between the collection of a prompt's parts and their assembly, such as a summary of the history's beginning.
+#[async_trait]
+pub trait HistoryStep: Send + Sync + 'static {
+    /// Changes the history, whose latest user message stays the last one. An error prevents the turn.
+    async fn apply(&self, turn: &TurnInput, assembly: &mut AssemblyInput<'_>) -> Result<(), AgentError>;
+}

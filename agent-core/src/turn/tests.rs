@@ -111,9 +111,9 @@ async fn a_role_without_a_backend_is_told_how_each_rule_came_out() {
         bench(vec![agent_with(json!([{"name": "AgentServer", "content": {"agentServerUrl": " "}}]))], [])
             .await;
     let error = bench.refusal(&ada(), asks("a")).await;
-    let TurnError::NoConnector(report) = error else { panic!("{error:?}") };
-    assert_eq!(report.chosen, None);
-    let reasons = report.rules.map(|outcome| outcome.reason);
+    let TurnError::NoConnector(selection) = error else { panic!("{error:?}") };
+    assert!(selection.choice.is_none());
+    let reasons = selection.rules.map(|outcome| outcome.reason);
     assert_eq!(
         reasons,
         [

@@ -1,5 +1,6 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod compaction;
 mod fallback;
 mod jobs;
 mod models;
@@ -43,6 +44,7 @@ use agent_mcp::client::DiscoveryCache;
 use agent_mcp::server::{Change, HostGuard, McpServer};
 use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
+use agent_platform::compaction::Compaction;
 use agent_platform::console::ConsoleSessions;
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, Journals};
@@ -71,6 +73,7 @@ use crate::config::{AppConfig, CodingIssuerConfig, RuntimeConfig, SchedulerConfi
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
+use compaction::compaction;
 use fallback::with_fallbacks;
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
@@ -106,27 +109,27 @@ pub fn application(
         agent_tools(config, bound, &stores, tokens.clone(), tools);
     let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
-    let uploads = DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever));
     let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
+    let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
     Ok(App {
+        uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
+        runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
         tools: agent_tools,
         pulse: scheduler_link(config, jobs, (&public_url, &tools), (&stores, &journals)),
         roles: stores.roles.clone(),
         records: stores.records.clone(),
-        runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
         documents: documents.clone(),
         tokens: tokens.clone(),
         platform: platform(
             config,
             (&outbound, &public_url),
             stores,
-            (tools, journals),
+            (tools, journals, tokens.clone()),
             (local, &coding),
             (parts, documents),
-            (&usage, conversations.observers(), &providers),
-        )
-        .with_run_tokens(tokens.clone()),
+            (&usage, conversations.observers(), &providers, &compaction),
+        ),
         conversations,
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
@@ -135,12 +138,12 @@ pub fn application(
         approved_calls: approved,
         rate_limits: RateLimits::new(tokens, user_rates),
         usage: UsageService::new(usage, config.usage_retention),
+        compaction,
         own_tool_registry,
         own_tools: Vec::new(),
         providers: ProviderService::new(providers, Arc::new(model_source(config)?)),
         quotas: config.quotas,
         catalog: server.catalog.clone(),
-        uploads,
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
         stream: stream_limits(server, shutdown),
         base,
@@ -286,14 +289,17 @@ fn subscriptions(
     }
 }
 
+/// Services of the models of the platform.
+type ModelServices<'a> = (&'a UsageRecorder, &'a Arc<RunObservers>, &'a Arc<Providers>, &'a Compaction);
+
 fn platform(
     config: &AppConfig,
     (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
-    (tools, journals): (Arc<dyn ToolRegistry>, Arc<Journals>),
+    (tools, journals, run_tokens): (Arc<dyn ToolRegistry>, Arc<Journals>, Arc<Tokens>),
     (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
     (parts, documents): (Arc<PartCache>, DocumentsLayer),
-    (usage, observers, providers): (&UsageRecorder, &Arc<RunObservers>, &Arc<Providers>),
+    (usage, observers, providers, compaction): ModelServices<'_>,
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
@@ -336,6 +342,8 @@ fn platform(
         .with_tools(tools)
         .with_token_counter(Arc::new(BpeCounter))
         .with_sent_prompts(Arc::new(LatestPrompts::default()))
+        .with_history_step(compaction.clone())
+        .with_run_tokens(run_tokens)
         .with_backend(usage::per_call(embedded, usage))
         .with_backend(usage::per_call(subscriptions, usage))
         .with_backend(usage::agent_server(agent_server, usage))

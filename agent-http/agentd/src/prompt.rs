@@ -14,7 +14,7 @@ use agent_core::role::RoleSource as _;
 use agent_core::tool::Caller;
 use agent_core::turn::TurnError;
 use agent_http::shutdown::Shutdown;
-use agent_platform::preview::preview_turn;
+use agent_platform::preview::{SelectionReport, preview_turn};
 
 use self::report::Styles;
 use crate::cli::{AgentArgs, PromptArgs};
@@ -68,7 +68,7 @@ async fn show_from(
         Ok(preview) => preview,
         Err(TurnError::NoConnector(selection)) => {
             if !json {
-                report::selection(&selection, styles, out)?;
+                report::selection(&SelectionReport::from(&*selection), styles, out)?;
             }
             return Err(TurnError::NoConnector(selection).into());
         }

@@ -29,6 +29,9 @@ const TOKEN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time in which the ends of the last runs are stored.
 const RUN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time in which summaries of conversations that are being made are finished.
+const SUMMARY_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Time in which the usage of the last calls is stored.
 const USAGE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -62,6 +65,13 @@ pub(crate) async fn scheduler(config: SchedulerConfig) -> Result<(), StartError>
     let (jobs, store) = stores::open_jobs(&config).await?;
     let listener = listen(config.listen).await?;
     serve_scheduler(&config, listener, jobs, store, shutdown_on_signal()).await
+}
+
+/// Waits for the summaries of conversations that are being made.
+async fn finish_summaries(app: &app::App) {
+    if tokio::time::timeout(SUMMARY_FLUSH_TIMEOUT, app.compaction.drain()).await.is_err() {
+        tracing::warn!("summaries of conversations were not finished: the next turns make them");
+    }
 }
 
 /// Serves the application on a listener until `shutdown`.
@@ -115,6 +125,7 @@ pub async fn serve_app(
             "a call of a subscription's issuer was still running: its user may have to sign in again"
         );
     }
+    finish_summaries(&app).await;
     app.tools.server.audit().flush().await;
     if tokio::time::timeout(USAGE_FLUSH_TIMEOUT, app.usage.flush()).await.is_err() {
         tracing::warn!("the usage of the last calls could not be stored");

@@ -17,6 +17,7 @@ mod queue;
 mod resume;
 mod retention;
 mod stop;
+mod summaries;
 mod tail;
 mod turn;
 mod upkeep;
@@ -45,6 +46,7 @@ pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
 pub(super) use preview::load_preview_messages;
 pub(super) use resume::continue_run;
 pub(super) use retention::sweep_threads;
+pub(super) use summaries::{delete_obsolete_summaries, sweep_summaries};
 pub(super) use turn::{KeptTurn, ThreadRequest};
 
 /// Settings of what is kept.

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::conversation::delete_obsolete_summaries;
 use super::ownership::load_in_company;
 use super::resource::{self, Versioned, check_conditions, page_params};
 use super::thread_view::{NodeFormat, ThreadView};
@@ -263,6 +264,7 @@ pub(super) async fn delete(context: RequestContext<App>, principal: Principal) -
     own.app.conversations.end_before_deletion(&*own.store, &key).await?;
     let deleted = own.store.delete(&key).await?.ok_or_else(HttpError::not_found)?;
     own.stop_runs(deleted.active_runs);
+    delete_obsolete_summaries(&own.app, &own.owner).await;
     private(Ok(resource::no_content()))
 }
 
@@ -307,6 +309,7 @@ pub(super) async fn delete_many(context: RequestContext<App>, principal: Princip
     }
     let deleted = own.store.delete_many(&own.owner, &filter).await?;
     own.stop_runs(deleted.active_runs);
+    delete_obsolete_summaries(&own.app, &own.owner).await;
     private(answer::json(StatusCode::OK, &json!({"deleted": deleted.deleted, "more": deleted.more})))
 }
 

@@ -4,6 +4,7 @@ mod budgets;
 mod conversations;
 mod core_traits;
 mod pulse;
+mod summaries;
 mod usage;
 
 use std::collections::HashMap;

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
+use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
@@ -201,6 +202,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             _ => {}
         }
     }
+    found.extend(role.content.compaction.iter().flat_map(compaction_faults));
     let is_taken = |name: &str| TOOL_NAMES.contains(&name) || own_tools.iter().any(|own| own == name);
     found.extend(
         own_tools::faults(&role.content.own_tools, is_taken)
@@ -208,6 +210,14 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             .map(|SettingsFault { path, message }| RoleFinding::new(format!("content.{path}"), message)),
     );
     found
+}
+
+/// Checks the settings of the compaction.
+fn compaction_faults(members: &Map<String, Value>) -> Vec<RoleFinding> {
+    let faults = CompactionSettings::read(members).err().unwrap_or_default();
+    let finding =
+        |CompactionFault { path, message }| RoleFinding::new(format!("content.compaction.{path}"), message);
+    faults.into_iter().map(finding).collect()
 }
 
 /// Checks the repetition and the fallbacks of a container.

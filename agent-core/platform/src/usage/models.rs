@@ -16,7 +16,7 @@ use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
 use super::call::{BYTES_PER_TOKEN, CompanyBilling, MeteredCall, count};
-use super::{Hold, RunScope, UsageRecorder};
+use super::{Hold, RunScope, UsageOperation, UsageRecorder};
 use crate::catalog::CatalogModel;
 use crate::model_notice::ModelNotice;
 
@@ -24,12 +24,19 @@ use crate::model_notice::ModelNotice;
 pub struct MeteredModels<S> {
     source: S,
     recorder: UsageRecorder,
+    operation: UsageOperation,
 }
 
 impl<S> MeteredModels<S> {
     /// Wraps a source.
     pub fn new(source: S, recorder: UsageRecorder) -> Self {
-        Self { source, recorder }
+        Self { source, recorder, operation: UsageOperation::Chat }
+    }
+
+    /// Sets the kind of work that the calls are booked as.
+    #[must_use]
+    pub fn for_operation(self, operation: UsageOperation) -> Self {
+        Self { operation, ..self }
     }
 }
 
@@ -60,6 +67,7 @@ impl<S> MeteredModels<S> {
             billing,
             scope: context.into(),
             recorder: self.recorder.clone(),
+            operation: self.operation,
             numbers: numbers.clone(),
             is_round_over: None,
         }))
@@ -77,6 +85,7 @@ impl<C, S: ModelSource<C>> ModelSource<C> for MeteredModels<S> {
             billing: None,
             scope: context.into(),
             recorder: self.recorder.clone(),
+            operation: self.operation,
             numbers: Arc::default(),
             is_round_over: Some(AtomicBool::new(true)),
         }))
@@ -109,6 +118,7 @@ struct MeteredModel {
     billing: Option<CompanyBilling>,
     scope: RunScope,
     recorder: UsageRecorder,
+    operation: UsageOperation,
     numbers: Arc<CallNumbers>,
     /// False after a call that has not begun, whose repetition is an attempt at the same round; `None` if another layer
     /// counts the rounds.
@@ -126,6 +136,7 @@ impl MeteredModel {
         if self.is_round_over.as_ref().is_some_and(|is_over| is_over.swap(false, Ordering::Relaxed)) {
             self.numbers.begin_round();
         }
+        call.operation = self.operation;
         call.round = self.numbers.round();
         call.attempt = self.numbers.attempt.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         call

@@ -100,6 +100,8 @@ pub struct UserDeletion {
     pub todo_lists: usize,
     /// The user's assignments. The application cancels their jobs at its next maintenance.
     pub assignments: usize,
+    /// Summaries of the user's conversations.
+    pub summaries: usize,
     /// 1 if something of a subscription was stored, such as its tokens. They are not revoked.
     pub subscriptions: usize,
     /// 1 if the user had a record.
@@ -116,6 +118,7 @@ pub async fn delete_user(
 ) -> Result<UserDeletion, StoreError> {
     let user = Key::new(company_id, collection::USERS, user_id.as_str())?;
     let notifications = Collection::new(company_id, collection::NOTIFICATIONS)?.within(user_id)?;
+    let summaries = Collection::new(company_id, collection::SUMMARIES)?.within(user_id)?;
     let todo_lists = Collection::new(company_id, collection::TODO_LISTS)?;
     let assignments = Collection::new(company_id, collection::ASSIGNMENTS)?;
     Ok(UserDeletion {
@@ -127,6 +130,7 @@ pub async fn delete_user(
             assignment.user_id == *user_id
         })
         .await?,
+        summaries: clear(inventory, &summaries).await?,
         subscriptions: usize::from(coding::erase(inventory, company_id, user_id).await?),
         users: usize::from(inventory.delete(&user, Precondition::Any).await?),
     })

@@ -66,6 +66,16 @@ async fn budgets_hold_their_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn summaries_hold_their_contract() {
+    let maker = StoreFactory::new(SqliteOptions::default());
+    let make = async || {
+        let store = maker.make();
+        (store.clone() as _, store as _)
+    };
+    agent_platform::conformance::summaries(make).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn retrieval_holds_its_contract() {
     let maker = StoreFactory::new(SqliteOptions::default());
     agent_platform::conformance::retrieval(async || maker.make() as _).await;

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{self, Write};
 
-use agent_core::select::SelectionReport;
-use agent_platform::preview::{Preview, PreviewPart};
+use agent_platform::preview::{Preview, PreviewPart, SelectionReport};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 

@@ -154,6 +154,7 @@ impl RunPlan {
                 response_format,
                 // The results of a visitor's calls are not stored, so that no later run could bring them.
                 can_suspend: principal.caller != Caller::Widget,
+                is_stored: true,
                 sent_context: self.sent_context.text.clone(),
                 ..turn.clone()
             },

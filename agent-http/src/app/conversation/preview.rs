@@ -19,9 +19,9 @@ pub(in super::super) async fn load_preview_messages(
 ) -> Result<(), HttpError> {
     let Some(request) = request.filter(|_| !turn.messages.is_empty()) else { return Ok(()) };
     let request = request.without_background();
-    if let Some(kept) = KeptTurn::open(app, principal, turn, request).await?
-        && let Some(messages) = kept.messages(app, principal, turn).await?
-    {
+    let Some(kept) = KeptTurn::open(app, principal, turn, request).await? else { return Ok(()) };
+    turn.is_stored = true;
+    if let Some(messages) = kept.messages(app, principal, turn).await? {
         turn.messages = messages;
     }
     Ok(())

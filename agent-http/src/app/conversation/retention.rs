@@ -10,6 +10,7 @@ use agent_platform::conversation::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::App;
+use super::delete_obsolete_summaries;
 
 /// Maximum time between two sweeps.
 const MAX_SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -73,6 +74,9 @@ async fn sweep_owner(
         let key = |id| RunKey { owner: owner.clone(), id };
         app.conversations.stop_deleted(batch.active_runs.into_iter().map(key));
         if !batch.more || batch.deleted == 0 {
+            if count > 0 {
+                delete_obsolete_summaries(app, owner).await;
+            }
             return Ok(count);
         }
     }

@@ -1,0 +1,344 @@
+//! The step of a turn that shortens its history.
+
+use std::sync::Arc;
+
+use agent_core::context::TurnInput;
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::{Message, Role};
+use agent_core::prompt::{AssemblyInput, PromptMessage, Stability};
+use agent_core::role::EmbeddedAi;
+use agent_core::select::{BackendChoice, BackendKind, select_backend};
+use agent_core::turn::HistoryStep;
+use async_trait::async_trait;
+
+use super::Compaction;
+use super::plan::{HistoryForm, Plan, PlanEntry, PlanLimits, plan};
+use super::report::{CompactionReport, Shortened, SummaryOrigin};
+use super::store::{PrefixHasher, SummaryOwner};
+use super::tasks::SummaryJob;
+use super::text::{ToolNames, block, is_instruction};
+use crate::compaction_settings::{CompactionMode, CompactionSettings};
+
+/// Least tokens for the history with which it is compacted.
+const MIN_AVAILABLE_TOKENS: usize = 1_000;
+/// Bounds of a summary in tokens, and its part of the tokens for the history.
+const MIN_SUMMARY_TOKENS: usize = 128;
+const MAX_SUMMARY_TOKENS: usize = 4_000;
+const SUMMARY_PART: usize = 16;
+/// Limit on the user's own words beside a summary in tokens, and their part of the tokens for the history.
+const MAX_WORDS_TOKENS: usize = 4_000;
+const WORDS_PART: usize = 25;
+/// Tokens of what is around a summary and the user's words.
+const BLOCK_TOKENS: usize = 96;
+/// Tokens of the tags around a turn's context.
+const CONTEXT_TAG_TOKENS: usize = 8;
+
+#[async_trait]
+impl HistoryStep for Compaction {
+    async fn apply(&self, turn: &TurnInput, assembly: &mut AssemblyInput<'_>) -> Result<(), AgentError> {
+        let settings = CompactionSettings::of(&turn.role.content);
+        let default = if turn.request.is_stored { CompactionMode::Auto } else { CompactionMode::Cut };
+        match settings.mode.unwrap_or(default) {
+            CompactionMode::Cut => {}
+            CompactionMode::Off => check_fits(assembly)?,
+            CompactionMode::Auto => self.shorten(turn, assembly, &settings).await,
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a prompt that does not fit.
+fn check_fits(assembly: &AssemblyInput<'_>) -> Result<(), AgentError> {
+    let (needed, max) = (prompt_tokens(assembly), assembly.budget.max_prompt_tokens);
+    if needed <= max {
+        return Ok(());
+    }
+    let message = format!(
+        "the conversation exceeds the model's context window: it needs {needed} tokens, {max} are available, and this agent's compaction is off"
+    );
+    Err(AgentError::new(AgentErrorKind::InvalidRequest, message))
+}
+
+fn prompt_tokens(assembly: &AssemblyInput<'_>) -> usize {
+    let volatile = assembly.fragments.iter().filter(|fragment| !is_constant(fragment.stability));
+    let volatile: usize = volatile.map(|fragment| fragment.part.tokens(&*assembly.counter)).sum();
+    constant_tokens(assembly) + volatile + CONTEXT_TAG_TOKENS + history_tokens(assembly)
+}
+
+fn history_tokens(assembly: &AssemblyInput<'_>) -> usize {
+    assembly.history.iter().map(|message| message.tokens(&*assembly.counter)).sum()
+}
+
+/// Returns the tokens of what is the same in all turns of a conversation: the stable fragments and the tools.
+fn constant_tokens(assembly: &AssemblyInput<'_>) -> usize {
+    let counter = &*assembly.counter;
+    let stable = assembly.fragments.iter().filter(|fragment| is_constant(fragment.stability));
+    let stable: usize = stable.map(|fragment| fragment.part.tokens(counter)).sum();
+    let mut definitions = String::new();
+    for tool in assembly.tools {
+        for piece in [&tool.name, &tool.description, tool.input_schema.get()] {
+            definitions.push_str(piece);
+            definitions.push('\n');
+        }
+    }
+    let tools = if definitions.is_empty() { 0 } else { assembly.cache.part(definitions).tokens(counter) };
+    stable + tools
+}
+
+fn is_constant(stability: Stability) -> bool {
+    stability <= Stability::Agent
+}
+
+/// Tokens for a history and what stands for its beginning.
+#[derive(Debug, Clone, Copy)]
+struct HistoryBudget {
+    available: usize,
+    summary: usize,
+    words: usize,
+}
+
+impl HistoryBudget {
+    /// Returns the budget of a prompt; `None` if there is too little for a compaction.
+    fn of(assembly: &AssemblyInput<'_>) -> Option<Self> {
+        let available = assembly.budget.max_prompt_tokens.saturating_sub(constant_tokens(assembly));
+        let summary = (available / SUMMARY_PART).clamp(MIN_SUMMARY_TOKENS, MAX_SUMMARY_TOKENS);
+        let words = (available / WORDS_PART).min(MAX_WORDS_TOKENS);
+        (available >= MIN_AVAILABLE_TOKENS).then_some(Self { available, summary, words })
+    }
+
+    fn limits(&self, settings: &CompactionSettings) -> PlanLimits {
+        PlanLimits {
+            available: self.available,
+            at: settings.at,
+            to: settings.to,
+            keep_turns: settings.keep_turns,
+            keep_tool_results: settings.keep_tool_results,
+            summary_tokens: self.summary + self.words + BLOCK_TOKENS,
+        }
+    }
+}
+
+/// A history with what is needed to shorten it.
+struct History {
+    messages: Vec<Arc<PromptMessage>>,
+    /// Messages in place of tool results.
+    replaced: Vec<Option<Arc<PromptMessage>>>,
+    budget: HistoryBudget,
+    plan: Plan,
+}
+
+impl History {
+    /// Plans the compaction of a history; `None` if it is sent as it is, and nothing is to be prepared for later.
+    fn plan(assembly: &AssemblyInput<'_>, settings: &CompactionSettings) -> Option<Self> {
+        let budget = HistoryBudget::of(assembly)?;
+        let limits = budget.limits(settings);
+        if history_tokens(assembly) <= limits.planned_above() {
+            return None;
+        }
+        let (counter, cache) = (&*assembly.counter, assembly.cache);
+        let names = ToolNames::new(assembly.history.iter().map(|message| message.original()));
+        let replace = |message: &Arc<PromptMessage>| {
+            let replaced = cache.message(&names.left_out(message.original())?);
+            (replaced.tokens(counter) < message.tokens(counter)).then_some(replaced)
+        };
+        let replaced: Vec<_> = assembly.history.iter().map(replace).collect();
+        let entry = |(message, replaced): (&Arc<PromptMessage>, &Option<Arc<PromptMessage>>)| {
+            let original = message.original();
+            let plain_tokens = match message.context().is_empty() {
+                true => message.tokens(counter),
+                false => cache.message(original).tokens(counter),
+            };
+            // A context that this process alone remembers is no part of the history.
+            let tokens = match original.sent_context {
+                Some(_) => message.tokens(counter),
+                None => plain_tokens,
+            };
+            let replaced_tokens = replaced.as_ref().map(|replaced| replaced.tokens(counter));
+            PlanEntry { role: original.role, tokens, plain_tokens, replaced_tokens }
+        };
+        let entries: Vec<PlanEntry> = assembly.history.iter().zip(&replaced).map(entry).collect();
+        let plan = plan(&entries, limits);
+        (plan != Plan::default()).then(|| Self { messages: assembly.history.clone(), replaced, budget, plan })
+    }
+
+    /// Returns the first messages as they were received.
+    fn first(&self, count: usize) -> Vec<&Message> {
+        self.messages[..count].iter().map(|message| message.original()).collect()
+    }
+
+    /// Returns the hash of the first messages.
+    fn sha256(&self, count: usize, turn: &TurnInput, settings: &CompactionSettings) -> String {
+        let agent_id = &turn.context.agent_id;
+        let mut hasher = PrefixHasher::new(agent_id, &settings.instructions, self.budget.summary);
+        self.first(count).into_iter().for_each(|message| hasher.add_message(message));
+        hasher.sha256()
+    }
+
+    /// Returns the messages after the first ones, without the tool results that are left out, and the number of those.
+    fn rest(&self, form: HistoryForm) -> (Vec<Arc<PromptMessage>>, usize) {
+        let HistoryForm { summarized, cleared } = form;
+        let mut count = 0;
+        let rest = self.messages.iter().zip(&self.replaced).enumerate().skip(summarized);
+        let rest = rest.map(|(index, (message, replaced))| match replaced {
+            Some(replaced) if index < cleared => {
+                count += 1;
+                replaced.clone()
+            }
+            _ => message.clone(),
+        });
+        (rest.collect(), count)
+    }
+}
+
+impl Compaction {
+    async fn shorten(
+        &self,
+        turn: &TurnInput,
+        assembly: &mut AssemblyInput<'_>,
+        settings: &CompactionSettings,
+    ) {
+        let Some(history) = History::plan(assembly, settings) else { return };
+        let choice = select_backend(&turn.role).choice;
+        // A workflow gets the messages as data.
+        if choice.as_ref().map(BackendChoice::kind) == Some(BackendKind::Workflow) {
+            return;
+        }
+        let own = match &choice {
+            Some(BackendChoice::Embedded(own)) => Some(own),
+            _ => None,
+        };
+        let model = settings.summary_model(own).filter(|_| !turn.request.is_preview);
+        let plan = history.plan;
+        let mut shortened = None;
+        if plan.form != HistoryForm::default() {
+            let (summary, origin) = match plan.form.summarized {
+                0 => (None, None),
+                _ => self.summary(turn, &history, settings, model.as_ref()).await,
+            };
+            shortened = Some(replace_history(assembly, &history, summary.as_deref(), origin));
+        }
+        let next = match plan.next.zip(model) {
+            Some((next, model)) if next.summarized > plan.form.summarized => {
+                let job = job(turn, &history, settings, model, (plan.form.summarized, next.summarized));
+                let stored = self.tasks.stored(&job.owner, &job.sha256).await;
+                stored.is_ok_and(|stored| stored.is_none()).then(|| (self.tasks.clone(), job))
+            }
+            _ => None,
+        };
+        if shortened.is_some() || next.is_some() {
+            assembly.history_report = Some(Arc::new(CompactionReport { shortened, next }));
+        }
+    }
+
+    /// Returns the summary that the prompt has: the stored one, or one that is made now.
+    async fn summary(
+        &self,
+        turn: &TurnInput,
+        history: &History,
+        settings: &CompactionSettings,
+        model: Option<&EmbeddedAi>,
+    ) -> (Option<Arc<str>>, Option<SummaryOrigin>) {
+        let Plan { form, earlier, .. } = history.plan;
+        let sha256 = history.sha256(form.summarized, turn, settings);
+        match self.tasks.stored(&owner(turn), &sha256).await {
+            Ok(Some(stored)) => return (Some(stored), Some(SummaryOrigin::Stored)),
+            Ok(None) => {}
+            // A run does not fail for want of a summary.
+            Err(error) => {
+                tracing::warn!(%error, "a summary could not be read");
+                return (None, Some(SummaryOrigin::Missing));
+            }
+        }
+        let Some(model) = model else { return (None, Some(SummaryOrigin::Missing)) };
+        let job = job(turn, history, settings, model.clone(), (earlier, form.summarized));
+        match self.tasks.make_now(job).await {
+            Some(made) => (Some(made), Some(SummaryOrigin::Made)),
+            None => (None, Some(SummaryOrigin::Missing)),
+        }
+    }
+}
+
+fn owner(turn: &TurnInput) -> SummaryOwner {
+    SummaryOwner {
+        company_id: turn.context.company_id.clone(),
+        user_id: turn.context.user_id.clone(),
+        thread_id: turn.request.is_stored.then(|| turn.context.thread_id.clone()),
+    }
+}
+
+/// Returns the work on the summary of the first messages, which continues that of an earlier number of them.
+fn job(
+    turn: &TurnInput,
+    history: &History,
+    settings: &CompactionSettings,
+    model: EmbeddedAi,
+    (earlier, summarized): (usize, usize),
+) -> SummaryJob {
+    SummaryJob {
+        owner: owner(turn),
+        sha256: history.sha256(summarized, turn, settings),
+        messages: history.first(summarized).into_iter().cloned().collect(),
+        earlier: (earlier > 0).then(|| (history.sha256(earlier, turn, settings), earlier)),
+        model,
+        instructions: settings.instructions.clone(),
+        max_tokens: history.budget.summary,
+        context: turn.context.clone(),
+    }
+}
+
+/// Puts the shortened history into the prompt.
+fn replace_history(
+    assembly: &mut AssemblyInput<'_>,
+    history: &History,
+    summary: Option<&str>,
+    origin: Option<SummaryOrigin>,
+) -> Shortened {
+    let form = history.plan.form;
+    let first = history.first(form.summarized);
+    let messages = first.iter().filter(|message| !is_instruction(message)).count();
+    let tokens_before = history_tokens(assembly);
+    let instructions = history.messages[..form.summarized].iter();
+    let mut shown: Vec<_> =
+        instructions.filter(|message| is_instruction(message.original())).cloned().collect();
+    let text = (messages > 0).then(|| block(&first, summary, history.budget.words, &*assembly.counter));
+    shown.extend(text.as_ref().map(|text| assembly.cache.message(&Message::user(text.as_str()))));
+    let (rest, tool_results) = history.rest(form);
+    let begin = shown.len();
+    shown.extend(rest);
+    assembly.history = shown;
+    let left_out = leave_out_turns(assembly, begin, history.budget.available);
+    let tokens_after = history_tokens(assembly);
+    Shortened { messages, tool_results, left_out, tokens_before, tokens_after, text, origin }
+}
+
+/// Leaves out the oldest turns from `begin` on if the prompt does not fit: what the layers add to it has no fixed size. Returns
+/// the number of messages.
+fn leave_out_turns(assembly: &mut AssemblyInput<'_>, begin: usize, available: usize) -> usize {
+    let excess = prompt_tokens(assembly).saturating_sub(assembly.budget.max_prompt_tokens);
+    if excess == 0 {
+        return 0;
+    }
+    // In steps, so that the place stays the same for some turns.
+    let goal = excess.next_multiple_of((available * 3 / 10).max(1));
+    let is_user = |index: &usize| assembly.history[*index].role() == Role::User;
+    let users: Vec<usize> = (begin..assembly.history.len()).filter(is_user).collect();
+    let removed = |end: usize| -> usize {
+        let messages = assembly.history[begin..end].iter();
+        let removed = messages.filter(|message| !is_instruction(message.original()));
+        removed.map(|message| message.tokens(&*assembly.counter)).sum()
+    };
+    let end = users.iter().copied().find(|end| removed(*end) >= goal).or(users.last().copied());
+    let Some(end) = end.filter(|end| *end > begin) else { return 0 };
+    let rest = assembly.history.split_off(end);
+    let turns = assembly.history.split_off(begin);
+    let (kept, left_out): (Vec<_>, Vec<_>) =
+        turns.into_iter().partition(|message| is_instruction(message.original()));
+    let count = left_out.len();
+    assembly.history.extend(kept);
+    if count > 0 {
+        let note = Message::user(format!("[{count} messages of the conversation are left out here]"));
+        assembly.history.push(assembly.cache.message(&note));
+    }
+    assembly.history.extend(rest);
+    count
+}

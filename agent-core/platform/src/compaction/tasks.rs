@@ -1,0 +1,210 @@
+//! Work on summaries in the background: each summary once in a process, however many turns need it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_core::backend::ModelSource;
+use agent_core::clock::Clock;
+use agent_core::message::Message;
+use agent_core::role::EmbeddedAi;
+use agent_core::tool::ExecutionContext;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, Shared, select};
+
+use super::store::{Summaries, Summary, SummaryOwner, summary_key};
+use super::summarizer::{SummaryError, SummaryInput, summarize};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
+use crate::records::{Key, StoreError};
+use crate::spawner::Spawner;
+
+/// Maximum numbers of summaries that a process makes at once: of all companies, and of one.
+const MAX_TASKS: usize = 64;
+const MAX_COMPANY_TASKS: usize = 8;
+/// Maximum time for a summary.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// Maximum time for which a turn waits for a summary.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Time after a failure until the same summary is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Numbers of failures that are remembered.
+const FAILURES: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
+
+/// Text of a summary that is being made; `None` if that has failed.
+type PendingSummary = Shared<BoxFuture<'static, Option<Arc<str>>>>;
+
+/// Summary to be made.
+#[derive(Clone)]
+pub(super) struct SummaryJob {
+    pub(super) owner: SummaryOwner,
+    pub(super) sha256: String,
+    /// The messages that it stands for.
+    pub(super) messages: Arc<[Message]>,
+    /// Hash of the summary of the first of them, with their number.
+    pub(super) earlier: Option<(String, usize)>,
+    /// The model that summarizes.
+    pub(super) model: EmbeddedAi,
+    pub(super) instructions: String,
+    pub(super) max_tokens: usize,
+    /// The run that the calls are booked to.
+    pub(super) context: ExecutionContext,
+}
+
+/// Summaries that a process makes.
+pub(super) struct SummaryTasks {
+    pub(super) summaries: Summaries,
+    models: Arc<dyn ModelSource>,
+    clock: Arc<dyn Clock>,
+    spawner: Arc<dyn Spawner>,
+    state: Mutex<TaskState>,
+}
+
+struct TaskState {
+    running: HashMap<Key, PendingSummary>,
+    /// Times of failures.
+    failures: CompanyTable<Key, Instant>,
+}
+
+impl SummaryTasks {
+    pub(super) fn new(
+        summaries: Summaries,
+        models: Arc<dyn ModelSource>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+    ) -> Self {
+        let state = TaskState { running: HashMap::new(), failures: CompanyTable::new(FAILURES) };
+        Self { summaries, models, clock, spawner, state: Mutex::new(state) }
+    }
+
+    /// Makes a summary for a turn that needs it now; `None` if there is none in time, or an earlier attempt has failed.
+    pub(super) async fn make_now(self: &Arc<Self>, job: SummaryJob) -> Option<Arc<str>> {
+        let has_failed = match summary_key(&job.owner, &job.sha256) {
+            Ok(key) => self.lock().failures.get(&job.owner.company_id, &key).is_some(),
+            Err(_) => true,
+        };
+        let pending = self.start(job)?;
+        if has_failed {
+            return None;
+        }
+        match select(pending, self.clock.sleep(MAX_WAIT)).await {
+            Either::Left((text, _)) => text,
+            Either::Right(_) => None,
+        }
+    }
+
+    /// Begins to make a summary in the background, unless that is in progress already, has failed not long ago, or too many
+    /// others are in progress.
+    pub(super) fn start(self: &Arc<Self>, job: SummaryJob) -> Option<PendingSummary> {
+        let company_id = job.owner.company_id.clone();
+        let key = summary_key(&job.owner, &job.sha256).ok()?;
+        let now = self.clock.monotonic();
+        let mut state = self.lock();
+        if let Some(pending) = state.running.get(&key) {
+            return Some(pending.clone());
+        }
+        let own = state.running.keys().filter(|running| running.company() == company_id.as_str()).count();
+        let failed = state.failures.get(&company_id, &key);
+        let is_too_early = failed.is_some_and(|at| now.saturating_duration_since(*at) < RETRY_INTERVAL);
+        if is_too_early || own >= MAX_COMPANY_TASKS || state.running.len() >= MAX_TASKS {
+            return None;
+        }
+        let (tasks, done) = (self.clone(), key.clone());
+        let pending = async move {
+            let made = tasks.make(&job).await;
+            let mut state = tasks.lock();
+            state.running.remove(&done);
+            match made {
+                Ok(text) => {
+                    state.failures.remove(&job.owner.company_id, &done);
+                    text
+                }
+                Err(error) => {
+                    let (company, agent) = (&job.owner.company_id, &job.context.agent_id);
+                    tracing::warn!(%company, %agent, %error, "a conversation was not summarized");
+                    state.failures.insert(&job.owner.company_id, done, tasks.clock.monotonic());
+                    None
+                }
+            }
+        };
+        let pending = pending.boxed().shared();
+        state.running.insert(key, pending.clone());
+        drop(state);
+        self.spawner.spawn(pending.clone().map(drop).boxed());
+        Some(pending)
+    }
+
+    /// Makes and stores a summary; `None` if its thread was deleted meanwhile.
+    async fn make(&self, job: &SummaryJob) -> Result<Option<Arc<str>>, SummaryError> {
+        // Another process may have made it.
+        if let Some(found) = self.summaries.get(&job.owner, &job.sha256).await? {
+            return Ok(Some(found.text.into()));
+        }
+        let earlier = match &job.earlier {
+            Some((sha256, messages)) => {
+                self.summaries.get(&job.owner, sha256).await?.map(|found| (found.text, *messages))
+            }
+            None => None,
+        };
+        let settings = with_output_limit(&job.model, job.max_tokens);
+        let model = self.models.model_for_run(&settings, &job.context)?;
+        let input = SummaryInput {
+            messages: &job.messages,
+            earlier: earlier.as_ref().map(|(text, messages)| (text.as_str(), *messages)),
+            instructions: &job.instructions,
+            max_tokens: job.max_tokens,
+            thinking: settings.enable_thinking,
+        };
+        let made = Box::pin(summarize(&*model, input));
+        let text = match select(made, self.clock.sleep(TIME_LIMIT)).await {
+            Either::Left((made, _)) => made?,
+            Either::Right(_) => return Err(SummaryError::Timeout),
+        };
+        let summary =
+            Summary { text, agent_id: job.context.agent_id.clone(), thread_id: job.owner.thread_id.clone() };
+        let stored = self.summaries.add(&job.owner, &job.sha256, summary).await?;
+        Ok(stored.map(|stored| stored.text.into()))
+    }
+
+    /// Returns a stored summary.
+    pub(super) async fn stored(
+        &self,
+        owner: &SummaryOwner,
+        sha256: &str,
+    ) -> Result<Option<Arc<str>>, StoreError> {
+        Ok(self.summaries.get(owner, sha256).await?.map(|found| found.text.into()))
+    }
+
+    /// Waits until no summary is in progress.
+    pub(super) async fn drain(&self) {
+        loop {
+            let next = self.lock().running.values().next().cloned();
+            match next {
+                Some(pending) => drop(pending.await),
+                None => return,
+            }
+        }
+    }
+
+    /// Locks the state. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock(&self) -> MutexGuard<'_, TaskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Least limit on the answer with a summary, and the part of it that a model may reason for.
+const MIN_OUTPUT_TOKENS: usize = 1_024;
+const OUTPUT_PER_TOKEN: usize = 4;
+
+/// Returns the settings of the model with a limit on the answer that leaves room for reasoning, and without the models that
+/// answer in its place.
+fn with_output_limit(settings: &EmbeddedAi, max_tokens: usize) -> EmbeddedAi {
+    let limit = (max_tokens * OUTPUT_PER_TOKEN).max(MIN_OUTPUT_TOKENS);
+    let mut settings = settings.clone();
+    let own = settings.token_limits.max_output_tokens.map_or(usize::MAX, |own| own.get() as usize);
+    let limit = u32::try_from(limit.min(own)).ok().and_then(std::num::NonZeroU32::new);
+    settings.token_limits.max_output_tokens = limit;
+    settings.parameters.remove("maxOutputTokens");
+    settings.parameters.remove("stopSequences");
+    settings.fallbacks.clear();
+    settings
+}

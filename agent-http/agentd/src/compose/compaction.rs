@@ -1,0 +1,36 @@
+//! Composition of the compaction of conversations.
+
+use std::sync::Arc;
+
+use agent_client::outbound::OutboundClient;
+use agent_core::clock::SystemClock;
+use agent_core::model::Model;
+use agent_platform::compaction::{Compaction, Summaries};
+use agent_platform::fallback::FirstContentModels;
+use agent_platform::model_cache::ModelCache;
+use agent_platform::providers::{ProviderModels, Providers};
+use agent_platform::usage::{MeteredModels, UsageOperation, UsageRecorder};
+
+use super::background_spawner;
+use super::models::{embedded_models, model_limits};
+use crate::config::AppConfig;
+use crate::stores::Stores;
+
+/// Creates the compaction, whose calls are booked apart from those of answers and are not repeated by fallbacks.
+pub(super) fn compaction(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    stores: &Stores,
+    local: Option<&Arc<dyn Model>>,
+    (usage, providers): (&UsageRecorder, &Arc<Providers>),
+) -> Compaction {
+    let clock = Arc::new(SystemClock);
+    let models = embedded_models(config, outbound, local.cloned(), &model_limits(&config.server));
+    let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
+    let models = ProviderModels::new(ModelCache::new(models), providers.clone());
+    let models = MeteredModels::new(models, usage.clone());
+    let models = models.for_operation(UsageOperation::Compact);
+    let conversations = config.conversations.then(|| stores.conversations.clone());
+    let summaries = Summaries::new(stores.records.clone(), conversations, clock.clone());
+    Compaction::new(summaries, Arc::new(models), clock, background_spawner())
+}

@@ -1,0 +1,30 @@
+//! Deletion of the summaries of threads that are deleted, and of those that were not used for long.
+
+use std::time::Duration;
+
+use agent_platform::conversation::ThreadOwner;
+
+use super::super::App;
+
+/// Time between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Deletes the summaries of an owner's threads that do not exist any more. After an error, the next sweep deletes them.
+pub(in super::super) async fn delete_obsolete_summaries(app: &App, owner: &ThreadOwner) {
+    let ThreadOwner { company, owner } = owner;
+    if let Err(error) = app.compaction.summaries().delete_obsolete(company, owner).await {
+        tracing::warn!(%error, "the summaries of deleted threads were not deleted");
+    }
+}
+
+/// Deletes summaries that are not needed any more. Runs until the future is dropped.
+pub(in super::super) async fn sweep_summaries(app: &App) {
+    loop {
+        tokio::time::sleep(SWEEP_INTERVAL).await;
+        match app.compaction.summaries().sweep(&*app.pulse.inventory).await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "summaries that nothing needs were deleted"),
+            Err(error) => tracing::warn!(%error, "summaries that nothing needs were not deleted"),
+        }
+    }
+}
