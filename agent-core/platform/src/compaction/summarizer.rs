@@ -137,6 +137,7 @@ async fn call(
         appended_messages: Vec::new(),
         tools: Arc::new([]),
         tool_choice: ToolChoice::None,
+        response_format: None,
         thinking: input.thinking,
     })?;
     let mut events = model.start(payload).await?;
