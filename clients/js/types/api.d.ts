@@ -2508,6 +2508,8 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Format of the answers, of this model and of its fallbacks. */
+            responseFormat?: components["schemas"]["ResponseFormat"] | null;
             /** @description Limits on the repetition of a call. */
             retry?: components["schemas"]["RetrySettings"] | null;
             /** @description Models for the calls that this one fails to answer, in their order. */
@@ -2956,6 +2958,7 @@ export interface components {
              * @example BACKEND_FAILED
              * @example TOOL_LOOP_LIMIT
              * @example OUTPUT_TOO_LARGE
+             * @example OUTPUT_INVALID
              * @example CONTEXT_LENGTH_EXCEEDED
              * @example STREAM_TRUNCATED
              * @example NOT_CONFIGURED
@@ -2996,6 +2999,24 @@ export interface components {
         };
         /** @description Placement of retrieved fragments in the prompt. */
         RagPlacement: "systemPrompt" | "latestTurn";
+        /** @description Format of an answer. */
+        ResponseFormat: {
+            /** @description Text or JSON. */
+            type: components["schemas"]["ResponseKind"];
+            /** @description Name of the schema, for providers that ask for one. */
+            name?: string | null;
+            /** @description JSON Schema of the answer; absent for any JSON object. */
+            schema?: unknown;
+            /** @description False to let a provider take the schema as a hint. The answer is validated in any case. */
+            strict?: boolean | null;
+            /**
+             * Format: uint8
+             * @description Number of further model calls that may correct an invalid answer; 1 by default.
+             */
+            repairs?: number | null;
+        };
+        /** @description Kind of an answer. */
+        ResponseKind: "text" | "json";
         RetrieveRequest: {
             /** @description The message to retrieve fragments for. */
             query: string;
@@ -3561,6 +3582,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -3581,6 +3612,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -3632,6 +3665,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -4838,6 +4873,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 } & {
                     /** @description An agent's role: its content and its containers. */
                     role: {
@@ -7675,6 +7720,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -7901,6 +7948,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -7978,6 +8035,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -7998,6 +8065,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -8986,6 +9055,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
