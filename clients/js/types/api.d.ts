@@ -2595,6 +2595,8 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Format of the answers, of this model and of its fallbacks. */
+            responseFormat?: components["schemas"]["ResponseFormat"] | null;
             /** @description Limits on the repetition of a call. */
             retry?: components["schemas"]["RetrySettings"] | null;
             /** @description Models for the calls that this one fails to answer, in their order. */
@@ -3068,6 +3070,7 @@ export interface components {
              * @example BACKEND_FAILED
              * @example TOOL_LOOP_LIMIT
              * @example OUTPUT_TOO_LARGE
+             * @example OUTPUT_INVALID
              * @example CONTEXT_LENGTH_EXCEEDED
              * @example STREAM_TRUNCATED
              * @example NOT_CONFIGURED
@@ -3108,6 +3111,24 @@ export interface components {
         };
         /** @description Placement of retrieved fragments in the prompt. */
         RagPlacement: "systemPrompt" | "latestTurn";
+        /** @description Format of an answer. */
+        ResponseFormat: {
+            /** @description Text or JSON. */
+            type: components["schemas"]["ResponseKind"];
+            /** @description Name of the schema, for providers that ask for one. */
+            name?: string | null;
+            /** @description JSON Schema of the answer; absent for any JSON object. */
+            schema?: unknown;
+            /** @description False to let a provider take the schema as a hint. The answer is validated in any case. */
+            strict?: boolean | null;
+            /**
+             * Format: uint8
+             * @description Number of further model calls that may correct an invalid answer; 1 by default.
+             */
+            repairs?: number | null;
+        };
+        /** @description Kind of an answer. */
+        ResponseKind: "text" | "json";
         RetrieveRequest: {
             /** @description The message to retrieve fragments for. */
             query: string;
@@ -3673,6 +3694,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -3693,6 +3724,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -3744,6 +3777,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -4950,6 +4985,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 } & {
                     /** @description An agent's role: its content and its containers. */
                     role: {
@@ -8284,6 +8329,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -8510,6 +8557,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -8587,6 +8644,16 @@ export interface operations {
                     pageContext?: unknown;
                     blocksContext?: unknown[];
                     toolChoice?: unknown;
+                    /** @description Format of the answer. */
+                    responseFormat?: {
+                        /** @enum {string} */
+                        type: "text" | "json";
+                        name?: string;
+                        /** @description JSON Schema of the answer. */
+                        schema?: Record<string, unknown>;
+                        strict?: boolean;
+                        repairs?: number;
+                    };
                 };
             };
         };
@@ -8607,6 +8674,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };
@@ -9595,6 +9664,8 @@ export interface operations {
                         toolCalls?: unknown[];
                         usage?: unknown[];
                         finishReason?: string;
+                        /** @description The answer, if a JSON format was requested. */
+                        object?: unknown;
                     };
                 };
             };

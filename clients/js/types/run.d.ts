@@ -65,6 +65,7 @@ export type RunResult = {
     text: string;
     toolCalls: ToolCall[];
     finishReason?: string;
+    object?: unknown;
     isCancelled: boolean;
     usage: Usage[];
 };
