@@ -95,7 +95,7 @@ async fn invalid_requests_name_the_field() {
         ),
         (json!({"n": 2}), 400, "unsupported_parameter", json!("n")),
         (
-            json!({"response_format": {"type": "json_object"}}),
+            json!({"response_format": {"type": "grammar"}}),
             400,
             "unsupported_parameter",
             json!("response_format"),
