@@ -3229,6 +3229,10 @@ export interface components {
             ragPlacement?: components["schemas"]["RagPlacement"] | null;
             /** @description Shows a widget's visitors the titles and pages of the documents that an answer cites. */
             showSources?: boolean;
+            /** @description Shortening of long conversations, by names of settings. No secrets. */
+            compaction?: {
+                [key: string]: unknown;
+            } | null;
             /**
              * Format: uint32
              * @description The model's context window: tokens of prompt and answer together.

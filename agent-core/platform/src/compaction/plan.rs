@@ -77,7 +77,7 @@ pub(super) struct HistoryForm {
 
 /// Plan for a history.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct CompactionPlan {
     /// Form of the prompt.
     pub(super) form: HistoryForm,
     /// End of the summary before the current one; 0 if there was none.
@@ -129,11 +129,11 @@ impl<'a> Sizes<'a> {
 }
 
 /// Returns the plan for a history.
-pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> Plan {
+pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> CompactionPlan {
     let is_user = |(_, entry): &(usize, &PlanEntry)| entry.role == Role::User;
     let users: Vec<usize> = entries.iter().enumerate().filter(is_user).map(|(index, _)| index).collect();
     let sizes = Sizes::new(entries, limits);
-    let mut plan = Plan::default();
+    let mut plan = CompactionPlan::default();
     for turn in 0..users.len() {
         let size = sizes.of(plan.form, users[turn]);
         if size > limits.planned_above() && plan.next.is_none() {
@@ -152,7 +152,7 @@ pub(super) fn plan(entries: &[PlanEntry], limits: PlanLimits) -> Plan {
     plan
 }
 
-impl Plan {
+impl CompactionPlan {
     fn apply(&mut self) {
         if let Some(next) = self.next.take() {
             if next.summarized != self.form.summarized {
@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn a_short_history_is_sent_whole() {
-        assert_eq!(plan(&history(10, 200, 100), LIMITS), Plan::default());
-        assert_eq!(plan(&[], LIMITS), Plan::default());
+        assert_eq!(plan(&history(10, 200, 100), LIMITS), CompactionPlan::default());
+        assert_eq!(plan(&[], LIMITS), CompactionPlan::default());
     }
 
     #[test]
@@ -303,11 +303,11 @@ mod tests {
         assert!(found.form.summarized > 0);
         assert!(size(&entries, found.form) > 6_000);
         let latest = vec![entry(Role::User, 20_000)];
-        assert_eq!(plan(&latest, LIMITS), Plan::default());
+        assert_eq!(plan(&latest, LIMITS), CompactionPlan::default());
         // The latest turn goes on with calls, which the plan of its beginning does not count.
         let mut open = history(10, 10, 100);
         open.extend([entry(Role::Assistant, 20), entry(Role::Tool, 50_000)]);
-        assert_eq!(plan(&open, LIMITS), Plan::default());
+        assert_eq!(plan(&open, LIMITS), CompactionPlan::default());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use agent_core::turn::HistoryStep;
 use async_trait::async_trait;
 
 use super::Compaction;
-use super::plan::{HistoryForm, Plan, PlanEntry, PlanLimits, plan};
+use super::plan::{CompactionPlan, HistoryForm, PlanEntry, PlanLimits, plan};
 use super::report::{CompactionReport, Shortened, SummaryOrigin};
 use super::store::{PrefixHasher, SummaryOwner};
 use super::tasks::SummaryJob;
@@ -124,7 +124,7 @@ struct History {
     /// Messages in place of tool results.
     replaced: Vec<Option<Arc<PromptMessage>>>,
     budget: HistoryBudget,
-    plan: Plan,
+    plan: CompactionPlan,
 }
 
 impl History {
@@ -158,7 +158,12 @@ impl History {
         };
         let entries: Vec<PlanEntry> = assembly.history.iter().zip(&replaced).map(entry).collect();
         let plan = plan(&entries, limits);
-        (plan != Plan::default()).then(|| Self { messages: assembly.history.clone(), replaced, budget, plan })
+        (plan != CompactionPlan::default()).then(|| Self {
+            messages: assembly.history.clone(),
+            replaced,
+            budget,
+            plan,
+        })
     }
 
     /// Returns the first messages as they were received.
@@ -219,9 +224,11 @@ impl Compaction {
         }
         let next = match plan.next.zip(model) {
             Some((next, model)) if next.summarized > plan.form.summarized => {
-                let job = job(turn, &history, settings, model, (plan.form.summarized, next.summarized));
-                let stored = self.tasks.stored(&job.owner, &job.sha256).await;
-                stored.is_ok_and(|stored| stored.is_none()).then(|| (self.tasks.clone(), job))
+                let sha256 = history.sha256(next.summarized, turn, settings);
+                let stored = self.tasks.stored(&owner(turn), &sha256).await;
+                let is_missing = stored.is_ok_and(|stored| stored.is_none());
+                let range = (plan.form.summarized, next.summarized);
+                is_missing.then(|| (self.tasks.clone(), job(turn, &history, settings, model, sha256, range)))
             }
             _ => None,
         };
@@ -238,7 +245,7 @@ impl Compaction {
         settings: &CompactionSettings,
         model: Option<&EmbeddedAi>,
     ) -> (Option<Arc<str>>, Option<SummaryOrigin>) {
-        let Plan { form, earlier, .. } = history.plan;
+        let CompactionPlan { form, earlier, .. } = history.plan;
         let sha256 = history.sha256(form.summarized, turn, settings);
         match self.tasks.stored(&owner(turn), &sha256).await {
             Ok(Some(stored)) => return (Some(stored), Some(SummaryOrigin::Stored)),
@@ -250,7 +257,7 @@ impl Compaction {
             }
         }
         let Some(model) = model else { return (None, Some(SummaryOrigin::Missing)) };
-        let job = job(turn, history, settings, model.clone(), (earlier, form.summarized));
+        let job = job(turn, history, settings, model.clone(), sha256, (earlier, form.summarized));
         match self.tasks.make_now(job).await {
             Some(made) => (Some(made), Some(SummaryOrigin::Made)),
             None => (None, Some(SummaryOrigin::Missing)),
@@ -272,11 +279,12 @@ fn job(
     history: &History,
     settings: &CompactionSettings,
     model: EmbeddedAi,
+    sha256: String,
     (earlier, summarized): (usize, usize),
 ) -> SummaryJob {
     SummaryJob {
         owner: owner(turn),
-        sha256: history.sha256(summarized, turn, settings),
+        sha256,
         messages: history.first(summarized).into_iter().cloned().collect(),
         earlier: (earlier > 0).then(|| (history.sha256(earlier, turn, settings), earlier)),
         model,

@@ -1,6 +1,7 @@
 //! Work on summaries in the background: each summary once in a process, however many turns need it.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Time after a failure until the same summary is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Least limit on the answer with a summary, and the part of it that a model may reason for.
+const MIN_OUTPUT_TOKENS: usize = 1_024;
+const OUTPUT_PER_TOKEN: usize = 4;
 /// Numbers of failures that are remembered.
 const FAILURES: CompanyTableLimits = CompanyTableLimits { total: 10_000, per_company: 1_000 };
 
@@ -145,7 +149,7 @@ impl SummaryTasks {
             }
             None => None,
         };
-        let settings = with_output_limit(&job.model, job.max_tokens);
+        let settings = self.model_settings(job)?;
         let model = self.models.model_for_run(&settings, &job.context)?;
         let input = SummaryInput {
             messages: &job.messages,
@@ -163,6 +167,21 @@ impl SummaryTasks {
             Summary { text, agent_id: job.context.agent_id.clone(), thread_id: job.owner.thread_id.clone() };
         let stored = self.summaries.add(&job.owner, &job.sha256, summary).await?;
         Ok(stored.map(|stored| stored.text.into()))
+    }
+
+    /// Returns the settings of the model with a limit on the answer that leaves room for reasoning, within that of the model,
+    /// and without the models that answer in its place.
+    fn model_settings(&self, job: &SummaryJob) -> Result<EmbeddedAi, SummaryError> {
+        let mut settings = job.model.clone();
+        settings.fallbacks.clear();
+        settings.parameters.remove("maxOutputTokens");
+        settings.parameters.remove("stopSequences");
+        // The role's limit is that of its answers.
+        settings.token_limits.max_output_tokens = None;
+        let most = self.models.model(&settings)?.info().max_output_tokens;
+        let limit = (job.max_tokens * OUTPUT_PER_TOKEN).max(MIN_OUTPUT_TOKENS).min(most);
+        settings.token_limits.max_output_tokens = u32::try_from(limit).ok().and_then(NonZeroU32::new);
+        Ok(settings)
     }
 
     /// Returns a stored summary.
@@ -189,22 +208,4 @@ impl SummaryTasks {
     fn lock(&self) -> MutexGuard<'_, TaskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Least limit on the answer with a summary, and the part of it that a model may reason for.
-const MIN_OUTPUT_TOKENS: usize = 1_024;
-const OUTPUT_PER_TOKEN: usize = 4;
-
-/// Returns the settings of the model with a limit on the answer that leaves room for reasoning, and without the models that
-/// answer in its place.
-fn with_output_limit(settings: &EmbeddedAi, max_tokens: usize) -> EmbeddedAi {
-    let limit = (max_tokens * OUTPUT_PER_TOKEN).max(MIN_OUTPUT_TOKENS);
-    let mut settings = settings.clone();
-    let own = settings.token_limits.max_output_tokens.map_or(usize::MAX, |own| own.get() as usize);
-    let limit = u32::try_from(limit.min(own)).ok().and_then(std::num::NonZeroU32::new);
-    settings.token_limits.max_output_tokens = limit;
-    settings.parameters.remove("maxOutputTokens");
-    settings.parameters.remove("stopSequences");
-    settings.fallbacks.clear();
-    settings
 }

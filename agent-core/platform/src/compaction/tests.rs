@@ -2,6 +2,7 @@
 
 mod course;
 mod hostile;
+mod step;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
