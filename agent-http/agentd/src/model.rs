@@ -160,6 +160,8 @@ fn model_names(role: &RoleBlock, config: &AppConfig, models: &EmbeddedModels) ->
 mod tests {
     use std::collections::BTreeMap;
 
+    use agent_platform::providers::ProviderInput;
+    use agent_platform::records::Precondition;
     use serde_json::{Value, json};
 
     use super::*;
@@ -218,6 +220,39 @@ mod tests {
         let path = catalog.path().to_str().expect("UTF-8");
         let (done, table) = checked(&workspace, &[("MODEL_CATALOG", path)]).await;
         assert!(done.is_ok() && table.is_empty(), "{done:?} {table}");
+    }
+
+    #[tokio::test]
+    async fn the_models_of_a_companys_provider_are_known_to_that_company() {
+        let stores = Stores::in_memory("the test's", "{}").await.expect("stores");
+        let given = json!({"type": "openai", "models": [{"model": "own", "contextWindow": 9_000}, {"model": "bare"}]});
+        let input = ProviderInput::read(given.as_object().expect("an object")).expect("a provider");
+        for company in ["c1", "c2"] {
+            let id = if company == "c1" { "acme" } else { "other" };
+            let saved = stores.providers().put(&company.into(), id, &input, Precondition::Any).await;
+            saved.expect("saved");
+        }
+        let named = |company: &str, id: &str, provider: &str, model: &str| {
+            agent(company, id, "EmbeddedAI", json!({"provider": provider, "model": model}))
+        };
+        let workspace = json!({"agents": [
+            named("c1", "own", "acme", "own"),
+            named("c1", "catalogue", "acme", "gpt-5"),
+            named("c1", "bare", "acme", "bare"),
+            named("c2", "own", "other", "own"),
+            named("c2", "gone", "other", "gpt-5"),
+        ]});
+        stores.import("the test's", &workspace.to_string()).await.expect("imported");
+        let deleted = stores.providers().delete(&"c2".into(), "other", Precondition::Any).await;
+        assert!(deleted.expect("deleted"));
+        let env: BTreeMap<&str, &str> = BTreeMap::new();
+        let config = AppConfig::load(&Flags::default(), &env).expect("settings");
+        let mut out = Vec::new();
+        let done = check_in(&stores, &config, &mut out).await;
+        let rows = ["c1\tbare\tacme\tbare", "c2\tgone\tother\tgpt-5", "c2\town\tother\town"];
+        let table = String::from_utf8(out).expect("text");
+        assert_eq!(table, format!("{UNKNOWN_HEADER}\n{}\n", rows.join("\n")));
+        assert!(matches!(done, Err(CommandError::UnknownModels(3))), "{done:?}");
     }
 
     #[tokio::test]

@@ -9,14 +9,13 @@ use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
 use agent_core::role::{
     AgentServer, ApprovalRule, Container, EmbeddedAi, FallbackModel, RoleBlock, RoleContent,
 };
-use agent_core::secret::Secret;
 
 use agent_core::tool::Caller;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
+use super::provider_id::company_provider_id;
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
@@ -51,6 +50,16 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 ];
 /// Providers of an agent server.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
+/// Providers of a model, as messages list them.
+const MODEL_PROVIDERS: [&str; 7] = [
+    "anthropic",
+    "auto",
+    "local",
+    "ollama",
+    "openai",
+    "openai-responses",
+    "the id of a provider of the company",
+];
 /// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
 const ATTEMPTS: RangeInclusive<u32> = 1..=10;
 const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
@@ -190,7 +199,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         match child {
             Container::AgentServer(server) => check_server(&mut found, &at, server),
             Container::EmbeddedAi(embedded) => {
-                check_model_provider(&mut found, &at, &ModelFields::of(embedded));
+                check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
                 check_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, embedded);
                 let format = embedded.response_format.as_deref().map(check_response_format);
@@ -241,7 +250,7 @@ fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi
         found.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
     }
     for (i, fallback) in embedded.fallbacks.iter().enumerate() {
-        check_model_provider(found, &format!("{at}.fallbacks[{i}]"), &ModelFields::of_fallback(fallback));
+        check_model_provider(found, format!("{at}.fallbacks[{i}].provider"), &fallback.provider);
     }
     if embedded.fallbacks.len() > MAX_FALLBACKS {
         let message = format!("has more than {MAX_FALLBACKS} models");
@@ -273,44 +282,48 @@ fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<
     }
 }
 
-/// Fields of a container or of a fallback that name a model.
-struct ModelFields<'a> {
-    provider: &'a Option<String>,
-    model: &'a Option<String>,
-    base_url: &'a Option<String>,
-    api_key: &'a Option<Secret>,
-}
-
-impl<'a> ModelFields<'a> {
-    fn of(settings: &'a EmbeddedAi) -> Self {
-        let EmbeddedAi { provider, model, base_url, api_key, .. } = settings;
-        Self { provider, model, base_url, api_key }
-    }
-
-    fn of_fallback(settings: &'a FallbackModel) -> Self {
-        let FallbackModel { provider, model, base_url, api_key, .. } = settings;
-        Self { provider, model, base_url, api_key }
+/// Checks the form of the provider of a model. The existence of a company's own is checked with the store at hand, by
+/// [`company_provider_faults`].
+fn check_model_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>) {
+    if company_provider_id(provider.as_deref()).is_none() {
+        check_provider(found, path, provider, &MODEL_PROVIDERS);
     }
 }
 
-/// Checks the provider of a model. One of the company has an address and a key of its own, which a role cannot replace: its
-/// key must not be sent to an address of the role's owner. Its existence is checked with the store at hand.
-fn check_model_provider(found: &mut Vec<RoleFinding>, at: &str, fields: &ModelFields<'_>) {
-    let Some(_) = company_provider_id(fields.provider.as_deref()) else {
-        let expected = [&EMBEDDED_PROVIDERS[..], &["the id of a provider of the company"]].concat();
-        return check_provider(found, format!("{at}.provider"), fields.provider, &expected);
-    };
-    let has_key =
-        fields.api_key.as_ref().is_some_and(|key| !key.is_mask() && !key.expose().trim().is_empty());
-    for (name, is_set) in [("baseUrl", !is_blank(fields.base_url)), ("apiKey", has_key)] {
-        if is_set {
-            let message = "must be absent: the provider of the company has its own";
-            found.push(RoleFinding::new(format!("{at}.{name}"), message));
+/// Returns the faults of the models in a role that name a provider of the company. It has an address and a key of its own,
+/// which a role cannot replace: its key must not be sent to an address of the role's owner.
+pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) -> bool) -> Vec<RoleFinding> {
+    let mut found = Vec::new();
+    for (i, child) in role.children.iter().enumerate() {
+        let Container::EmbeddedAi(settings) = child else { continue };
+        let EmbeddedAi { provider, model, base_url, api_key, fallbacks, .. } = settings;
+        let own = (format!("children[{i}].content"), provider, model, (base_url, api_key));
+        let fallbacks = fallbacks.iter().enumerate().map(|(place, fallback)| {
+            let FallbackModel { provider, model, base_url, api_key, .. } = fallback;
+            let at = format!("children[{i}].content.fallbacks[{place}]");
+            (at, provider, model, (base_url, api_key))
+        });
+        for (at, provider, model, (base_url, api_key)) in std::iter::once(own).chain(fallbacks) {
+            let Some(id) = company_provider_id(provider.as_deref()) else { continue };
+            if !exists(id) {
+                check_provider(&mut found, format!("{at}.provider"), provider, &MODEL_PROVIDERS);
+                continue;
+            }
+            let has_key =
+                api_key.as_ref().is_some_and(|key| !key.is_mask() && !key.expose().trim().is_empty());
+            for (name, is_set) in [("baseUrl", !is_blank(base_url)), ("apiKey", has_key)] {
+                if is_set {
+                    let message = "must be absent: the provider of the company has its own";
+                    found.push(RoleFinding::new(format!("{at}.{name}"), message));
+                }
+            }
+            if is_blank(model) {
+                let message = "must name a model of the company's provider";
+                found.push(RoleFinding::new(format!("{at}.model"), message));
+            }
         }
     }
-    if is_blank(fields.model) {
-        found.push(RoleFinding::new(format!("{at}.model"), "must name a model of the company's provider"));
-    }
+    found
 }
 
 /// Returns the settings of a role that are legal and have no effect, or not the one that they seem to have.
@@ -546,6 +559,26 @@ mod tests {
             serde_json::from_value(role(json!({"tools": ["weather"]}), json!([]))).expect("a role");
         assert_eq!(unknown_names(&own, &["weather".to_owned()]), []);
         assert!(TOOL_NAMES.is_sorted());
+    }
+
+    #[test]
+    fn a_companys_provider_is_named_with_a_model_alone() {
+        let key = json!({"provider": "acme", "model": "m", "baseUrl": "https://v.example", "apiKey": "sk"});
+        let content = json!({"provider": "opneai", "baseUrl": "https://v.example",
+            "fallbacks": [key, {"provider": "acme"}, {"provider": "acme", "model": "m", "apiKey": "***", "baseUrl": " "}]});
+        let children = json!([{"name": "Own"}, {"name": "EmbeddedAI", "content": content}]);
+        let role = serde_json::from_value(role(json!({}), children)).expect("a role");
+        assert_eq!(unknown_names(&role, &[]), []);
+        let found = company_provider_faults(&role, |id| id == "acme");
+        assert_eq!(
+            paths(&found),
+            ["provider", "fallbacks[0].baseUrl", "fallbacks[0].apiKey", "fallbacks[1].model"]
+                .map(|name| format!("children[1].content.{name}"))
+        );
+        assert!(
+            found[0].message.starts_with("is not a provider: expected one of anthropic, auto,"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashSet};
 
 use super::check::MAX_FAULTS;
 use super::locate::JsonPath;
-use super::{WorkspaceFile, WorkspaceFileError};
+use super::{WorkspaceFile, WorkspaceFileError, at_agent};
 use crate::providers::{named_providers, provider_key};
 use crate::records::{Records, StoreError};
-use crate::roles::company_provider_id;
+use crate::roles::company_provider_faults;
 use crate::workspace::get_document_summaries;
 use agent_core::ids::CompanyId;
-use agent_core::role::{Container, RoleBlock};
+use agent_core::role::RoleBlock;
 
 impl WorkspaceFile {
     /// Checks that each document that an agent names is in the file or in the store, and each provider of its company in the
@@ -23,7 +23,7 @@ impl WorkspaceFile {
             self.documents.iter().map(|document| (&document.company_id, document.id.as_str())).collect();
         let mut faults = Vec::new();
         for (i, role) in self.agents.iter().enumerate() {
-            faults.extend(missing_providers(i, role, records).await?);
+            faults.extend(provider_faults(i, role, records).await?);
             let named = [
                 ("documentIds", &role.content.document_ids),
                 ("ragDocumentIds", &role.content.rag_document_ids),
@@ -51,8 +51,8 @@ impl WorkspaceFile {
     }
 }
 
-/// Returns the faults of the providers that the agent at this index names and its company does not have.
-async fn missing_providers(
+/// Returns the faults of the agent at this index in naming providers of its company.
+async fn provider_faults(
     index: usize,
     role: &RoleBlock,
     records: &dyn Records,
@@ -63,28 +63,8 @@ async fn missing_providers(
     }
     let keys = ids.iter().map(|id| provider_key(&role.company_id, id)).collect::<Result<Vec<_>, _>>()?;
     let found = records.get_many(&keys).await?;
-    let missing: Vec<&String> =
-        ids.iter().zip(found).filter(|(_, found)| found.is_none()).map(|(id, _)| id).collect();
-    let is_missing = |provider: &Option<String>| {
-        company_provider_id(provider.as_deref())
-            .is_some_and(|id| missing.iter().any(|missing| *missing == id))
-    };
-    let message = || "is not a provider of this server or of the company".to_owned();
-    let mut faults = Vec::new();
-    for (place, child) in role.children.iter().enumerate() {
-        let Container::EmbeddedAi(settings) = child else { continue };
-        let at = JsonPath::default().field("agents").index(index).field("children").index(place);
-        let at = at.field("content");
-        if is_missing(&settings.provider) {
-            faults.push((at.clone().field("provider"), message()));
-        }
-        for (place, _) in
-            settings.fallbacks.iter().enumerate().filter(|(_, fallback)| is_missing(&fallback.provider))
-        {
-            faults.push((at.clone().field("fallbacks").index(place).field("provider"), message()));
-        }
-    }
-    Ok(faults)
+    let exists = |id: &str| ids.iter().zip(&found).any(|(known, found)| known == id && found.is_some());
+    Ok(at_agent(index, company_provider_faults(role, exists)).collect())
 }
 
 /// Error of the check of references.

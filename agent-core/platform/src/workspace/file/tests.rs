@@ -493,8 +493,15 @@ fn names_that_nothing_has_are_refused_with_their_place() {
             "line 2, column 34: agents[1].content.systemPromt: is not a field of a role",
             "line 3, column 86: agents[1].children[0].content.modle: is not a field of a role",
             "line 2, column 49: agents[1].content.tools[0]: is not the name of a tool",
-            "line 3, column 67: agents[1].children[0].content.provider: is not a provider: expected one of anthropic, auto, local, ollama, openai, openai-responses",
         ]
+    );
+    let (_, records) = store();
+    let file = r#"{"agents": [{"id": "a", "companyId": "c",
+      "children": [{"name": "EmbeddedAI", "content": {"provider": "opneai"}}]}]}"#;
+    let missing = parsed(file).check_references(file, &*records).now_or_never().expect("no wait");
+    assert_eq!(
+        missing.expect_err("it is missing").to_string(),
+        "line 2, column 67: agents[0].children[0].content.provider: is not a provider: expected one of anthropic, auto, local, ollama, openai, openai-responses, the id of a provider of the company"
     );
 }
 
