@@ -228,7 +228,7 @@ mod tests {
         let given = json!({"type": "openai", "models": [{"model": "own", "contextWindow": 9_000}, {"model": "bare"}]});
         let input = ProviderInput::read(given.as_object().expect("an object")).expect("a provider");
         for company in ["c1", "c2"] {
-            let id = if company == "c1" { "acme" } else { "other" };
+            let id = if company == "c1" { "acme" } else { "second" };
             let saved = stores.providers().put(&company.into(), id, &input, Precondition::Any).await;
             saved.expect("saved");
         }
@@ -239,17 +239,17 @@ mod tests {
             named("c1", "own", "acme", "own"),
             named("c1", "catalogue", "acme", "gpt-5"),
             named("c1", "bare", "acme", "bare"),
-            named("c2", "own", "other", "own"),
-            named("c2", "gone", "other", "gpt-5"),
+            named("c2", "own", "second", "own"),
+            named("c2", "gone", "second", "gpt-5"),
         ]});
         stores.import("the test's", &workspace.to_string()).await.expect("imported");
-        let deleted = stores.providers().delete(&"c2".into(), "other", Precondition::Any).await;
+        let deleted = stores.providers().delete(&"c2".into(), "second", Precondition::Any).await;
         assert!(deleted.expect("deleted"));
         let env: BTreeMap<&str, &str> = BTreeMap::new();
         let config = AppConfig::load(&Flags::default(), &env).expect("settings");
         let mut out = Vec::new();
         let done = check_in(&stores, &config, &mut out).await;
-        let rows = ["c1\tbare\tacme\tbare", "c2\tgone\tother\tgpt-5", "c2\town\tother\town"];
+        let rows = ["c1\tbare\tacme\tbare", "c2\tgone\tsecond\tgpt-5", "c2\town\tsecond\town"];
         let table = String::from_utf8(out).expect("text");
         assert_eq!(table, format!("{UNKNOWN_HEADER}\n{}\n", rows.join("\n")));
         assert!(matches!(done, Err(CommandError::UnknownModels(3))), "{done:?}");

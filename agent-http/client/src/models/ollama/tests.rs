@@ -523,6 +523,7 @@ fn the_context_of_a_turn_is_a_text_in_front_of_the_others() {
     ] {
         let message = Message { content: Content::Parts(parts), ..Message::user("") };
         let prompt = assemble(AssemblyInput {
+            history_report: None,
             fragments: vec![Fragment::new("time", "test", Stability::Turn, Part::new("noon"))],
             history: vec![PromptMessage::new(message)],
             tools: &[],
