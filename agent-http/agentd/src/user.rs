@@ -58,7 +58,7 @@ mod tests {
     use agent_platform::conversation::{CreateThread, NewThread, ThreadKey};
     use agent_platform::records::{Key, Precondition, RecordsExt};
     use agent_platform::token::{Grant, McpGrant, NewToken};
-    use agent_platform::workspace::WorkspaceFile;
+    use agent_platform::workspace::{NewUserFile, WorkspaceFile};
     use jiff::Timestamp;
     use serde_json::json;
 
@@ -117,13 +117,17 @@ mod tests {
                 now: Timestamp::UNIX_EPOCH,
             };
             stores.conversations.create(create).await.expect("created");
+            let file = NewUserFile::new(None, "text/plain".to_owned(), "mine".into());
+            let owner = (&company.into(), &user.into());
+            let stored = file.store(&*stores.records, owner, Timestamp::UNIX_EPOCH, Timestamp::MAX).await;
+            stored.expect("stored");
         }
         let mut out = Vec::new();
         delete_in(&stores, &"ada".into(), &"c1".into(), &mut out).await.expect("deleted");
         assert_eq!(
             String::from_utf8(out).expect("text"),
-            "ada at c1 is deleted, with 1 memories, 0 notifications, 1 todo lists, 1 assignments and 1 threads; 1 \
-             tokens are revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
+            "ada at c1 is deleted, with 1 memories, 0 notifications, 1 files, 1 todo lists, 1 assignments and 1 \
+             threads; 1 tokens are revoked.\nThe sign-in to a subscription is forgotten; the vendor has not been told.\n"
         );
         assert!(stores.records.get(&tokens_of("c1")).await.expect("read").is_none());
         assert!(stores.records.get(&tokens_of("c2")).await.expect("read").is_some());
