@@ -14,8 +14,8 @@ const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
 /// Address without a listener.
 const NOWHERE: &str = "http://127.0.0.1:9/callback";
 /// Tags of the operations that are tested with a session.
-const SESSION_TAGS: [&str; 9] =
-    ["agents", "console", "deprecated", "documents", "health", "jobs", "threads", "usage", "widget"];
+const SESSION_TAGS: [&str; 10] =
+    ["agents", "console", "deprecated", "documents", "files", "health", "jobs", "threads", "usage", "widget"];
 /// Tags of operations that call an upstream server, whose errors are server errors of their own.
 const RELAYING_TAGS: [&str; 3] = ["chat", "coding", "previews"];
 /// Tags of operations with other credentials.

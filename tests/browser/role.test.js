@@ -101,7 +101,7 @@ withAgent('a field that the server refuses has the server’s words', ROLE, asyn
   await view(page, 'JSON');
   const json = JSON.parse(await page.getByLabel('Role block').inputValue());
   json.content.tools = ['nope'];
-  json.children[0].content.provider = 'abacus';
+  json.children[0].content.provider = 'no provider';
   await page.getByLabel('Role block').fill(JSON.stringify(json));
   await view(page, 'Form');
   await page.getByRole('button', { name: 'Save', exact: true }).click();
