@@ -6,11 +6,15 @@ import { createRequire } from 'node:module';
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const TAGS = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22a', 'wcag22aa', 'best-practice'];
 
-/** Returns what axe finds wrong with what is shown, or with the part of it that a selector names. */
-export async function axeViolations(page, selector) {
-  await page.evaluate(axe);
-  return page.evaluate(async ([values, selector]) => {
-    const found = await globalThis.axe.run(selector ?? document, { runOnly: { type: 'tag', values }, resultTypes: ['violations'] });
+/** The rules of axe that depend on colours. */
+export const COLOUR_RULES = ['color-contrast', 'link-in-text-block'];
+
+/** Returns what axe finds wrong with what is shown, or with the part of it that a selector names, by all rules or by some. */
+export async function axeViolations(page, selector, rules) {
+  if (!(await page.evaluate(() => 'axe' in globalThis))) await page.evaluate(axe);
+  const runOnly = rules ? { type: 'rule', values: rules } : { type: 'tag', values: TAGS };
+  return page.evaluate(async ([runOnly, selector]) => {
+    const found = await globalThis.axe.run(selector ?? document, { runOnly, resultTypes: ['violations'] });
     return found.violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html.slice(0, 160)).join(' | ')}`);
-  }, [TAGS, selector]);
+  }, [runOnly, selector]);
 }

@@ -101,15 +101,15 @@ async fn a_read_only_database_is_told(cluster: &Cluster) {
 /// Another program holds the lock of a key, as a process that was suspended within a transaction does.
 async fn a_held_key_delays_its_own_commits_only(cluster: &Cluster) {
     let url = database(cluster, "locked").await;
-    // The other commits wait for one another, and on a busy disk each takes its time.
-    let (statement_timeout, lock_timeout) = (Duration::from_secs(30), Duration::from_secs(3));
-    let store = open(&url, PostgresOptions { statement_timeout, lock_timeout, ..hasty() }).await;
-    let (held, free) = (key("acme", "held"), key("acme", "free"));
+    let store = open(&url, PostgresOptions { statement_timeout: Duration::from_secs(30), ..hasty() }).await;
+    let held = key("acme", "held");
+    // Commits of one key would wait for one another, on a busy disk for longer than the timeout.
+    let key_of = |n: usize| if n == 3 { held.clone() } else { key("acme", &format!("free-{n}")) };
     let holder = other(cluster, "locked").await;
     let lock = "BEGIN; SELECT pg_advisory_xact_lock(hashtextextended(
                     concat_ws(chr(31), 'acme', 'things', 'held'), 0))";
     holder.batch_execute(lock).await.expect("locked");
-    let outcomes = join_all((0..8).map(|n| store.commit(put(if n == 3 { &held } else { &free }, "1")))).await;
+    let outcomes = join_all((0..8).map(|n| store.commit(put(&key_of(n), "1")))).await;
     for (n, outcome) in outcomes.into_iter().enumerate() {
         match n {
             3 => assert_eq!(fault(outcome).kind(), PostgresErrorKind::Locked),
