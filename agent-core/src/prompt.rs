@@ -50,7 +50,7 @@ const SEPARATOR: &str = "\n\n";
 const SEPARATOR_JSON: &[u8] = br"\n\n";
 
 /// The highest stability that counts as stable. Fragments up to it are joined once for all users.
-const STABLE_PREFIX_LIMIT: Stability = Stability::Agent;
+pub const STABLE_PREFIX_LIMIT: Stability = Stability::Agent;
 
 /// The assembled prompt of a turn.
 pub struct Prompt {

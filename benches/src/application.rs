@@ -39,9 +39,7 @@ pub enum StoreKind<'u> {
 impl Bench {
     /// Returns the workspace of an agent with two documents and a memory of its user.
     pub fn workspace(&self) -> Value {
-        let container = json!({
-            "provider": "openai", "model": BEHAVIOUR.to_string(), "baseUrl": self.vendor_url(), "apiKey": API_KEY,
-        });
+        let container = self.model_container(BEHAVIOUR);
         let content = json!({"documentIds": ["hours", "prices"]});
         let children = json!([{"name": "EmbeddedAI", "content": container}]);
         let mut workspace = workspace_of(vec![role(BEHAVIOUR, content, children)]);
@@ -54,12 +52,17 @@ impl Bench {
         workspace
     }
 
+    /// Returns the container of the vendor's model with a behaviour.
+    fn model_container(&self, behaviour: Behaviour) -> Value {
+        json!({
+            "provider": "openai", "model": behaviour.to_string(), "baseUrl": self.vendor_url(), "apiKey": API_KEY,
+        })
+    }
+
     /// Returns the workspace of an agent for each behaviour, whose backend is the vendor's model with further settings.
     pub fn models_workspace(&self, behaviours: &[Behaviour], settings: &Value) -> Value {
         let agents = behaviours.iter().map(|behaviour| {
-            let mut container = json!({
-                "provider": "openai", "model": behaviour.to_string(), "baseUrl": self.vendor_url(), "apiKey": API_KEY,
-            });
+            let mut container = self.model_container(*behaviour);
             for (name, value) in settings.as_object().into_iter().flatten() {
                 container[name] = value.clone();
             }

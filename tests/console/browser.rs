@@ -17,7 +17,7 @@ use crate::support::process::APPLICATION_ARGUMENTS;
 use crate::support::server::{
     self, INTERNAL_SECRET, PULSE_SECRET, SESSION_SECRET, Server, app_config, session_token,
 };
-use crate::support::tool_server::{FakeMcpServer, McpRevision, result_response};
+use crate::support::tool_server::{FakeMcpServer, McpRevision, tools_response};
 use crate::support::vendor::{Step, Vendor, answer, delta, finish, stream_head, tool_calls};
 
 /// Programs that are looked for, in this order, unless `CHROMIUM` names one.
@@ -177,7 +177,7 @@ fn workspace(base_url: &str) -> Value {
 /// Returns a list of one tool with a description.
 fn tool_list(description: &str) -> Vec<Step> {
     let tool = json!({"name": "search", "description": description, "inputSchema": {"type": "object"}});
-    result_response(&json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": [tool]}))
+    tools_response(&[tool])
 }
 
 /// The application, and what it talks to.

@@ -122,6 +122,11 @@ pub fn text_result(text: &str) -> Vec<Step> {
     result_response(&json!({"content": [{"type": "text", "text": text}]}))
 }
 
+/// Returns the response to a request for the list of tools.
+pub fn tools_response(tools: &[Value]) -> Vec<Step> {
+    result_response(&json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools}))
+}
+
 /// Returns the response to a request: a JSON-RPC result.
 pub fn result_response(result: &Value) -> Vec<Step> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":{REQUEST_ID_PLACEHOLDER},"result":{result}}}"#);

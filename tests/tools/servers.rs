@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use super::select_runtime;
 use crate::support::server::{self, Server, session_token};
-use crate::support::tool_server::{FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result};
+use crate::support::tool_server::{
+    FakeMcpServer, MCP_REVISIONS, McpRevision, result_response, text_result, tools_response,
+};
 use crate::support::vendor::{Step, Vendor, answer, json_response, tool_calls};
 use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
 
@@ -22,7 +24,7 @@ fn definition(name: &str) -> Value {
 
 fn list(names: &[&str]) -> Vec<Step> {
     let tools: Vec<Value> = names.iter().map(|name| definition(name)).collect();
-    result_response(&json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "tools": tools}))
+    tools_response(&tools)
 }
 
 async fn start_server(revision: McpRevision) -> FakeMcpServer {

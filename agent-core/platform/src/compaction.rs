@@ -1,6 +1,6 @@
 //! Compaction of long conversations: what a prompt has in place of their beginning.
 //!
-//! When a history exceeds a share of the window, old tool results are left out; if that is not enough, the oldest whole
+//! If a history exceeds a share of the window, old tool results are left out; if that is not enough, the oldest whole
 //! turns are replaced by a summary; and where there is no summary, by a note of how much is left out. The messages of a
 //! thread stay as they are.
 //!

@@ -39,6 +39,7 @@ mod ui_message;
 
 pub use completion::{CompletionError, CompletionRequest, read_completion};
 pub use json::JsonBody;
+pub(crate) use media::part_for_media_type;
 pub use repair::{is_missing_result, repair};
 pub use resume::ResumeEntry;
 pub use runtime::RuntimeRequest;

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 
-use crate::history::stored_file_id;
+use crate::history::{part_for_media_type, stored_file_id};
 use crate::records::{Record, Records, StoreError};
 use crate::workspace::{UserFile, get_user_files, hold_user_file};
 
@@ -146,11 +146,5 @@ fn prompt_part(file: &UserFile, bytes: &Bytes) -> ContentPart {
             if kept.len() < text.len() { format!(", its first {} bytes", kept.len()) } else { String::new() };
         return ContentPart::Text { text: format!("[{}{cut}]\n{kept}", label(file)) };
     }
-    let source = MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() };
-    match media_type.split_once('/').map_or("", |(kind, _)| kind) {
-        "image" => ContentPart::Image { source },
-        "audio" => ContentPart::Audio { source },
-        "video" => ContentPart::Video { source },
-        _ => ContentPart::Document { source },
-    }
+    part_for_media_type(MediaSource::Data { value: STANDARD.encode(bytes), mime_type: media_type.to_owned() })
 }

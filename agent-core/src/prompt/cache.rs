@@ -13,6 +13,7 @@ use super::message::{PromptMessage, content_len};
 use super::part::Part;
 use super::segment::Segment;
 use super::tools::ToolSet;
+use crate::budget::TokenCounter;
 use crate::message::Message;
 use crate::prompt::Fragment;
 use crate::tool::ToolSpec;
@@ -102,6 +103,11 @@ impl PartCache {
         let segment = Arc::new(Segment::new(fragments));
         self.segments.insert(SegmentKey(Arc::clone(&segment), self.identity), Arc::clone(&segment));
         segment
+    }
+
+    /// Returns the tokens of the definitions of tools.
+    pub fn tool_tokens(&self, tools: &[Arc<ToolSpec>], counter: &dyn TokenCounter) -> usize {
+        if tools.is_empty() { 0 } else { self.tool_set(tools).tokens(counter) }
     }
 
     /// Returns the definitions of a set of tools, found by the identity (address) of the specs.

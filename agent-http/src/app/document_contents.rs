@@ -88,7 +88,7 @@ pub(super) async fn put(context: RequestContext<App>, principal: Principal) -> H
         params.id("id")?;
         documents.prepare_create(id).await?;
     }
-    let title = title(&head.uri)?;
+    let title = line_parameter(&head.uri, "title", MAX_TITLE_BYTES)?;
     let permit = state.uploads.admit(&documents.principal.company_id)?;
     let (declared, bytes) = match Query::from_uri(&head.uri).get(FILE)? {
         Some(file) => file_content(&documents, file).await?,
@@ -339,23 +339,23 @@ fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
     if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(refused()) }
 }
 
-/// Returns the title of an upload; `None` if the query has none.
+/// Returns a parameter of the query that is one line, trimmed; `None` if there is none.
 ///
 /// # Errors
 /// 400 if it is too long or has a control character.
-fn title(uri: &Uri) -> Result<Option<String>, HttpError> {
+pub(super) fn line_parameter(uri: &Uri, name: &str, max_bytes: usize) -> Result<Option<String>, HttpError> {
     let query = Query::from_uri(uri);
-    let Some(title) = query.get("title")?.map(str::trim).filter(|title| !title.is_empty()) else {
+    let Some(line) = query.get(name)?.map(str::trim).filter(|line| !line.is_empty()) else {
         return Ok(None);
     };
-    if title.len() > MAX_TITLE_BYTES {
-        let fault = format!("has {} bytes; the limit is {MAX_TITLE_BYTES}", title.len());
-        return Err(HttpError::invalid("title", fault));
+    if line.len() > max_bytes {
+        let fault = format!("has {} bytes; the limit is {max_bytes}", line.len());
+        return Err(HttpError::invalid(name, fault));
     }
-    if title.chars().any(char::is_control) {
-        return Err(HttpError::invalid("title", "has a line break or another control character"));
+    if line.chars().any(char::is_control) {
+        return Err(HttpError::invalid(name, "has a line break or another control character"));
     }
-    Ok(Some(title.to_owned()))
+    Ok(Some(line.to_owned()))
 }
 
 /// Handles `GET` of a document's original.

@@ -15,18 +15,17 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::{CONTENT_TYPE, HeaderValue, LOCATION};
-use http::{HeaderMap, Response, StatusCode, Uri};
+use http::{HeaderMap, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use super::document_contents::{Attachment, check_upload_quota};
+use super::document_contents::{Attachment, check_upload_quota, line_parameter};
 use super::resource::Listing;
 use super::{App, answer};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
-use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// Tag of the operations.
@@ -100,7 +99,7 @@ pub(super) async fn post(context: RequestContext<App>, principal: Principal) -> 
     let RequestContext { state: app, head, body, .. } = context;
     let owner = (&principal.company_id, &principal.user_id);
     let declared = declared_type(&head.headers)?;
-    let name = file_name(&head.uri)?;
+    let name = line_parameter(&head.uri, "name", MAX_FILE_NAME_BYTES)?;
     let _permit = app.uploads.admit(&principal.company_id)?;
     let bytes = body.read_bytes(&head.headers).await?;
     if bytes.is_empty() {
@@ -143,22 +142,6 @@ fn declared_type(headers: &HeaderMap) -> Result<String, HttpError> {
     let (Some(given), None) = (given.next(), given.next()) else { return Err(refused()) };
     let given = given.to_str().map_err(|_| refused())?;
     Ok(given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
-}
-
-/// Returns the name in the query; `None` if there is none.
-fn file_name(uri: &Uri) -> Result<Option<String>, HttpError> {
-    let query = Query::from_uri(uri);
-    let Some(name) = query.get("name")?.map(str::trim).filter(|name| !name.is_empty()) else {
-        return Ok(None);
-    };
-    if name.len() > MAX_FILE_NAME_BYTES {
-        let fault = format!("has {} bytes; the limit is {MAX_FILE_NAME_BYTES}", name.len());
-        return Err(HttpError::invalid("name", fault));
-    }
-    if name.chars().any(char::is_control) {
-        return Err(HttpError::invalid("name", "has a line break or another control character"));
-    }
-    Ok(Some(name.to_owned()))
 }
 
 /// Returns the caller's file in the path.

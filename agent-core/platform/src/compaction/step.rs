@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::context::TurnInput;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{Message, Role};
-use agent_core::prompt::{AssemblyInput, PromptMessage, Stability};
+use agent_core::prompt::{AssemblyInput, PromptMessage, STABLE_PREFIX_LIMIT, Stability};
 use agent_core::role::EmbeddedAi;
 use agent_core::select::{BackendChoice, BackendKind, select_backend};
 use agent_core::turn::HistoryStep;
@@ -74,19 +74,11 @@ fn constant_tokens(assembly: &AssemblyInput<'_>) -> usize {
     let counter = &*assembly.counter;
     let stable = assembly.fragments.iter().filter(|fragment| is_constant(fragment.stability));
     let stable: usize = stable.map(|fragment| fragment.part.tokens(counter)).sum();
-    let mut definitions = String::new();
-    for tool in assembly.tools {
-        for piece in [&tool.name, &tool.description, tool.input_schema.get()] {
-            definitions.push_str(piece);
-            definitions.push('\n');
-        }
-    }
-    let tools = if definitions.is_empty() { 0 } else { assembly.cache.part(definitions).tokens(counter) };
-    stable + tools
+    stable + assembly.cache.tool_tokens(assembly.tools, counter)
 }
 
 fn is_constant(stability: Stability) -> bool {
-    stability <= Stability::Agent
+    stability <= STABLE_PREFIX_LIMIT
 }
 
 /// Tokens for a history and what stands for its beginning.

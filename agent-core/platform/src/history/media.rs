@@ -67,7 +67,7 @@ fn read_media(kind: &str, part: ObjectFields<'_>) -> Result<Option<ContentPart>,
 }
 
 /// Returns the kind of part that corresponds to the media type.
-fn part_for_media_type(source: MediaSource) -> ContentPart {
+pub(crate) fn part_for_media_type(source: MediaSource) -> ContentPart {
     let mime_type = match &source {
         MediaSource::Data { mime_type, .. } => mime_type.as_str(),
         MediaSource::Url { mime_type, .. } => mime_type.as_deref().unwrap_or_default(),

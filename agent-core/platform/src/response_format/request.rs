@@ -7,7 +7,7 @@ use agent_core::budget::TokenCounter;
 use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
-use agent_core::prompt::{Fragment, Part, Prompt, Stability};
+use agent_core::prompt::{Fragment, Part, Prompt, STABLE_PREFIX_LIMIT};
 use agent_core::role::ResponseFormat;
 use agent_core::tool::ExecutionContext;
 use async_trait::async_trait;
@@ -95,8 +95,8 @@ fn with_description(prompt: &Prompt, format: &ResponseFormat) -> Prompt {
         None => OF_OBJECT.to_owned(),
     };
     let mut fragments = prompt.system_fragments().to_vec();
-    let place = fragments.iter().position(|fragment| fragment.stability > Stability::Agent);
-    let description = Fragment::new(FRAGMENT, FRAGMENT, Stability::Agent, Part::new(text));
+    let place = fragments.iter().position(|fragment| fragment.stability > STABLE_PREFIX_LIMIT);
+    let description = Fragment::new(FRAGMENT, FRAGMENT, STABLE_PREFIX_LIMIT, Part::new(text));
     fragments.insert(place.unwrap_or(fragments.len()), description);
     Prompt::new(fragments, prompt.messages().to_vec())
 }

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::provider_id::company_provider_id;
+use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
 use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
@@ -50,16 +50,6 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 ];
 /// Providers of an agent server.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
-/// Providers of a model, as messages list them.
-const MODEL_PROVIDERS: [&str; 7] = [
-    "anthropic",
-    "auto",
-    "local",
-    "ollama",
-    "openai",
-    "openai-responses",
-    "the id of a provider of the company",
-];
 /// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
 const ATTEMPTS: RangeInclusive<u32> = 1..=10;
 const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
@@ -282,11 +272,16 @@ fn check_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<
     }
 }
 
+/// Returns the providers of a model, as messages list them.
+fn model_providers() -> Vec<&'static str> {
+    [&EMBEDDED_PROVIDERS[..], &["the id of a provider of the company"]].concat()
+}
+
 /// Checks the form of the provider of a model. The existence of a company's own is checked with the store at hand, by
 /// [`company_provider_faults`].
 fn check_model_provider(found: &mut Vec<RoleFinding>, path: String, provider: &Option<String>) {
     if company_provider_id(provider.as_deref()).is_none() {
-        check_provider(found, path, provider, &MODEL_PROVIDERS);
+        check_provider(found, path, provider, &model_providers());
     }
 }
 
@@ -306,7 +301,7 @@ pub(crate) fn company_provider_faults(role: &RoleBlock, exists: impl Fn(&str) ->
         for (at, provider, model, (base_url, api_key)) in std::iter::once(own).chain(fallbacks) {
             let Some(id) = company_provider_id(provider.as_deref()) else { continue };
             if !exists(id) {
-                check_provider(&mut found, format!("{at}.provider"), provider, &MODEL_PROVIDERS);
+                check_provider(&mut found, format!("{at}.provider"), provider, &model_providers());
                 continue;
             }
             let has_key =

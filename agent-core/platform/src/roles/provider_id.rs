@@ -3,7 +3,8 @@
 /// Maximum length of an identifier in bytes.
 const MAX_BYTES: usize = 64;
 /// Providers that containers may name without a company's own.
-const EMBEDDED_PROVIDERS: [&str; 6] = ["anthropic", "auto", "local", "ollama", "openai", "openai-responses"];
+pub(super) const EMBEDDED_PROVIDERS: [&str; 6] =
+    ["anthropic", "auto", "local", "ollama", "openai", "openai-responses"];
 /// Further names that the ledger has in the place of a provider.
 const LEDGER_NAMES: [&str; 5] = ["embedded", "other", "runtime", "subscription", "workflow"];
 
