@@ -7,8 +7,6 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 /// Folder of the JavaScript client, relative to the crate: the page imports the very files of the package.
@@ -127,8 +125,11 @@ fn brotli(bytes: &[u8]) -> Vec<u8> {
     compressed
 }
 
+/// Compresses by zopfli, whose output is a twentieth smaller than that of zlib.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut writer = GzEncoder::new(Vec::new(), Compression::best());
-    writer.write_all(bytes).expect("memory can be written");
-    writer.finish().expect("memory can be written")
+    let mut compressed = Vec::new();
+    let format = zopfli::Format::Gzip;
+    zopfli::compress(zopfli::Options::default(), format, bytes, &mut compressed)
+        .expect("memory can be written");
+    compressed
 }

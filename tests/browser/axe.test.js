@@ -125,6 +125,20 @@ const VIEWS = {
     await page.getByRole('textbox', { name: 'Message' }).fill('And now?');
     await page.keyboard.press('Enter');
   }, settled('.held')],
+  attachments: [async (page) => {
+    await visit(page, 'chat/text');
+    await page.getByRole('tab', { name: 'Chat' }).click({ timeout: 500 }).catch(() => {});
+    const file = (name) => ({ name, mimeType: 'text/plain', buffer: Buffer.from('x') });
+    const broken = { ...file('a-rather-long-name-of-a-drawing-that-is-no-picture.svg'), mimeType: 'image/svg+xml' };
+    await page.getByLabel('Files to attach').setInputFiles([file('notes.txt'), broken]);
+    await page.locator('.attachment [role=alert]').waitFor();
+    await page.getByRole('button', { name: 'Remove a-rather' }).waitFor();
+  }, settled('.attachment.failed')],
+  'attachments-sent': [async (page) => {
+    await page.getByRole('button', { name: 'Remove a-rather' }).click();
+    await page.getByRole('textbox', { name: 'Message' }).fill('Read the notes');
+    await page.getByRole('button', { name: 'Send' }).click();
+  }, settled('.message-file')],
   approvals: [(page) => visit(page, 'approvals'), settled('.page .approval .code')],
   threads: [(page) => visit(page, 'threads'), settled('.item')],
   // What an open menu covers in part is no target of its own, so the menu is examined by itself.

@@ -197,7 +197,7 @@ async function run({ page, texts }, text, rate) {
   await page.getByRole('textbox', { name: 'Message' }).fill('Go');
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => isPlayed && document.querySelector('.message.answer .markdown') && !document.querySelector('[aria-busy=true]')
-    && document.querySelector('.message.answer .message-tools') && document.querySelector('.composer button').textContent === 'Send', undefined, { timeout: 120_000 });
+    && document.querySelector('.message.answer .message-tools') && document.querySelector('.composer [type=submit]'), undefined, { timeout: 120_000 });
   await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve, 200))));
   return page.evaluate(() => {
     figures.isOver = true;

@@ -105,7 +105,7 @@ test('the console signs in, answers, and shows its views', async () => {
   await until(() => document.querySelector('.agent-pick select').value === 'garden');
   await evaluate(() => document.getElementById('composer').focus());
   await type(`When are you open?${ENTER}`);
-  await until(() => document.querySelector('.message.answer .md-table') && document.querySelector('.composer button').textContent === 'Send' && !document.querySelector('[aria-busy=true]'));
+  await until(() => document.querySelector('.message.answer .md-table') && document.querySelector('.composer [type=submit]') && !document.querySelector('[aria-busy=true]'));
   await until(() => document.querySelector('.part'));
   await picture('firefox-chat');
   await evaluate(() => document.querySelector('[data-tab=events]').click());
@@ -114,7 +114,7 @@ test('the console signs in, answers, and shows its views', async () => {
   await until(() => document.querySelector('.agent-pick select').value === 'tools');
   await evaluate(() => document.getElementById('composer').focus());
   await type(`What is open?${ENTER}`);
-  await until(() => document.querySelector('.message.answer .tool') && document.querySelector('.composer button').textContent === 'Send');
+  await until(() => document.querySelector('.message.answer .tool') && document.querySelector('.composer [type=submit]'));
   for (const [route, selector] of [['threads', '.item'], ['agents', '.card'], ['agents/garden', '.role-form'], ['agents/garden/documents', '.item'], ['jobs', '#jobs-panel'], ['jobs/new', '.next-runs'], ['usage', '.limit'], ['audit/text', '#audit-title'], ['account', '#subscription-title, h1']]) {
     await visit(route, selector);
     assert.ok((await evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0, `${route} is too wide`);

@@ -108,7 +108,7 @@ export async function ask(page, text) {
   await page.keyboard.press('Enter');
   await page.waitForFunction(
     (count) => document.querySelectorAll('.message.answer').length > count
-      && !document.querySelector('[aria-busy=true]') && document.querySelector('.composer button').textContent === 'Send',
+      && !document.querySelector('[aria-busy=true]') && document.querySelector('.composer [type=submit]'),
     answers,
   );
 }

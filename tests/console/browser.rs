@@ -62,6 +62,14 @@ fn asked(body: &Value) -> String {
     text.rsplit_once("</context>").map_or(text, |(_, text)| text).trim().to_owned()
 }
 
+/// Returns what the parts of the latest message are: texts, and the beginnings of the media's data addresses.
+fn parts(body: &Value) -> Vec<&str> {
+    let last = body["messages"].as_array().and_then(|messages| messages.last());
+    let parts = last.and_then(|message| message["content"].as_array()).into_iter().flatten();
+    let seen = parts.filter_map(|part| part["text"].as_str().or_else(|| part["image_url"]["url"].as_str()));
+    seen.map(|text| text.split(";base64").next().unwrap_or(text)).collect()
+}
+
 fn has_result(body: &Value) -> bool {
     let last = body["messages"].as_array().and_then(|messages| messages.last());
     last.is_some_and(|message| message["role"] == "tool")
@@ -89,6 +97,11 @@ fn respond(body: &Value) -> Vec<Step> {
         Some("echo-tools") => tool_calls(&[("call_1", &text, &json!({ "text": text }).to_string())]),
         Some("approvals") => approvals(body, &text),
         Some("count") => count(),
+        Some("text") if !parts(body).is_empty() => {
+            let mut seen = parts(body);
+            seen.sort_by_key(|part| !part.starts_with("data:"));
+            answer(&["Seen: ", &seen.join(", ")])
+        }
         Some("slow") => vec![stream_head(), Step::Drip(chunk_of("tick "), TICK_INTERVAL)],
         Some("broken") => vec![stream_head(), delta(json!({"content": "Half an"})), Step::Close],
         _ => answer(&["Hello", " from ", "the model."]),

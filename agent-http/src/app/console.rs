@@ -34,13 +34,14 @@ pub(super) const SESSION_PATH: &str = "/api/console/session";
 pub(super) const MAX_BODY_BYTES: usize = 1024;
 
 /// Features of the page, and the route without which each is absent.
-const FEATURES: [(&str, &str); 8] = [
+const FEATURES: [(&str, &str); 9] = [
     ("threads", "/api/threads"),
     ("runCancel", "/api/runs/{id}/cancel"),
     ("runEvents", "/api/runs/{id}/events"),
     ("approvals", "/api/approvals"),
     ("usage", "/api/usage"),
     ("audit", "/api/agent/tools/audit"),
+    ("files", "/api/files"),
     ("retrieval", "/api/agents/{id}/retrieve"),
     ("jobs", "/api/pulse/jobs"),
 ];

@@ -2,6 +2,7 @@
 
 import { AgentdError } from '../client/index.js';
 import { computed, signal } from '../vendor/ui.js';
+import { withFiles } from './attachments.js';
 import { RunState, keptRun } from './run.js';
 import { call, chatClient, has, replaceRoute, session, status } from './store.js';
 
@@ -17,14 +18,14 @@ export const nodes = signal([]);
 const head = signal(undefined);
 /** The thread's runs as the server has them, by id. */
 export const runs = signal(new Map());
-/** The run in progress with its place: `{run, parentId, text}`. */
+/** The run in progress with its place, and the content of its message: `{run, parentId, content}`. */
 export const live = signal(undefined);
 /** The run that the debug layer shows. @type {import('../vendor/ui.js').Signal<RunState | undefined>} */
 export const inspected = signal(undefined);
 export const loadError = signal(undefined);
 export const isLoading = signal(false);
 export const draft = signal('');
-/** A message that was not sent, because tool calls of its thread wait for decisions: `{fields, parentId, text}`. */
+/** A message that was not sent, because tool calls of its thread wait for decisions: `{fields, parentId, content}`. */
 export const heldMessage = signal(undefined);
 /** Why the last decisions were not taken. */
 export const decisionError = signal(undefined);
@@ -281,11 +282,12 @@ function contextFields() {
 
 /** The request of a preview: what would be sent with the draft. */
 export function previewRequest() {
-  const message = draft.value.trim() || undefined;
+  const content = withFiles(draft.value.trim());
+  const message = content.length > 0 ? messageOf(content) : undefined;
   const request = { agentId: agentId.value, message, ...contextFields() };
   const spoken = path.value.filter(({ status, message }) => status !== 'deleted' && message.role !== 'reasoning');
   let messages = spoken.map(({ id, message }) => ({ ...message, id }));
-  if (live.value?.text) messages.push({ role: 'user', content: live.value.text });
+  if (live.value?.content) messages.push({ role: 'user', content: live.value.content });
   // A conversation ends with a user's message; that of the latest turn stands for a draft that is not written yet.
   if (!message) while (messages.length > 0 && messages.at(-1).role !== 'user') messages.pop();
   if (thread.value) {
@@ -301,12 +303,15 @@ export function previewRequest() {
   return messages.length > 0 ? { ...request, messages } : request;
 }
 
-/** Sends a message below the head, or below `parentId`. */
-export function send(text, parentId) {
+/** Returns a content as the field `message`: a text, or a message with parts. */
+const messageOf = (content) => (typeof content === 'string' ? content : { role: 'user', content });
+
+/** Sends a message below the head, or below `parentId`. @param {string | object[]} content */
+export function send(content, parentId) {
   const place = parentId === undefined ? head.value : parentId;
-  const fields = { message: text };
+  const fields = { message: messageOf(content) };
   if (parentId !== undefined) fields.parentId = parentId;
-  return start(fields, place, text);
+  return start(fields, place, content);
 }
 
 /** Makes the answer to a user message anew. */
@@ -317,14 +322,14 @@ export const resume = (decisions) => start({ messages: [], resume: decisions }, 
 
 /** Sends the message that was not sent, and withdraws the open questions. */
 export function withdrawAndSend() {
-  const { fields, parentId, text } = heldMessage.value;
-  return start({ ...fields, onBusy: 'interrupt' }, parentId, text);
+  const { fields, parentId, content } = heldMessage.value;
+  return start({ ...fields, onBusy: 'interrupt' }, parentId, content);
 }
 
-async function start(fields, parentId, text) {
+async function start(fields, parentId, content) {
   if (live.value) return;
   if (waitingRun.value && !fields.resume && !fields.onBusy) {
-    heldMessage.value = { fields, parentId, text };
+    heldMessage.value = { fields, parentId, content };
     return;
   }
   heldMessage.value = undefined;
@@ -332,7 +337,7 @@ async function start(fields, parentId, text) {
   const id = threadId.value ?? newId();
   const runId = newId();
   const run = new RunState(runId);
-  live.value = { run, parentId, text, isResume: Boolean(fields.resume) };
+  live.value = { run, parentId, content, isResume: Boolean(fields.resume) };
   inspected.value = run;
   status.value = 'answering';
   if (!threadId.value) {
@@ -341,14 +346,14 @@ async function start(fields, parentId, text) {
   }
   const request = { agentId: agentId.value, runId, ...contextFields(), ...fields };
   if (has('threads')) request.threadId = id;
-  else Object.assign(request, withHistory(text, parentId));
+  else Object.assign(request, withHistory(content, parentId));
   // Closing the page leaves the run; the stop button cancels it.
   if (has('runEvents')) request.onDisconnect = 'continue';
-  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, text, parentId, fields });
+  await follow(chatClient.value.chat(request, { onBatch: (events) => run.add(events) }), { id, run, content, parentId, fields });
 }
 
 /** Waits for the end of a run. */
-async function follow(started, { id, run, text, parentId, fields }) {
+async function follow(started, { id, run, content, parentId, fields }) {
   current = started;
   // Tabs in the background leave the few connections of a browser to the others.
   const show = () => (document.hidden ? started.pause() : started.resume());
@@ -364,8 +369,8 @@ async function follow(started, { id, run, text, parentId, fields }) {
   document.removeEventListener('visibilitychange', show);
   if (current === started) current = undefined;
   status.value = run.interrupts ? 'tool calls wait for your decision' : run.status === 'finished' ? 'answer complete' : `answer ${run.status}`;
-  if (isStale(run, fields)) await reloadStale(id, run, { fields, parentId, text });
-  else await finish(id, run, text, parentId);
+  if (isStale(run, fields)) await reloadStale(id, run, { fields, parentId, content });
+  else await finish(id, run, content, parentId);
 }
 
 /** Returns true if a request was refused because of decisions that are missing, or were made elsewhere. */
@@ -387,13 +392,13 @@ async function reloadStale(id, run, held) {
 }
 
 /** Replaces what was drawn of a run by what the server has kept. */
-async function finish(id, run, text, parentId) {
+async function finish(id, run, content, parentId) {
   if (threadId.value !== id || live.value?.run !== run) return;
   if (has('threads') && run.acceptedAt !== undefined) {
     await reload(id);
     threadsVersion.value += 1;
   } else if (!has('threads')) {
-    keepLocally(run, text, parentId);
+    keepLocally(run, content, parentId);
   }
   if (live.value?.run !== run) return;
   const isStored = nodes.value.some((node) => node.runId === run.runId);
@@ -404,7 +409,7 @@ async function finish(id, run, text, parentId) {
 }
 
 /** Puts a run's messages into the page's own tree, for servers that keep none. */
-function keepLocally(run, text, parentId) {
+function keepLocally(run, content, parentId) {
   const added = [];
   let parent = parentId;
   const add = (message) => {
@@ -412,7 +417,7 @@ function keepLocally(run, text, parentId) {
     added.push(node);
     parent = node.id;
   };
-  if (text) add({ role: 'user', content: text });
+  if (content) add({ role: 'user', content });
   for (const part of run.parts) {
     if (part.kind === 'text') add({ role: 'assistant', content: part.text });
   }
@@ -420,9 +425,9 @@ function keepLocally(run, text, parentId) {
   head.value = parent;
 }
 
-function withHistory(text, parentId) {
+function withHistory(content, parentId) {
   const messages = pathTo(parentId).map(({ message }) => message);
-  return text ? { messages, message: text, parentId: undefined } : { messages, parentId: undefined };
+  return content ? { messages, message: messageOf(content), parentId: undefined } : { messages, parentId: undefined };
 }
 
 /** Removes a failed run from the view. */

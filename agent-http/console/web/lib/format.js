@@ -53,6 +53,12 @@ export function pretty(text) {
   }
 }
 
+/** Returns the text of a message's content without its other parts. */
+export function textOf(content) {
+  if (typeof content === 'string') return content;
+  return (content ?? []).flatMap(({ type, text }) => (type === 'text' ? [text] : [])).join('\n');
+}
+
 /** Returns the text of a message's content: a string, or parts. */
 export function contentText(content) {
   if (typeof content === 'string') return content;

@@ -1,4 +1,4 @@
-/** Uploads of documents. */
+/** Uploads of documents, and of the files of messages. */
 
 import { connectionError, responseError } from '../client/errors.js';
 import { call, session } from './store.js';
@@ -29,13 +29,22 @@ export function documentId(name) {
  *
  * @param {{id: string, file: File, signal?: AbortSignal}} options
  */
-export async function upload({ id, file, signal }) {
+export function upload({ id, file, signal }) {
+  const title = file.name.replace(/\.[^.]*$/, '').slice(0, 200);
+  return sendFile('PUT', `api/documents/${encodeURIComponent(id)}/content?${new URLSearchParams({ title })}`, file, signal);
+}
+
+/** Uploads a file for messages, and returns `{fileId, mimeType, …}`. @param {File} file @param {AbortSignal} [signal] */
+export function uploadFile(file, signal) {
+  return sendFile('POST', `api/files?${new URLSearchParams({ name: file.name.slice(-60) })}`, file, signal);
+}
+
+async function sendFile(method, path, file, signal) {
   const type = TYPES[file.name.split('.').at(-1).toLowerCase()] ?? file.type;
-  const path = `api/documents/${encodeURIComponent(id)}/content?${new URLSearchParams({ title: file.name.replace(/\.[^.]*$/, '').slice(0, 200) })}`;
   let response;
   try {
     response = await fetch(new URL(path, document.baseURI), {
-      method: 'PUT', headers: { 'Content-Type': type || 'application/octet-stream' }, body: file, credentials: 'same-origin', redirect: 'error', signal,
+      method, headers: { 'Content-Type': type || 'application/octet-stream' }, body: file, credentials: 'same-origin', redirect: 'error', signal,
     });
   } catch (cause) {
     throw connectionError(cause, signal);

@@ -4,7 +4,7 @@ import { html, useEffect, useState } from '../vendor/ui.js';
 import { decisionError, dismiss, draft, expiries, heldMessage, isOpen, live, openCalls, refreshWaiting, waitingRun, withdrawAndSend } from '../lib/chat.js';
 import { choose, chooseAll, deciders, decisions, edits, mayDecide, progress, sendDecisions, usePoll } from '../lib/approvals.js';
 import { ArgumentsEditor, useArguments } from '../lib/arguments.js';
-import { dateTime } from '../lib/format.js';
+import { contentText, dateTime } from '../lib/format.js';
 import { Code, ErrorNote } from '../lib/ui.js';
 
 /** Maximum length of a reason, in characters. */
@@ -143,7 +143,7 @@ export function Waiting() {
 /** A message that was written while calls wait. */
 export function Held() {
   if (!heldMessage.value) return null;
-  const { text } = heldMessage.value;
+  const text = contentText(heldMessage.value.content);
   const action = text ? 'Withdraw and send' : 'Withdraw and go on';
   const send = () => {
     dismiss();

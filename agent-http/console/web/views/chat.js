@@ -6,7 +6,8 @@ import {
   runs, stop, thread, unanswered, waitingRun,
 } from '../lib/chat.js';
 import { decisions } from '../lib/approvals.js';
-import { contentText, duration, number, pretty } from '../lib/format.js';
+import { attach, attachments, isIncomplete, withFiles, withText } from '../lib/attachments.js';
+import { contentText, duration, number, pretty, textOf } from '../lib/format.js';
 import { keptRun, total } from '../lib/run.js';
 import { agents, go, has, status } from '../lib/store.js';
 import { Code, Copy, ErrorNote, Markdown, lazy } from '../lib/ui.js';
@@ -19,6 +20,9 @@ const Held = ofApprovals('Held');
 const Waiting = ofApprovals('Waiting');
 
 const Feedback = lazy(async () => (await import('./feedback.js')).Feedback);
+
+const Attachments = lazy(async () => (await import('./attachments.js')).Attachments);
+const MessageFiles = lazy(async () => (await import('./attachments.js')).MessageFiles);
 
 export function Chat() {
   const agent = agents.value.find(({ id }) => id === agentId.value);
@@ -112,28 +116,37 @@ function Siblings({ item }) {
 }
 
 function UserMessage({ item }) {
-  const text = contentText(item.node.message.content);
+  const { content } = item.node.message;
   const [edited, setEdited] = useState(undefined);
-  if (edited !== undefined) return html`<${Editor} text=${text} node=${item.node} onClose=${() => setEdited(undefined)} />`;
+  if (edited !== undefined) return html`<${Editor} node=${item.node} onClose=${() => setEdited(undefined)} />`;
   return html`<article class="message user" aria-label="You">
-    <div class="bubble">${text}</div>
+    <${UserContent} content=${content} />
     <div class="message-tools">
       <${Siblings} item=${item} />
       ${has('threads') && html`<button type="button" class="button quiet small" disabled=${Boolean(live.value)} onClick=${() => setEdited(true)}>Edit</button>`}
-      <${Copy} text=${text} />
+      <${Copy} text=${contentText(content)} />
     </div>
   </article>`;
 }
 
-/** An editor of a sent message. The edited one becomes a sibling; nothing is lost. */
-function Editor({ text, node, onClose }) {
-  const [value, setValue] = useState(text);
+/** The content of a user's message: a text, or parts. */
+function UserContent({ content }) {
+  const files = Array.isArray(content) ? content.filter(({ type }) => type !== 'text') : [];
+  const text = textOf(content);
+  return html`${files.length > 0 && html`<${MessageFiles} files=${files} />`}${text && html`<div class="bubble">${text}</div>`}`;
+}
+
+/** An editor of a sent message. The edited one becomes a sibling, with the same files; nothing is lost. */
+function Editor({ node, onClose }) {
+  const { content } = node.message;
+  const [value, setValue] = useState(() => textOf(content));
   const area = useRef(null);
   useEffect(() => area.current.focus(), []);
   const submit = () => {
-    if (value.trim() === '') return;
+    const edited = withText(content, value.trim());
+    if (edited.length === 0) return;
     onClose();
-    send(value, node.parentId ?? null);
+    send(edited, node.parentId ?? null);
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape') onClose();
@@ -200,13 +213,13 @@ function RunMeta({ run }) {
 }
 
 function LiveTurn({ turn, onDraw }) {
-  const { run, text, isOver } = turn;
+  const { run, content, isOver } = turn;
   // The signal's value is read so that the component is drawn with each frame of the run.
   const version = run.version.value;
   useLayoutEffect(onDraw, [version]);
   const isWaiting = run.status === 'running' && !run.parts.some((part) => part.isOpen);
   return html`
-    ${text && html`<article class="message user" aria-label="You"><div class="bubble">${text}</div></article>`}
+    ${content && html`<article class="message user" aria-label="You"><${UserContent} content=${content} /></article>`}
     <article class="message answer" aria-label="Answer" aria-busy=${run.status === 'running'}>
       ${run.parts.map((part) => html`<${Part} key=${part.id} part=${part} text=${part.text} isOpen=${part.isOpen} result=${part.result} />`)}
       ${isWaiting && html`<p class="waiting" aria-hidden="true"><i></i><i></i><i></i></p>`}
@@ -279,6 +292,17 @@ function ToolCard({ part }) {
   </details>`;
 }
 
+/** The button that adds files to the next message. */
+function AttachButton() {
+  const input = useRef(null);
+  const choose = ({ target }) => {
+    attach(target.files);
+    target.value = '';
+  };
+  return html`<button type="button" class="icon attach" aria-label="Attach files" title="Attach files" onClick=${() => input.current.click()}>+</button>
+    <input type="file" hidden multiple ref=${input} aria-label="Files to attach" onChange=${choose} />`;
+}
+
 function Composer({ agent }) {
   const area = useRef(null);
   const isRunning = live.value && !live.value.isOver;
@@ -287,12 +311,21 @@ function Composer({ agent }) {
     area.current.style.height = 'auto';
     area.current.style.height = `${Math.min(area.current.scrollHeight, 220)}px`;
   }, [draft.value]);
+  const isSendable = (draft.value.trim() !== '' || attachments.value.length > 0) && !isIncomplete();
   const submit = () => {
-    const text = draft.value.trim();
-    if (text === '' || isRunning) return;
+    if (!isSendable || isRunning) return;
+    const content = withFiles(draft.value.trim());
     dismiss();
     draft.value = '';
-    send(text);
+    attachments.value = [];
+    send(content);
+  };
+  // Files that are pasted or dropped; a text is left to the browser.
+  const take = (event) => {
+    const files = (event.clipboardData ?? event.dataTransfer).files;
+    if (!has('files') || files.length === 0) return;
+    event.preventDefault();
+    attach(files);
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape' && isRunning) stop();
@@ -301,14 +334,16 @@ function Composer({ agent }) {
       submit();
     }
   };
-  return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); submit(); }}>
+  return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); submit(); }} onPaste=${take} onDrop=${take}>
     ${heldMessage.value && html`<${Held} />`}
+    ${attachments.value.length > 0 && html`<${Attachments} />`}
     <div class="composer-box">
+      ${has('files') && html`<${AttachButton} />`}
       <textarea id="composer" ref=${area} rows="1" aria-label="Message" placeholder=${`Message ${agent.name || agent.id}`}
         value=${draft.value} onInput=${(event) => (draft.value = event.target.value)} onKeyDown=${onKeyDown}></textarea>
       ${isRunning
         ? html`<button type="button" class="button primary" onClick=${stop}>Stop</button>`
-        : html`<button type="submit" class="button primary" disabled=${draft.value.trim() === ''}>Send</button>`}
+        : html`<button type="submit" class="button primary" disabled=${!isSendable}>Send</button>`}
     </div>
     <p class="hint"><kbd>Enter</kbd> sends · <kbd>Shift</kbd>+<kbd>Enter</kbd> new line · <kbd>Esc</kbd> stops</p>
     <p class="visually-hidden" role="status">${status.value}</p>

@@ -1,0 +1,35 @@
+/** The files of messages: those of the next one, and those of sent ones. */
+
+import { html, useState } from '../vendor/ui.js';
+import { attachments, remove } from '../lib/attachments.js';
+
+/** The files of the next message. */
+export function Attachments() {
+  return html`<ul class="attachments plain" aria-label="Attached files">${attachments.value.map((file) => html`<li key=${file.key} class=${`attachment ${file.error ? 'failed' : ''}`}>
+    <span class="attachment-name">${file.name}</span>
+    ${file.error ? html`<span role="alert">${file.error.message}</span>` : !file.fileId && html`<span class="meta">uploading…</span>`}
+    <button type="button" class="icon" aria-label=${`Remove ${file.name}`} onClick=${() => remove(file)}>×</button>
+  </li>`)}</ul>`;
+}
+
+/** Returns the id of a stored file, as a message names it. */
+function storedId({ type, value }) {
+  return type === 'file' ? value : /^\/api\/files\/([\w-]+)$/.exec(value)?.[1];
+}
+
+/** A file of a sent message. Nothing is loaded from other hosts. */
+function FilePart({ part }) {
+  const [isGone, setGone] = useState(false);
+  const id = storedId(part.source ?? {});
+  const kind = { image: 'Picture', audio: 'Recording', video: 'Video' }[part.type] ?? 'Document';
+  if (!id) return html`<span class="meta">${kind}</span>`;
+  const href = new URL(`api/files/${encodeURIComponent(id)}`, document.baseURI).href;
+  if (isGone) return html`<span class="meta">${kind}, no longer stored</span>`;
+  const shown = part.type === 'image' ? html`<img src=${href} alt=${kind} onError=${() => setGone(true)} />` : kind;
+  return html`<a class="message-file" href=${href} download>${shown}</a>`;
+}
+
+/** The files of a sent message. */
+export function MessageFiles({ files }) {
+  return html`<div class="message-files">${files.map((part, place) => html`<${FilePart} key=${place} part=${part} />`)}</div>`;
+}
