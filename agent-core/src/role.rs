@@ -245,7 +245,7 @@ pub struct TokenLimits {
     pub max_output_tokens: Option<NonZeroU32>,
 }
 
-/// Agent runtime and model: the seven `agentServer*` fields.
+/// Agent runtime and model: the seven `agentServer*` fields, and the parameters beside them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -271,6 +271,9 @@ pub struct AgentServer {
     /// API key of a hosted provider, sent as `apiKey`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_server_api_key: Option<Secret>,
+    /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub parameters: Map<String, Value>,
     /// Limits of the role, which the selection sets.
     #[serde(skip)]
     pub token_limits: TokenLimits,

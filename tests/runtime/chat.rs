@@ -202,7 +202,11 @@ async fn a_field_that_is_wrong_is_named() {
         (json!({"parameters": 5}), "parameters must be an object"),
         (
             json!({"parameters": {"maxOutputTokens": 0}}),
-            "parameters.maxOutputTokens must be a positive integer below 4294967296",
+            "parameters.maxOutputTokens must be a whole number from 1 to 4294967295",
+        ),
+        (
+            json!({"parameters": {"extraBody": {"model": "x"}}}),
+            "parameters.extraBody must not name model, which the platform sets",
         ),
         (json!({"baseUrl": 5}), "baseUrl must be a string"),
         (json!({"apiKey": 5}), "apiKey must be a string"),

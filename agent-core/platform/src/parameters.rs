@@ -195,6 +195,20 @@ pub struct ParameterFault {
 }
 
 impl ModelParameters {
+    /// Names of the parameters.
+    pub const NAMES: [&str; 10] = [
+        "temperature",
+        "maxOutputTokens",
+        "topP",
+        "topK",
+        "presencePenalty",
+        "frequencyPenalty",
+        "stopSequences",
+        "seed",
+        "reasoning",
+        "extraBody",
+    ];
+
     /// Reads parameters. `null` counts as absent.
     ///
     /// # Errors
@@ -228,20 +242,19 @@ impl ModelParameters {
 
     /// Returns the names of the parameters that are set.
     fn names(&self) -> impl Iterator<Item = &'static str> {
-        [
-            ("temperature", self.temperature.is_some()),
-            ("maxOutputTokens", self.max_output_tokens.is_some()),
-            ("topP", self.top_p.is_some()),
-            ("topK", self.top_k.is_some()),
-            ("presencePenalty", self.presence_penalty.is_some()),
-            ("frequencyPenalty", self.frequency_penalty.is_some()),
-            ("stopSequences", !self.stop_sequences.is_empty()),
-            ("seed", self.seed.is_some()),
-            ("reasoning", self.reasoning.is_some()),
-            ("extraBody", !self.extra_body.is_empty()),
-        ]
-        .into_iter()
-        .filter_map(|(name, is_set)| is_set.then_some(name))
+        let is_set = [
+            self.temperature.is_some(),
+            self.max_output_tokens.is_some(),
+            self.top_p.is_some(),
+            self.top_k.is_some(),
+            self.presence_penalty.is_some(),
+            self.frequency_penalty.is_some(),
+            !self.stop_sequences.is_empty(),
+            self.seed.is_some(),
+            self.reasoning.is_some(),
+            !self.extra_body.is_empty(),
+        ];
+        Self::NAMES.into_iter().zip(is_set).filter_map(|(name, is_set)| is_set.then_some(name))
     }
 
     /// Returns the names of the parameters that are set and that a model called through an API is not sent: those that the

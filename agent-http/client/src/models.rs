@@ -111,7 +111,7 @@ impl HostedSettings<'_> {
 }
 
 /// Returns the error of parameters that were stored before they were checked, or that a request names.
-fn invalid_parameters(faults: Vec<ParameterFault>) -> AgentError {
+pub(crate) fn invalid_parameters(faults: Vec<ParameterFault>) -> AgentError {
     let fault = faults.first().map(|fault| format!("parameters.{} {}", fault.name, fault.message));
     AgentError::new(AgentErrorKind::InvalidRequest, fault.unwrap_or_default())
 }

@@ -9,7 +9,6 @@ use agent_core::event::{EventStream, RunIds};
 use agent_core::message::Message;
 use agent_core::model::{Model, ModelRequest};
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
-use agent_core::role::TokenLimits;
 use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use serde_json::json;
@@ -46,7 +45,7 @@ fn model(runtime: &RuntimeState, request: &RuntimeRequest) -> Result<Arc<dyn Mod
         model: Some(&request.model),
         base_url: request.base_url.as_deref(),
         api_key: request.api_key.as_ref(),
-        token_limits: TokenLimits { max_output_tokens: request.max_output_tokens, ..TokenLimits::default() },
+        parameters: Some(&request.parameters),
         ..HostedSettings::default()
     };
     match request.provider.as_str() {
@@ -107,6 +106,18 @@ fn prompt(system: String, messages: Vec<Message>) -> Prompt {
 
 pub(super) fn describe(_: &mut Schemas) -> Operation {
     let text = string_schema;
+    let parameters = json!({
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "maxOutputTokens": {"type": "integer", "minimum": 1},
+        "topP": {"type": "number", "minimum": 0, "maximum": 1},
+        "topK": {"type": "integer", "minimum": 1, "maximum": 1000},
+        "presencePenalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "frequencyPenalty": {"type": "number", "minimum": -2, "maximum": 2},
+        "stopSequences": {"type": "array", "maxItems": 4, "items": {"type": "string"}},
+        "seed": {"type": "integer", "minimum": 0},
+        "reasoning": {"enum": ["default", "none", "minimal", "low", "medium", "high", "xhigh"]},
+        "extraBody": {"type": "object"},
+    });
     let body = json!({
         "type": "object",
         "required": ["provider", "model", "messages"],
@@ -115,7 +126,7 @@ pub(super) fn describe(_: &mut Schemas) -> Operation {
             "messages": {"type": "array", "items": {"type": "object"}, "description": "The conversation, oldest first."},
             "tools": {"type": "array"}, "mcpServerUrl": text(), "enableThinking": {"type": "boolean"},
             "apiKey": text(), "baseUrl": text(), "toolChoice": {},
-            "parameters": {"type": "object", "properties": {"maxOutputTokens": {"type": "integer", "minimum": 1}}},
+            "parameters": {"type": "object", "properties": parameters, "description": "Parameters of the model's calls."},
         },
     });
     Operation::new("runtimeChat", TAG, "Runs a turn with a model and the request's tools.")

@@ -1997,7 +1997,7 @@ export interface components {
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
         };
-        /** @description Agent runtime and model: the seven `agentServer*` fields. */
+        /** @description Agent runtime and model: the seven `agentServer*` fields, and the parameters beside them. */
         AgentServer: {
             /** @description Base URL of the runtime. */
             agentServerUrl?: string | null;
@@ -2013,6 +2013,10 @@ export interface components {
             agentServerLocalUrl?: string | null;
             /** @description API key of a hosted provider, sent as `apiKey`. */
             agentServerApiKey?: components["schemas"]["Secret"] | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
         };
         /** @description An agent in a response. */
         AgentView: {
@@ -3259,6 +3263,10 @@ export interface components {
             agentServerLocalUrl?: string | null;
             /** @description API key of a hosted provider, sent as `apiKey`. */
             agentServerApiKey?: components["schemas"]["Secret"] | null;
+            /** @description Parameters of the model's calls by their names, such as `temperature`. No secrets. */
+            parameters?: {
+                [key: string]: unknown;
+            };
             /** @description Keeping of the agent's conversations. */
             conversations?: components["schemas"]["ConversationSettings"] | null;
         };
@@ -9645,8 +9653,19 @@ export interface operations {
                     apiKey?: string;
                     baseUrl?: string;
                     toolChoice?: unknown;
+                    /** @description Parameters of the model's calls. */
                     parameters?: {
+                        temperature?: number;
                         maxOutputTokens?: number;
+                        topP?: number;
+                        topK?: number;
+                        presencePenalty?: number;
+                        frequencyPenalty?: number;
+                        stopSequences?: string[];
+                        seed?: number;
+                        /** @enum {unknown} */
+                        reasoning?: "default" | "none" | "minimal" | "low" | "medium" | "high" | "xhigh";
+                        extraBody?: Record<string, unknown>;
                     };
                 };
             };

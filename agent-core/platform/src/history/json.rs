@@ -1,7 +1,5 @@
 //! Typed access to JSON that borrows from the request bytes, to avoid copies.
 
-use std::num::NonZeroU32;
-
 use serde_json_borrow::ObjectAsVec;
 pub(super) use serde_json_borrow::Value;
 
@@ -156,12 +154,6 @@ impl<'t> ObjectFields<'t> {
             Some(Value::Bool(flag)) => Ok(Some(*flag)),
             Some(_) => Err(FieldError::new(name, "must be true or false")),
         }
-    }
-
-    pub(super) fn positive_integer(self, name: &str) -> Result<Option<NonZeroU32>, FieldError> {
-        let Some(value) = self.get(name) else { return Ok(None) };
-        let number = value.as_u64().and_then(|number| NonZeroU32::new(u32::try_from(number).ok()?));
-        number.map(Some).ok_or_else(|| FieldError::new(name, "must be a positive integer below 4294967296"))
     }
 
     pub(super) fn list(self, name: &str, limit: usize) -> Result<Option<&'t [Value<'t>]>, FieldError> {

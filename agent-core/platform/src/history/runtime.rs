@@ -1,7 +1,7 @@
-//! Parsing of the agent runtime's `POST /chat` body: ten fields that carry a whole turn.
+//! Parsing of the agent runtime's `POST /chat` body: ten fields that carry a whole turn, and the parameters of the
+//! model's calls.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use super::json::{ObjectFields, Value};
@@ -10,6 +10,9 @@ use agent_core::ids::CompanyId;
 use agent_core::message::{Message, SharedJson};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext, ToolAnnotations, ToolSpec};
+use serde_json::{Map, Value as Json};
+
+use crate::parameters::ModelParameters;
 
 /// Limit on an address, in bytes.
 const MAX_URL_BYTES: usize = 8192;
@@ -30,8 +33,9 @@ pub struct RuntimeRequest {
     pub model: String,
     /// Enables or disables the model's reasoning output, where supported.
     pub enable_thinking: Option<bool>,
-    /// Limit on an answer of the model in tokens, to override the operator's: `parameters.maxOutputTokens`.
-    pub max_output_tokens: Option<NonZeroU32>,
+    /// Parameters of the model's calls, which [`ModelParameters::read`] accepts, without those of unknown names. Their
+    /// limit on an answer overrides the operator's.
+    pub parameters: Map<String, Json>,
     /// The tools offered to the model, in the order of the request. Names are unique.
     pub tools: Vec<ToolSpec>,
     /// Address of the MCP server for the tools. It contains the run token and is therefore secret.
@@ -75,7 +79,7 @@ impl RuntimeRequest {
             provider: required_name(body, "provider")?,
             model: required_name(body, "model")?,
             enable_thinking: body.boolean("enableThinking")?,
-            max_output_tokens: read_max_output_tokens(body)?,
+            parameters: read_parameters(body)?,
             tools: read_tools(body)?,
             mcp_server_url: body.bounded_text("mcpServerUrl", MAX_URL_BYTES)?.map(Secret::new),
             context: read_context(body)?,
@@ -89,9 +93,16 @@ fn required_name(body: ObjectFields<'_>, field: &'static str) -> Result<String, 
     body.bounded_text(field, MAX_NAME_BYTES)?.ok_or_else(|| FieldError::new(field, "is missing"))
 }
 
-fn read_max_output_tokens(body: ObjectFields<'_>) -> Result<Option<NonZeroU32>, FieldError> {
-    let Some(parameters) = body.object("parameters")? else { return Ok(None) };
-    parameters.positive_integer("maxOutputTokens").map_err(|fault| fault.with_parent_path("parameters"))
+fn read_parameters(body: ObjectFields<'_>) -> Result<Map<String, Json>, FieldError> {
+    let Some(parameters) = body.json_object("parameters")? else { return Ok(Map::new()) };
+    let mut parameters: Map<String, Json> = serde_json::from_str(parameters.get())
+        .map_err(|_| FieldError::new("parameters", "must be an object"))?;
+    // A newer application may know more of them.
+    parameters.retain(|name, _| ModelParameters::NAMES.contains(&name.as_str()));
+    match ModelParameters::read(&parameters).err().and_then(|faults| faults.into_iter().next()) {
+        Some(fault) => Err(FieldError::new(fault.name, fault.message).with_parent_path("parameters")),
+        None => Ok(parameters),
+    }
 }
 
 pub(super) fn read_tools(body: ObjectFields<'_>) -> Result<Vec<ToolSpec>, FieldError> {

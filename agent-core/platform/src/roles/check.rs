@@ -175,6 +175,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
         let tools = server.agent_server_tools.as_deref().unwrap_or_default();
         unknown_tools(found, &format!("{at}.agentServerTools"), tools);
+        check_parameters(found, at, server_parameters(server));
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
     unknown_tools(&mut found, "content.mcpPreset", mcp_preset.as_deref().unwrap_or_default());
@@ -191,7 +192,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             Container::EmbeddedAi(embedded) => {
                 check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
                 check_fallbacks(&mut found, &at, embedded);
-                check_parameters(&mut found, &at, embedded);
+                check_parameters(&mut found, &at, parameters_of(embedded));
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
                     let path = format!("{at}.responseFormat.{}", fault.path);
@@ -248,13 +249,22 @@ fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi
     }
 }
 
-/// Checks the parameters of a container's model and of its fallbacks.
-fn check_parameters(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
-    for (name, parameters) in parameters_of(embedded) {
+/// Checks the parameters of a container's model and of its fallbacks, which are given with their paths.
+fn check_parameters<'a>(
+    found: &mut Vec<RoleFinding>,
+    at: &str,
+    parameters: impl Iterator<Item = (String, &'a Map<String, Value>)>,
+) {
+    for (name, parameters) in parameters {
         for fault in ModelParameters::read(parameters).err().into_iter().flatten() {
             found.push(RoleFinding::new(format!("{at}.{name}.{}", fault.name), fault.message));
         }
     }
+}
+
+/// Returns the parameters of a runtime's model, with their path.
+fn server_parameters(server: &AgentServer) -> impl Iterator<Item = (String, &Map<String, Value>)> {
+    std::iter::once(("parameters".to_owned(), &server.parameters))
 }
 
 /// Returns the parameters of a container's model and of its fallbacks, with their paths.
@@ -340,12 +350,15 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
             ("agentServerEnableThinking", agent_server.agent_server_enable_thinking.is_some()),
             ("agentServerLocalUrl", agent_server.agent_server_local_url.is_some()),
             ("agentServerApiKey", agent_server.agent_server_api_key.is_some()),
+            ("parameters", !agent_server.parameters.is_empty()),
         ] {
             if is_set {
                 let path = format!("content.{name}");
                 found.push(RoleFinding::new(path, "has no effect without agentServerUrl beside it"));
             }
         }
+    } else {
+        server_warnings(&mut found, "content", agent_server);
     }
     for (i, child) in role.children.iter().enumerate() {
         container_warnings(&mut found, &format!("children[{i}]"), child);
@@ -387,17 +400,33 @@ fn tool_warnings(found: &mut Vec<RoleFinding>, role: &RoleBlock) {
     }
 }
 
-/// Warns of the parameters that the named models have no use for.
+/// Warns of the parameters of a container that the named models have no use for.
 fn parameter_warnings(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
     let fallbacks = embedded.fallbacks.iter().map(|other| (&other.provider, &other.model));
     let models = std::iter::once((&embedded.provider, &embedded.model)).chain(fallbacks);
-    for ((provider, model), (name, parameters)) in models.zip(parameters_of(embedded)) {
-        let api = ModelApi::of_provider(provider.as_deref().unwrap_or_default().trim());
-        let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { continue };
-        for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim()) {
-            let message = "has no effect on this model, which is not sent it";
-            found.push(RoleFinding::new(format!("{at}.content.{name}.{ignored}"), message));
-        }
+    for (names, (name, parameters)) in models.zip(parameters_of(embedded)) {
+        ignored_warnings(found, &format!("{at}.{name}"), names, parameters);
+    }
+}
+
+/// Warns of the parameters of an agent server that the named model has no use for.
+fn server_warnings(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
+    let names = (&server.agent_server_provider, &server.agent_server_model);
+    ignored_warnings(found, &format!("{at}.parameters"), names, &server.parameters);
+}
+
+/// Warns of the parameters that a model of this provider has no use for.
+fn ignored_warnings(
+    found: &mut Vec<RoleFinding>,
+    at: &str,
+    (provider, model): (&Option<String>, &Option<String>),
+    parameters: &Map<String, Value>,
+) {
+    let api = ModelApi::of_provider(provider.as_deref().unwrap_or_default().trim());
+    let (Some(api), Ok(parameters)) = (api, ModelParameters::read(parameters)) else { return };
+    for ignored in parameters.ignored(api, model.as_deref().unwrap_or_default().trim()) {
+        let message = "has no effect on this model, which is not sent it";
+        found.push(RoleFinding::new(format!("{at}.{ignored}"), message));
     }
 }
 
@@ -407,11 +436,12 @@ fn container_warnings(found: &mut Vec<RoleFinding>, at: &str, child: &Container)
         Container::AgentServer(server) if is_blank(&server.agent_server_url) => {
             found.push(RoleFinding::new(format!("{at}.content.agentServerUrl"), is_unused));
         }
+        Container::AgentServer(server) => server_warnings(found, &format!("{at}.content"), server),
         Container::WorkflowConnector(workflow) if is_blank(&workflow.webhook_url) => {
             found.push(RoleFinding::new(format!("{at}.content.webhookUrl"), is_unused));
         }
         Container::EmbeddedAi(embedded) => {
-            parameter_warnings(found, at, embedded);
+            parameter_warnings(found, &format!("{at}.content"), embedded);
             let is_local = embedded.provider.as_deref() == Some("local");
             for (name, is_set) in [
                 ("enableThinking", embedded.enable_thinking.is_some()),
@@ -546,6 +576,14 @@ mod tests {
                 "children[0].content.fallbacks[1].parameters.temperature"
             ]
         );
+        let content = json!({"agentServerUrl": "https://a.example", "parameters": {"reasoning": "much"}});
+        let children =
+            json!([{"name": "AgentServer", "content": {"parameters": {"temprature": 1, "topK": 1}}}]);
+        let servers = serde_json::from_value(role(content, children)).expect("a role");
+        assert_eq!(
+            paths(&unknown_names(&servers, &[])),
+            ["content.parameters.reasoning", "children[0].content.parameters.temprature"]
+        );
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
             "fallbacks": [{"provider": "anthropic"}]}}]);
@@ -593,6 +631,16 @@ mod tests {
             (json!({"agentServerTools": ["getDoc", "recall"]}), json!([]), &["content.agentServerTools[1]"]),
             (json!({"agentServerModel": "m"}), json!([]), &["content.agentServerModel"]),
             (json!({"agentServerModel": "m", "agentServerUrl": "https://a.example"}), json!([]), &[]),
+            (json!({"parameters": {"topP": 0.5}}), json!([]), &["content.parameters"]),
+            (
+                json!({"agentServerUrl": "https://a.example", "agentServerProvider": "openai",
+                    "agentServerModel": "gpt-4o", "parameters": {"topP": 0.5, "reasoning": "low"}}),
+                json!([{"name": "AgentServer", "content": {"agentServerUrl": "https://a.example",
+                    "agentServerProvider": "ollama", "parameters": {"topK": 2}}},
+                    {"name": "AgentServer", "content": {"agentServerUrl": "https://a.example",
+                    "agentServerProvider": "openai", "parameters": {"topK": 2}}}]),
+                &["content.parameters.reasoning", "children[1].content.parameters.topK"],
+            ),
             (
                 json!({}),
                 json!([{"name": "AgentServer"}, {"name": "WorkflowConnector"}, {"name": "Workflow"},

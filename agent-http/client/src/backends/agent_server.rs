@@ -1,5 +1,5 @@
 //! Backend for remote agent runtimes: sends a turn as a ten-field request, and decodes this platform's own event
-//! stream. A role's limit on an answer is an eleventh field, which is absent without one.
+//! stream. The parameters of the model's calls are an eleventh field, which is absent if none is set.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, EventStream, SourceEvent};
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
-use agent_core::role::AgentServer;
+use agent_core::role::{AgentServer, TokenLimits};
 use agent_core::secret::Secret;
+use agent_platform::parameters::ModelParameters;
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use url::Url;
@@ -21,7 +22,7 @@ use super::{push_mcp_server_url, push_optional_member};
 use crate::context_size::ContextSize;
 use crate::events::EventDecoder;
 use crate::lines::LineSplitter;
-use crate::models::{ModelLimits, window_key};
+use crate::models::{ModelLimits, invalid_parameters, window_key};
 use crate::outbound::{
     BodyStream, OutboundClient, OutboundResponse, UrlTrust, join_path, parse_supplied_url, status_failure,
 };
@@ -51,7 +52,7 @@ impl Backend for AgentServerBackend {
     type Settings = AgentServer;
 
     fn capabilities(&self, settings: &AgentServer) -> Result<BackendCapabilities, AgentError> {
-        let limits = self.limits.with_role(settings.token_limits);
+        let limits = self.limits.with_role(token_limits(settings));
         let limits = limits.resolve(provider_name(settings), model_name(settings), &window_key_of(settings));
         Ok(BackendCapabilities {
             run_token_ttl: Some(self.run_token_ttl),
@@ -72,7 +73,7 @@ impl Backend for AgentServerBackend {
         let estimated = prepared.payload.prompt_tokens();
         let started = self.send(settings, prepared).await;
         if let Err(failure) = &started {
-            let limits = self.limits.with_role(settings.token_limits);
+            let limits = self.limits.with_role(token_limits(settings));
             let names = (provider_name(settings), model_name(settings));
             limits.learn(names, &window_key_of(settings), failure, estimated);
         }
@@ -95,6 +96,13 @@ fn window_key_of(settings: &AgentServer) -> String {
     let runtime = settings.agent_server_url.as_deref().unwrap_or_default();
     let server = settings.agent_server_local_url.as_deref().unwrap_or_default();
     window_key(&format!("{runtime}\n{server}"), model_name(settings))
+}
+
+/// Returns the limits on the model's tokens. The parameters' limit on an answer comes before the role's.
+fn token_limits(settings: &AgentServer) -> TokenLimits {
+    let parameters = ModelParameters::read(&settings.parameters).unwrap_or_default();
+    let max_output_tokens = parameters.max_output_tokens.or(settings.token_limits.max_output_tokens);
+    TokenLimits { max_output_tokens, ..settings.token_limits }
 }
 
 impl AgentServerBackend {
@@ -134,9 +142,7 @@ impl AgentServerBackend {
         push_optional_member(&mut body, "provider", settings.agent_server_provider.as_ref());
         push_optional_member(&mut body, "model", settings.agent_server_model.as_ref());
         push_optional_member(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
-        if let Some(limit) = settings.token_limits.max_output_tokens {
-            body.raw(r#","parameters":{"maxOutputTokens":"#).json(&limit).raw("}");
-        }
+        push_parameters(settings, &mut body)?;
         push_optional_member(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
             body.raw(r#","apiKey":"#).secret(key.expose());
@@ -149,6 +155,20 @@ impl AgentServerBackend {
         body.prompt_tokens(Some(turn.prompt.tokens().total()));
         Ok(body.finish())
     }
+}
+
+/// Appends the parameters of the model's calls, if one is set; the role's limit on an answer is one of them.
+fn push_parameters(settings: &AgentServer, body: &mut PayloadBuilder) -> Result<(), AgentError> {
+    ModelParameters::read(&settings.parameters).map_err(invalid_parameters)?;
+    let mut parameters = settings.parameters.clone();
+    parameters.retain(|_, value| !value.is_null());
+    if let Some(limit) = settings.token_limits.max_output_tokens {
+        parameters.entry("maxOutputTokens").or_insert(limit.get().into());
+    }
+    if !parameters.is_empty() {
+        body.raw(r#","parameters":"#).json(&parameters);
+    }
+    Ok(())
 }
 
 /// Appends the execution context. Thread and run identifiers differ in each run, so they are masked for display.

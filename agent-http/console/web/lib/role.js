@@ -53,7 +53,7 @@ export const isWithin = (path, outer) => path === outer || path.startsWith(`${ou
 const SHOWN = new Set(['systemPrompt', 'personality', 'promptBlocks', 'rules', 'documentIds', 'memoryFolder', 'memoryScope', 'council',
   'mcpPreset', 'tools', 'widgetTools', 'approvals', 'enableAutoRag', 'ragDocumentIds', 'ragPlacement', 'showSources', 'contextWindow',
   'maxOutputTokens', 'messengerToken', 'agentServerUrl', 'agentServerProvider', 'agentServerModel', 'agentServerEnableThinking',
-  'agentServerTools', 'agentServerLocalUrl', 'agentServerApiKey', 'conversations']);
+  'agentServerTools', 'agentServerLocalUrl', 'agentServerApiKey', 'parameters', 'conversations']);
 
 /** Returns the names of fields that the form does not show. */
 export function hiddenFields({ id, name, content, children, ...rest }) {

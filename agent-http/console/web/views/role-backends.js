@@ -65,10 +65,14 @@ function Embedded({ form, path, savedPath }) {
     <${Text} form=${form} path=${at('baseUrl')} label="Address" placeholder="https://api.openai.com/v1" />
     <${Secret} form=${form} path=${at('apiKey')} savedPath=${`${savedPath}.apiKey`} label="API key" hint=${keyHint(form, path, savedPath, 'baseUrl')} />
     <${Reasoning} form=${form} path=${path} />
-    <div class="field-row">
-      <${Choice} form=${form} path=${at('parameters.temperature')} label="Temperature" options=${TEMPERATURES} />
-      <${Count} form=${form} path=${at('parameters.maxOutputTokens')} label="Longest answer" hint="In tokens. The JSON view has the other parameters." />
-    </div>`;
+    <${Parameters} form=${form} path=${path} />`;
+}
+
+function Parameters({ form, path }) {
+  return html`<div class="field-row">
+    <${Choice} form=${form} path=${`${path}.parameters.temperature`} label="Temperature" options=${TEMPERATURES} />
+    <${Count} form=${form} path=${`${path}.parameters.maxOutputTokens`} label="Longest answer" hint="In tokens. The JSON view has the other parameters." />
+  </div>`;
 }
 
 function Reasoning({ form, path }) {
@@ -88,6 +92,7 @@ function Server({ form, path, savedPath }) {
       <${Choice} form=${form} path=${at('EnableThinking')} label="Reasoning" options=${THINKING} />
     </div>
     <${Secret} form=${form} path=${at('ApiKey')} savedPath=${`${savedPath}.agentServerApiKey`} label="API key" hint=${keyHint(form, path, savedPath, 'agentServerUrl')} />
+    <${Parameters} form=${form} path=${path} />
     <${Words} form=${form} path=${at('Tools')} label="Only these tools" hint="Names, with commas between them. Absent: all of the agent’s." />`;
 }
 

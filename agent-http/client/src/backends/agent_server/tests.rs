@@ -9,6 +9,7 @@ use agent_core::select::BackendChoice;
 use agent_core::testing::{backend_turn, prepare_turn, start_turn};
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use expect_test::{Expect, expect};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::*;
@@ -133,6 +134,48 @@ fn the_body_has_the_ten_fields_and_shows_no_secret() {
         "runId":"***",
         "caller":"session"}}"#]],
     );
+}
+
+#[test]
+fn parameters_are_an_eleventh_field_where_one_is_set() {
+    let body = |parameters: serde_json::Value, limit: Option<u32>| {
+        let serde_json::Value::Object(parameters) = parameters else { panic!("an object") };
+        let max_output_tokens = limit.and_then(std::num::NonZeroU32::new);
+        let token_limits = TokenLimits { max_output_tokens, ..TokenLimits::default() };
+        let settings = AgentServer { parameters, token_limits, ..at("https://runtime.example.com") };
+        let backend = backend(None, "");
+        let budget = backend.capabilities(&settings).expect("capabilities").budget.max_prompt_tokens;
+        let prepared = prepare_turn(&backend, turn(settings))?;
+        Ok::<_, AgentError>((String::from_utf8(prepared.payload.bytes().to_vec()).expect("text"), budget))
+    };
+    let (bare, budget) = body(json!({}), None).expect("prepared");
+    assert_eq!(budget, 128_000 - 16_384);
+    assert_eq!(body(json!({"temperature": null}), None).expect("prepared").0, bare);
+    for (parameters, limit, expected, budget) in [
+        (json!({}), Some(700), r#"{"maxOutputTokens":700}"#, 127_300),
+        (
+            json!({"topK": 9, "temperature": 0.25, "seed": null}),
+            Some(700),
+            r#"{"topK":9,"temperature":0.25,"maxOutputTokens":700}"#,
+            127_300,
+        ),
+        (json!({"maxOutputTokens": 300}), Some(700), r#"{"maxOutputTokens":300}"#, 127_700),
+        (
+            json!({"stopSequences": ["\"END\""], "extraBody": {"service_tier": "flex"}}),
+            None,
+            r#"{"stopSequences":["\"END\""],"extraBody":{"service_tier":"flex"}}"#,
+            128_000 - 16_384,
+        ),
+    ] {
+        let (sent, found) = body(parameters, limit).expect("prepared");
+        let member = format!(r#","parameters":{expected}"#);
+        assert_eq!((sent.replace(&member, ""), found), (bare.clone(), budget), "{sent}");
+        assert!(sent.contains(&member), "{sent}");
+    }
+    // Roles that were stored before the check are read, and their calls fail.
+    let failure = body(json!({"temperature": 3}), None).expect_err("a fault");
+    assert_eq!(failure.kind(), AgentErrorKind::InvalidRequest);
+    assert_eq!(failure.message(), "parameters.temperature must be a number from 0 to 2");
 }
 
 #[test]
