@@ -4,10 +4,30 @@ use serde_json::{Value, json};
 
 use crate::conversations::call_as;
 use crate::support::server::{self, session_token};
-use crate::support::vendor::{Vendor, answer, ollama};
+use crate::support::vendor::{Vendor, answer, ollama, tool_calls};
 use crate::support::{parse_events, workspace};
 
 const PREVIEW: &str = "/api/svcchat/previewPrompt";
+
+#[tokio::test]
+async fn parameters_that_the_model_is_not_sent_are_told_once_a_run() {
+    let vendor = Vendor::start().await;
+    let mut workspace = workspace(&vendor.base_url(), "m");
+    workspace["agents"][0]["children"][0]["content"]["parameters"] = json!({"topK": 9, "seed": 7});
+    let app = server::app(&workspace, &[]).await;
+    let call = tool_calls(&[("c1", "readTodos", "{}")]);
+    vendor.on("m", [call.clone(), answer(&["Done."]), call, answer(&["Done."])]);
+    for run in ["r1", "r2"] {
+        let body = json!({"agentId": "a1", "message": "Hello", "todoListId": "l1", "runId": run});
+        let events = parse_events(&app.chat(&body).await.text().await.expect("a whole body"));
+        let told: Vec<_> =
+            events.iter().filter(|event| event["value"]["kind"] == "parametersIgnored").collect();
+        let expected =
+            json!({"kind": "parametersIgnored", "provider": "openai", "model": "m", "parameters": ["topK"]});
+        assert_eq!(told.len(), 1, "once in two rounds: {events:?}");
+        assert_eq!((&told[0]["name"], &told[0]["value"]), (&json!("agent.debug"), &expected));
+    }
+}
 
 #[tokio::test]
 async fn the_model_is_sent_what_the_preview_shows() {

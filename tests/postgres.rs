@@ -29,6 +29,8 @@ async fn start_process(url: &str, port: u16, settings: &[(&str, &str)]) -> AppPr
         ("DATA_SECRET", DATA_SECRET),
         ("OUTBOUND_ALLOW", "127.0.0.0/8"),
         ("RUNS_PER_MINUTE", "1000000"),
+        ("RUNS_PER_MINUTE_COMPANY", "0"),
+        ("CONCURRENT_RUNS_COMPANY", "0"),
         ("CHANGES_PER_MINUTE", "1000000"),
         ("MAX_DOCUMENTS", "100000"),
     ];

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
 mod budgets;
+mod default_limits;
 
 use crate::support::{client, expect_problem, parse_events, poll_until, workspace};
 

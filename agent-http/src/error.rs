@@ -10,6 +10,7 @@
 
 mod code;
 mod openai;
+mod policy;
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -32,6 +33,7 @@ use serde_json::{Map, Value};
 
 pub use code::Code;
 pub(crate) use openai::{ErrorFormat, OpenAiError};
+pub(crate) use policy::RatePolicy;
 
 use crate::body::{ResponseBody, full};
 use crate::request_id::RequestId;
@@ -58,17 +60,6 @@ pub struct HttpError {
     internal: Option<Box<dyn Error + Send + Sync>>,
     /// Boxed, since few errors use it and every handler's `Result` has room for it.
     more: Option<Box<ErrorExtras>>,
-}
-
-/// Rate limit policy, as described by the IETF draft on rate limit headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RatePolicy {
-    /// Name of the policy: a lower-case word.
-    pub name: &'static str,
-    /// Maximum number of requests per window.
-    pub quota: u32,
-    /// Length of the window.
-    pub window: Duration,
 }
 
 /// Marker in the extensions of a response that scripts of other origins must not read, although its path is open to
@@ -157,9 +148,13 @@ impl HttpError {
     /// Creates a 429 `RATE_LIMITED` for one of our own limits. The response carries the policy and `Retry-After`.
     #[must_use]
     pub(crate) fn with_limit(policy: RatePolicy, retry_after: Duration) -> Self {
-        let mut error = Self::rate_limited(Some(retry_after));
-        error.more_mut().policy = Some(policy);
-        error
+        Self::rate_limited(Some(retry_after)).with_policy(policy)
+    }
+
+    /// Adds the policy that the request violates.
+    fn with_policy(mut self, policy: RatePolicy) -> Self {
+        self.more_mut().policy = Some(policy);
+        self
     }
 
     /// Creates a 500 `INTERNAL`. The cause goes to the log only.
@@ -302,8 +297,12 @@ impl HttpError {
 
     fn problem(&self, id: &RequestId) -> Vec<u8> {
         let mut problem = self.more.as_deref().map_or_else(Map::new, |more| more.members.clone());
+        let policy = self.policy();
+        if let Some(policy) = policy {
+            problem.insert("violated-policies".to_owned(), [policy.name.as_ref()].into_iter().collect());
+        }
         for (name, value) in [
-            ("type", "about:blank".into()),
+            ("type", policy.map_or("about:blank", |_| policy::QUOTA_EXCEEDED).into()),
             ("title", self.code.title().into()),
             ("status", self.code.status().as_u16().into()),
             ("detail", self.detail.as_ref().into()),
@@ -313,6 +312,10 @@ impl HttpError {
             problem.insert(name.to_owned(), value);
         }
         Value::Object(problem).to_string().into_bytes()
+    }
+
+    fn policy(&self) -> Option<&RatePolicy> {
+        self.more.as_deref().and_then(|more| more.policy.as_ref())
     }
 
     fn format(&self) -> ErrorFormat {
@@ -359,13 +362,11 @@ impl HttpError {
         let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, seconds.into());
         if is_limit {
-            let policy = self.more.as_deref().and_then(|more| more.policy);
-            let name = policy.map_or(DEFAULT_POLICY_NAME, |policy| policy.name);
+            let policy = self.policy();
+            let name = policy.map_or(DEFAULT_POLICY_NAME, |policy| &policy.name);
             let limit = HeaderValue::try_from(format!("\"{name}\";r=0;t={seconds}"));
             headers.extend(limit.ok().map(|limit| (RATE_LIMIT, limit)));
-            let policy = policy.map(|RatePolicy { name, quota, window }| {
-                HeaderValue::try_from(format!("\"{name}\";q={quota};w={}", window.as_secs()))
-            });
+            let policy = policy.map(|policy| HeaderValue::try_from(policy.to_string()));
             headers.extend(policy.and_then(Result::ok).map(|policy| (RATE_LIMIT_POLICY, policy)));
         }
     }
@@ -379,6 +380,8 @@ impl From<AgentError> for HttpError {
         let retry_after =
             failure.retry_after().or((code == Code::StoreUnavailable).then_some(STORE_RETRY_AFTER));
         let error = retry_after.into_iter().fold(error, Self::with_retry_after);
+        let policy = RatePolicy::from_budget(&failure);
+        let error = policy.into_iter().fold(error, Self::with_policy);
         let members = failure.members().iter().cloned();
         let error = members.fold(error, |error, (name, value)| error.with_member(name, value));
         if failure.source().is_some() { error.with_source(failure) } else { error }
@@ -549,6 +552,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_policy_of_our_own_is_named_in_the_problem() {
+        let policy = RatePolicy { name: "minute".into(), quota: 20, window: Some(Duration::from_secs(60)) };
+        let (_, body) = problem(HttpError::with_limit(policy, Duration::from_secs(1))).await;
+        assert_eq!(
+            (&body["type"], &body["violated-policies"]),
+            (&json!(policy::QUOTA_EXCEEDED), &json!(["minute"]))
+        );
+        let (_, body) = problem(HttpError::rate_limited(None)).await;
+        assert_eq!((&body["type"], &body["violated-policies"]), (&json!("about:blank"), &Value::Null));
+    }
+
+    #[tokio::test]
     async fn headers_follow_the_code() {
         let cases: Vec<(HttpError, &[(&str, &str)])> = vec![
             (HttpError::method_not_allowed(vec![Method::GET, Method::POST]), &[("allow", "GET, POST")]),
@@ -562,7 +577,7 @@ mod tests {
             (HttpError::rate_limited(None), &[("retry-after", "5"), ("ratelimit", "\"default\";r=0;t=5")]),
             (
                 HttpError::with_limit(
-                    RatePolicy { name: "minute", quota: 20, window: Duration::from_secs(60) },
+                    RatePolicy { name: "minute".into(), quota: 20, window: Some(Duration::from_secs(60)) },
                     Duration::from_millis(2100),
                 ),
                 &[
@@ -570,6 +585,13 @@ mod tests {
                     ("ratelimit", "\"minute\";r=0;t=3"),
                     ("ratelimit-policy", "\"minute\";q=20;w=60"),
                 ],
+            ),
+            (
+                HttpError::with_limit(
+                    RatePolicy { name: "company-concurrent".into(), quota: 64, window: None },
+                    Duration::from_secs(5),
+                ),
+                &[("ratelimit-policy", "\"company-concurrent\";q=64;qu=\"concurrent-requests\"")],
             ),
             (
                 HttpError::conflict("in progress").with_retry_after(Duration::from_secs(1)),

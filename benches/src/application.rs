@@ -23,7 +23,13 @@ use crate::wire::{Expected, Wire};
 /// The only behaviour of the agent in [`Bench::workspace`].
 const BEHAVIOUR: Behaviour = Behaviour::First;
 /// Settings that limit the rate of requests, which the load would exceed.
-const RATE_SETTINGS: [&str; 3] = ["MCP_REQUESTS_PER_MINUTE", "RUNS_PER_MINUTE", "CHANGES_PER_MINUTE"];
+const RATE_SETTINGS: [&str; 5] = [
+    "MCP_REQUESTS_PER_MINUTE",
+    "RUNS_PER_MINUTE",
+    "RUNS_PER_MINUTE_COMPANY",
+    "CONCURRENT_RUNS_COMPANY",
+    "CHANGES_PER_MINUTE",
+];
 
 /// Store of an application.
 #[derive(Clone, Copy, Debug)]

@@ -244,6 +244,9 @@ impl Bench {
         for limit in ["MCP_REQUESTS_PER_MINUTE", "RUNS_PER_MINUTE", "CHANGES_PER_MINUTE"] {
             command.env(limit, UNLIMITED);
         }
+        for limit in ["RUNS_PER_MINUTE_COMPANY", "CONCURRENT_RUNS_COMPANY"] {
+            command.env(limit, UNLIMITED);
+        }
         let folder = command.get_current_dir().context("agentd runs in a folder of its own")?;
         let mut import = self.agentd(&["import"])?;
         import.arg(&workspace).env("DATA_SECRET", DATA_SECRET).current_dir(folder);

@@ -56,7 +56,8 @@ async fn a_user_has_so_many_changes_a_minute() {
     }
     let refused = bench.send(OWNER, "PUT", path, &[], Some(&body)).await;
     assert_limited(&refused, 2);
-    expect_problem(refused, 429, "RATE_LIMITED").await;
+    let problem = expect_problem(refused, 429, "RATE_LIMITED").await;
+    assert_eq!(problem["violated-policies"], json!(["minute"]));
     expect_problem(bench.send(OWNER, "DELETE", path, &[], None).await, 429, "RATE_LIMITED").await;
     assert_eq!(bench.get(OWNER, path).await.status(), 200, "reads are not limited");
     for other in [COLLEAGUE, STRANGER] {

@@ -145,7 +145,9 @@ pub async fn expect_problem(response: reqwest::Response, status: u16, code: &str
     assert_eq!(given, status, "{body}");
     assert_eq!(headers["content-type"], "application/problem+json");
     let problem: Value = serde_json::from_str(&body).expect("JSON");
-    assert_eq!(problem["type"], "about:blank");
+    let quota_exceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+    let is_own_limit = problem.get("violated-policies").is_some();
+    assert_eq!(problem["type"], if is_own_limit { quota_exceeded } else { "about:blank" });
     assert_eq!(problem["title"], given.canonical_reason().expect("a known status"));
     assert_eq!(problem["status"], status);
     assert_eq!(problem["code"], code, "{body}");

@@ -111,6 +111,9 @@ pub fn app_config(settings: &[(&str, &str)]) -> AppConfig {
         // Far more than a test can reach; the tests of these limits set them.
         ("RUNS_PER_MINUTE", "1000000"),
         ("CHANGES_PER_MINUTE", "1000000"),
+        ("RUNS_PER_MINUTE_COMPANY", "0"),
+        ("CONCURRENT_RUNS_COMPANY", "0"),
+        ("TOOL_CALLS_PER_RUN", "0"),
     ]);
     env.extend(settings.iter().copied());
     AppConfig::load(&Flags::default(), &env).expect("the settings are right")

@@ -35,6 +35,7 @@ pub mod model_cache;
 pub mod model_notice;
 pub mod occurrence;
 pub mod own_tools;
+pub mod parameter_notices;
 pub mod parameters;
 pub mod preview;
 pub mod providers;

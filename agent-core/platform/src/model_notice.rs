@@ -32,6 +32,15 @@ pub enum ModelNotice {
     },
     /// An attempt at the call, as its creator describes it. Only calls of more than one attempt have them.
     ModelAttempt(Map<String, Value>),
+    /// Parameters of the agent that the model is not sent, since its API does not have them or it refuses them.
+    ParametersIgnored {
+        /// Provider of the model: a built-in one, or the identifier of a provider of the company.
+        provider: String,
+        /// The model.
+        model: String,
+        /// Names of the parameters.
+        parameters: Vec<String>,
+    },
     /// The model is writing an answer that is held back until it is complete and valid.
     OutputProgress {
         /// Size of the answer so far, in bytes.

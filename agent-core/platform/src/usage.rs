@@ -22,7 +22,8 @@ mod tools;
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetUnit,
-    BudgetWindow, Budgets, ExpiredReservations, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
+    BudgetWindow, Budgets, DefaultLimits, ExpiredReservations, Hold, InvalidBudgetError, LimitStatus,
+    MAX_LIMITS,
 };
 pub use entry::{
     MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,

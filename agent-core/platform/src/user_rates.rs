@@ -1,6 +1,7 @@
-//! Limits per minute on the requests of signed-in users, over all processes that share the store.
+//! Limits per minute on the requests of signed-in users and on the runs of companies, over all processes that share the store.
 //!
-//! A user has a record for runs and one for changes, with the state of the limit (module `minute_rate`).
+//! A user has a record for runs and one for changes, a company one for its runs, with the state of the limit (module
+//! `minute_rate`).
 //! A commit for each request would delay its first token, so there are two ways:
 //!
 //! - While less than half of the limit is used, as far as the process knows, it admits a request at once, and adds it to
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{CompanyId, UserId};
+use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use futures_channel::oneshot;
 use futures_util::future::{Either, select};
@@ -43,7 +44,7 @@ use crate::records::{Collection, Key, Records, StoreError};
 use crate::spawner::Spawner;
 
 use flush::FlushTask;
-use table::{CountedRequest, LocalDecision, Meter, MeterTable};
+use table::{CountedRequest, LocalDecision, Meter, MeterId, MeterTable};
 
 pub use crate::minute_rate::RateLimitError;
 pub use expired::ExpiredRates;
@@ -56,7 +57,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(250);
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum time for which a request waits for the store; then this process decides by itself.
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// Maximum numbers of meters in memory: two for each user that was active last.
+/// Maximum numbers of meters in memory: two for each user, and one for each company, that was active last.
 const METER_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
 
 /// Limits on the requests of a signed-in user, over all of the user's sessions.
@@ -94,7 +95,8 @@ pub enum UserRate {
     Changes,
 }
 
-/// Counts and limits the requests of users.
+/// Counts and limits the requests of users and the runs of companies. Clones share their state.
+#[derive(Clone)]
 pub struct UserRates {
     metering: Arc<Metering>,
 }
@@ -141,17 +143,36 @@ impl UserRates {
     /// # Errors
     /// The store failed.
     pub async fn state(&self, user: &Principal, rate: UserRate) -> Result<RateState, StoreError> {
-        let Principal { company_id, user_id, .. } = user;
         let per_minute = self.metering.limits.per_minute(rate);
-        let stored = match record_key(company_id, user_id, rate) {
+        self.state_of(&user.company_id, &MeterId::User(user.user_id.clone(), rate), per_minute).await
+    }
+
+    /// Returns the used part of a company's limit on its runs, as [`state`](Self::state) does.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn company_state(
+        &self,
+        company_id: &CompanyId,
+        per_minute: NonZeroU32,
+    ) -> Result<RateState, StoreError> {
+        self.state_of(company_id, &MeterId::CompanyRuns, per_minute).await
+    }
+
+    async fn state_of(
+        &self,
+        company_id: &CompanyId,
+        id: &MeterId,
+        per_minute: NonZeroU32,
+    ) -> Result<RateState, StoreError> {
+        let stored = match record_key(company_id, id) {
             Ok(key) => self.metering.records.get(&key).await?.and_then(|found| flush::parse(found, &key)),
             // Ids that cannot be a key are counted in memory alone.
             Err(_) => None,
         };
         let now = self.metering.now();
-        let id = (user_id.clone(), rate);
         let mut table = self.metering.lock();
-        let meter = table.meters.get_mut(company_id, &id);
+        let meter = table.meters.get_mut(company_id, id);
         let state = meter.map_or(stored, |meter| match meter.record {
             Some(_) => meter.with_uncounted(stored, now),
             None => meter.known,
@@ -165,17 +186,40 @@ impl UserRates {
     /// # Errors
     /// The limit is reached; then the request is not counted.
     pub async fn count(&self, user: &Principal, rate: UserRate) -> Result<(), RateLimitError> {
+        let per_minute = self.metering.limits.per_minute(rate);
+        self.count_for(&user.company_id, &MeterId::User(user.user_id.clone(), rate), per_minute).await
+    }
+
+    /// Counts a run of a company. A cancelled one may be counted.
+    ///
+    /// # Errors
+    /// The limit is reached; then the run is not counted.
+    pub async fn count_company_run(
+        &self,
+        company_id: &CompanyId,
+        per_minute: NonZeroU32,
+    ) -> Result<(), RateLimitError> {
+        self.count_for(company_id, &MeterId::CompanyRuns, per_minute).await
+    }
+
+    async fn count_for(
+        &self,
+        company_id: &CompanyId,
+        id: &MeterId,
+        per_minute: NonZeroU32,
+    ) -> Result<(), RateLimitError> {
         let metering = &self.metering;
-        let Some(waiting) = metering.admit(user, rate, DecisionPlace::Either)? else { return Ok(()) };
+        let admit = |place| metering.admit((company_id, id), per_minute, place);
+        let Some(waiting) = admit(DecisionPlace::Either)? else { return Ok(()) };
         match select(waiting, metering.clock.sleep(MAX_WAIT)).await {
             Either::Left((Ok(counted), _)) => counted,
             // The store has failed, or is slow.
-            _ => metering.admit(user, rate, DecisionPlace::Process).map(drop),
+            _ => admit(DecisionPlace::Process).map(drop),
         }
     }
 }
 
-/// Used part of a user's limit.
+/// Used part of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RateState {
     /// The limit per minute.
@@ -212,18 +256,16 @@ impl Metering {
     /// The limit is reached.
     fn admit(
         self: &Arc<Self>,
-        user: &Principal,
-        rate: UserRate,
+        (company_id, id): (&CompanyId, &MeterId),
+        per_minute: NonZeroU32,
         place: DecisionPlace,
     ) -> Result<Option<oneshot::Receiver<CountedRequest>>, RateLimitError> {
-        let Principal { company_id, user_id, .. } = user;
         let (now, instant) = (self.now(), self.clock.monotonic());
         let mut table = self.lock();
         let is_unavailable =
             table.flushers.get(company_id).is_some_and(|flusher| flusher.is_unavailable(instant));
-        let meter = table.meters.use_or_insert_with(company_id, (user_id.clone(), rate), || {
-            Meter::new(record_key(company_id, user_id, rate).ok(), self.limits.per_minute(rate))
-        });
+        let create = || Meter::new(record_key(company_id, id).ok(), per_minute);
+        let meter = table.meters.use_or_insert_with(company_id, id.clone(), create);
         let is_local = match meter.decide(now)? {
             LocalDecision::BelowHalf => true,
             LocalDecision::AskStore => {
@@ -250,11 +292,12 @@ impl Metering {
     }
 }
 
-/// Returns the key of the record of a user's rate.
-fn record_key(company_id: &CompanyId, user_id: &UserId, rate: UserRate) -> Result<Key, StoreError> {
-    let rate = match rate {
-        UserRate::Runs => "runs",
-        UserRate::Changes => "changes",
+/// Returns the key of a meter's record. Those of users have a slash, that of the company has none.
+fn record_key(company_id: &CompanyId, id: &MeterId) -> Result<Key, StoreError> {
+    let record = match id {
+        MeterId::User(user_id, UserRate::Runs) => format!("{user_id}/runs"),
+        MeterId::User(user_id, UserRate::Changes) => format!("{user_id}/changes"),
+        MeterId::CompanyRuns => "runs".to_owned(),
     };
-    Collection::of_platform(USER_RATES)?.within(company_id)?.key(format!("{user_id}/{rate}"))
+    Collection::of_platform(USER_RATES)?.within(company_id)?.key(record)
 }

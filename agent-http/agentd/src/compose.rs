@@ -100,7 +100,8 @@ pub fn application(
     let (public_url, tokens) = (config.public_url(bound), Arc::new(tokens(config, &stores)));
     let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let base = service_base(server, json!({"service": "app"}), shutdown);
-    let usage = usage::recorder(config, &stores, base.health.metrics(), background_spawner());
+    let (rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
+    let usage = usage::recorder(config, &stores, base.health.metrics(), (&rates, background_spawner()));
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
     let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
@@ -109,7 +110,6 @@ pub fn application(
         agent_tools(config, bound, &stores, tokens.clone(), tools);
     let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
-    let (user_rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
     Ok(App {
@@ -136,7 +136,7 @@ pub fn application(
         console,
         has_widget: config.widget,
         approved_calls: approved,
-        rate_limits: RateLimits::new(tokens, user_rates),
+        rate_limits: RateLimits::new(tokens, rates),
         usage: UsageService::new(usage, config.usage_retention),
         compaction,
         own_tool_registry,

@@ -54,6 +54,7 @@ use agent_http::request::BodyLimits;
 use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::catalog::Catalog;
+use agent_platform::usage::DefaultLimits;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 use url::Url;
@@ -316,6 +317,8 @@ pub struct AppConfig {
     pub runtime_secret: Option<Secret>,
     /// Rate limits of sessions.
     pub session_limits: SessionLimits,
+    /// Limits of companies and runs whose budgets have none.
+    pub default_limits: DefaultLimits,
     /// Maximum numbers of a company's resources.
     pub quotas: ResourceQuotas,
     /// MCP tool server.

@@ -161,25 +161,32 @@ fn limit_json(kind: BudgetKind, status: &LimitStatus) -> Value {
     shown
 }
 
-/// Returns the budgets that the caller may see as limits: the own one, and that of the company for an admin.
+/// Returns the limits that the caller may see beside those of sessions: those of the own budget and the default one of
+/// runs, and for an admin those of the company.
 pub(super) async fn own_limits(app: &App, principal: &Principal) -> Result<Vec<Value>, HttpError> {
     let (budgets, company) = (app.usage.budgets()?, &principal.company_id);
+    let is_admin = is_admin(app, principal).await?;
     let mut subjects = vec![(BudgetKind::User, principal.user_id.as_str())];
-    if is_admin(app, principal).await? {
+    if is_admin {
         subjects.push((BudgetKind::Company, company.as_str()));
     }
     let mut limits = Vec::new();
     for (kind, id) in subjects {
         let Some(found) = budgets.get(company, kind, id).await? else { continue };
         let BudgetStatus { limits: states, .. } = budgets.status(company, (kind, id), &found.value).await?;
-        limits.extend(states.iter().map(|status| {
-            let mut limit = limit_json(kind, status);
-            limit["policy"] = "budget".into();
-            limit["kind"] = kind.as_str().into();
-            limit
-        }));
+        limits.extend(states.iter().map(|status| own_limit_json("budget", kind, status)));
     }
+    let defaults = budgets.default_status(company).await?.into_iter();
+    let visible = defaults.filter(|(kind, _)| is_admin || *kind == BudgetKind::Run);
+    limits.extend(visible.map(|(kind, status)| own_limit_json("default", kind, &status)));
     Ok(limits)
+}
+
+fn own_limit_json(policy: &str, kind: BudgetKind, status: &LimitStatus) -> Value {
+    let mut limit = limit_json(kind, status);
+    limit["policy"] = policy.into();
+    limit["kind"] = kind.as_str().into();
+    limit
 }
 
 /// Returns the schema of a limit, with its state or as it is given.

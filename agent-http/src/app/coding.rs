@@ -238,7 +238,8 @@ fn sign_in_error(error: SignInError) -> HttpError {
     match error {
         SignInError::NotFound => HttpError::not_found(),
         SignInError::TooMany { retry_after } => {
-            let policy = RatePolicy { name: "hour", quota: MAX_SIGN_INS_PER_HOUR, window: HOUR };
+            let policy =
+                RatePolicy { name: "hour".into(), quota: MAX_SIGN_INS_PER_HOUR.into(), window: Some(HOUR) };
             HttpError::with_limit(policy, retry_after)
         }
         SignInError::Issuer(error) => error.to_agent_error().into(),

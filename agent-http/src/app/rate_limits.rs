@@ -62,7 +62,8 @@ impl RateLimits {
                 Err(HttpError::with_limit(minute_policy(caps.runs_per_minute), retry_after))
             }
             (Err(RunCapError::PerDay { retry_after }), Some(per_day)) => {
-                let policy = RatePolicy { name: "day", quota: per_day.get(), window: DAY };
+                let policy =
+                    RatePolicy { name: "day".into(), quota: per_day.get().into(), window: Some(DAY) };
                 Err(HttpError::with_limit(policy, retry_after))
             }
             (Err(error), _) => Err(HttpError::internal(error)),
@@ -121,7 +122,7 @@ impl RateLimits {
 }
 
 fn minute_policy(per_minute: NonZeroU32) -> RatePolicy {
-    RatePolicy { name: "minute", quota: per_minute.get(), window: MINUTE }
+    RatePolicy { name: "minute".into(), quota: per_minute.get().into(), window: Some(MINUTE) }
 }
 
 #[cfg(test)]

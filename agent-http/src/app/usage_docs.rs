@@ -124,15 +124,15 @@ pub(super) fn get_run(_: &mut Schemas) -> Operation {
 
 pub(super) fn get_limits(_: &mut Schemas) -> Operation {
     let limit = object(
-        &["policy", "kind", "unit", "amount", "used", "reserved"],
+        &["policy", "kind", "unit", "amount"],
         json!({
             "policy": {"type": "string", "description":
-                "Name in the header `RateLimit-Policy`, or `budget` for a limit of a budget."},
-            "kind": {"enum": ["user", "company"]},
+                "`minute` for a limit of sessions, `budget` for one of a budget, `default` for one that holds where a budget has none."},
+            "kind": {"enum": ["user", "company", "run"]},
             "unit": {"enum": ["runs", "changes", "cost", "tokens", "concurrentRuns", "toolCalls"]},
-            "window": {"enum": ["minute", "day", "month"]},
+            "window": {"enum": ["minute", "day", "month", "run"]},
             "amount": units("The limit."),
-            "used": units("The used part."),
+            "used": units("The used part. Absent for limits of each run."),
             "reserved": units("The part that is reserved for calls in progress."),
             "warnAt": {"type": "number", "description": "Part of the amount from which on a warning is logged."},
             "resetsAt": {"type": "string", "description": "Time at which nothing is used if no further request is made."},
@@ -143,6 +143,6 @@ pub(super) fn get_limits(_: &mut Schemas) -> Operation {
         json!({"asOf": string_schema(), "limits": {"type": "array", "items": limit}}),
     );
     Operation::new("getLimits", TAG, "Returns the limits of the caller, and how far they are used.")
-        .describe("The budget of the user is among them, and for an admin that of the company.")
+        .describe("The budget of the user and the default limit of runs are among them, and for an admin the limits of the company.")
         .json_response(200, "The limits.", limits)
 }

@@ -52,12 +52,14 @@ fn problem() -> Value {
         "description": "Problem details, RFC 9457.",
         "required": ["type", "title", "status", "detail", "code", "requestId"],
         "properties": {
-            "type": text("Always `about:blank`."),
+            "type": text("`about:blank`, or the type `quota-exceeded` of IANA for a limit of the service."),
             "title": text("The reason phrase of the HTTP status."),
             "status": {"type": "integer", "description": "The HTTP status code."},
             "detail": text("Human-readable explanation of the error."),
             "code": {"type": "string", "description": "Machine-readable error code. Codes may be added.", "examples": codes},
             "requestId": text("The request's id, as in the header `X-Request-Id`."),
+            "violated-policies": {"type": "array", "items": {"type": "string"}, "description":
+                "Names of the limits of the service that are reached, as in the header `RateLimit-Policy`."},
         },
     })
 }

@@ -957,7 +957,7 @@ export interface paths {
         };
         /**
          * Returns the limits of the caller, and how far they are used.
-         * @description The budget of the user is among them, and for an admin that of the company.
+         * @description The budget of the user and the default limit of runs are among them, and for an admin the limits of the company.
          */
         get: operations["getLimits"];
         put?: never;
@@ -3025,7 +3025,7 @@ export interface components {
         };
         /** @description Problem details, RFC 9457. */
         Problem: {
-            /** @description Always `about:blank`. */
+            /** @description `about:blank`, or the type `quota-exceeded` of IANA for a limit of the service. */
             type: string;
             /** @description The reason phrase of the HTTP status. */
             title: string;
@@ -3086,6 +3086,8 @@ export interface components {
             code: string;
             /** @description The request's id, as in the header `X-Request-Id`. */
             requestId: string;
+            /** @description Names of the limits of the service that are reached, as in the header `RateLimit-Policy`. */
+            "violated-policies"?: string[];
         };
         /** @description A text block of the prompt, with or without a title. */
         PromptBlock: string | {
@@ -7152,20 +7154,20 @@ export interface operations {
                     "application/json": {
                         asOf: string;
                         limits: {
-                            /** @description Name in the header `RateLimit-Policy`, or `budget` for a limit of a budget. */
+                            /** @description `minute` for a limit of sessions, `budget` for one of a budget, `default` for one that holds where a budget has none. */
                             policy: string;
                             /** @enum {unknown} */
-                            kind: "user" | "company";
+                            kind: "user" | "company" | "run";
                             /** @enum {unknown} */
                             unit: "runs" | "changes" | "cost" | "tokens" | "concurrentRuns" | "toolCalls";
                             /** @enum {unknown} */
-                            window?: "minute" | "day" | "month";
+                            window?: "minute" | "day" | "month" | "run";
                             /** @description The limit. A cost is a string with a decimal number of dollars. */
                             amount: number | string;
-                            /** @description The used part. A cost is a string with a decimal number of dollars. */
-                            used: number | string;
+                            /** @description The used part. Absent for limits of each run. A cost is a string with a decimal number of dollars. */
+                            used?: number | string;
                             /** @description The part that is reserved for calls in progress. A cost is a string with a decimal number of dollars. */
-                            reserved: number | string;
+                            reserved?: number | string;
                             /** @description Part of the amount from which on a warning is logged. */
                             warnAt?: number;
                             /** @description Time at which nothing is used if no further request is made. */

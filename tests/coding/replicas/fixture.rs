@@ -107,6 +107,8 @@ impl Installation {
             ("RUNTIME_URL", url.as_str()),
             ("RUNTIME_SECRET", RUNTIME_SECRET),
             ("RUNS_PER_MINUTE", "1000000"),
+            ("RUNS_PER_MINUTE_COMPANY", "0"),
+            ("CONCURRENT_RUNS_COMPANY", "0"),
             ("LOG", "error,agent_http::error=off"),
         ];
         Replica { process: AppProcess::start(&self.place.url(), 0, &settings).await, endpoint }

@@ -7,9 +7,9 @@ use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
 use async_trait::async_trait;
 
-use super::budget::{CallDemand, RunAdmission, with_deadline};
+use super::budget::{CallDemand, RunAdmission, RunHold, with_deadline};
 use super::call::{MeteredCall, count};
-use super::{Hold, RunScope, UsageRecorder};
+use super::{RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
 type NamesOfSettings<S> = fn(&S) -> (&str, &str);
@@ -117,7 +117,7 @@ pub(super) struct RunMeter {
     call: Option<MeteredCall>,
     outcome: Option<String>,
     /// Counts the run among the concurrent ones.
-    _hold: Option<Hold>,
+    _hold: RunHold,
 }
 
 impl RunMeter {
@@ -125,7 +125,7 @@ impl RunMeter {
         recorder: UsageRecorder,
         scope: RunScope,
         call: Option<MeteredCall>,
-        hold: Option<Hold>,
+        hold: RunHold,
     ) -> Self {
         recorder.open_run(&scope);
         Self { recorder, scope, call, outcome: None, _hold: hold }

@@ -7,10 +7,14 @@
 //! many processes share it. A reservation has a lease; that of a process that was killed is booked and settled when the
 //! lease is over ([`ExpiredReservations`]).
 //!
+//! Where a budget has no limit on a company's runs or a run's tool calls, those of [`DefaultLimits`] hold.
+//!
 //! Windows are those of UTC, as the ledger's days are. A meter begins with what the ledger has of its window.
 
 mod batch;
 mod deadline;
+mod defaults;
+mod demand;
 mod expired;
 mod hold;
 mod limit;
@@ -21,6 +25,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+pub use defaults::DefaultLimits;
 pub use expired::ExpiredReservations;
 pub use hold::Hold;
 pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, InvalidBudgetError, MAX_LIMITS};
@@ -28,5 +33,6 @@ pub use refusal::BudgetExceededError;
 pub use service::{BudgetOptions, BudgetStatus, Budgets, LimitStatus};
 
 pub(super) use deadline::with_deadline;
+pub(super) use demand::CallDemand;
 pub(super) use hold::Settlement;
-pub(super) use service::{CallDemand, RunAdmission};
+pub(super) use service::{RunAdmission, RunHold};

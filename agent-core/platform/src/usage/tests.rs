@@ -20,6 +20,7 @@ use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::backend::RunMeter;
+use super::budget::RunHold;
 use super::call::MeteredCall;
 use super::*;
 use crate::spawner::Spawner;
@@ -176,7 +177,7 @@ async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>
     let scope = RunScope::from(&context());
     let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
-    let meter = RunMeter::new(usage.clone(), scope, Some(call), None);
+    let meter = RunMeter::new(usage.clone(), scope, Some(call), RunHold::default());
     let events = stream::iter(events).chain(stream::pending());
     EventStream::new(ids, events).with_observer(Box::new(meter)).take(count).for_each(async |_| ()).await;
 }
@@ -269,7 +270,7 @@ impl ConcatResults for [Vec<Result<SourceEvent, AgentError>>; 2] {
 async fn tool_calls_of_a_run_are_one_entry() {
     let usage = recorder(Arc::new(MemoryUsage::default()));
     let scope = RunScope::from(&context());
-    let meter = RunMeter::new(usage.clone(), scope.clone(), None, None);
+    let meter = RunMeter::new(usage.clone(), scope.clone(), None, RunHold::default());
     for _ in 0..3 {
         usage.book_tool_call(scope.clone(), Some("look"), "ok");
     }

@@ -13,13 +13,19 @@ use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::minute_rate::{AdmittedBatch, MinuteState, MinuteUse, RateLimitError};
 use crate::records::Key;
 
-/// A user's meter within the company.
-pub(super) type MeterId = (UserId, UserRate);
+/// A meter within the company.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum MeterId {
+    /// Requests of a user.
+    User(UserId, UserRate),
+    /// Runs of the company.
+    CompanyRuns,
+}
 
 /// Answer to a request that waits to be counted in the store.
 pub(super) type CountedRequest = Result<(), RateLimitError>;
 
-/// Requests of a user, as far as this process knows.
+/// Requests that are counted together, as far as this process knows.
 pub(super) struct Meter {
     /// Record of the count over all processes; `None` if the ids cannot be a key.
     pub(super) record: Option<Key>,

@@ -108,7 +108,7 @@ impl RatesFixture {
     }
 
     async fn records(&self, company: &str) -> usize {
-        let collection = record_key(&company.into(), &"u".into(), UserRate::Runs).expect("a key");
+        let collection = record_key(&company.into(), &MeterId::CompanyRuns).expect("a key");
         let count = self.store.inner.count(collection.collection()).await.expect("the store works");
         usize::try_from(count).expect("few")
     }
@@ -314,7 +314,7 @@ async fn a_cancelled_request_leaves_its_place() {
 #[tokio::test]
 async fn a_malformed_record_begins_again() {
     let test = RatesFixture::new(1, 20);
-    let key = record_key(&"c".into(), &"ada".into(), UserRate::Runs).expect("a key");
+    let key = record_key(&"c".into(), &MeterId::User("ada".into(), UserRate::Runs)).expect("a key");
     test.store.inner.put_as(&key, &"?", Precondition::Any).await.expect("it is put");
     assert_eq!(test.burst(0, 40).await, 20);
 }
@@ -359,7 +359,7 @@ async fn a_company_has_a_share_of_the_meters() {
     assert_eq!(sizes(), [1, 3, 2], "the company with the most has made room");
     let is_kept = |user: &str| {
         let table = rates.metering.lock();
-        table.meters.get(&"large".into(), &(user.into(), UserRate::Runs)).is_some()
+        table.meters.get(&"large".into(), &MeterId::User(user.into(), UserRate::Runs)).is_some()
     };
     assert!(is_kept("9") && is_kept("8") && !is_kept("7"), "the latest ones");
     test.settle().await;
@@ -394,4 +394,26 @@ async fn expired_records_are_deleted() {
     assert_eq!((test.records("c/1").await, test.records("d").await), (1, 0), "one user is active");
     assert!(test.store.inner.get(&other).await.expect("the store works").is_some());
     assert!(walk.delete_page(&test.store.inner, test.clock.now()).await.expect("it begins again"));
+}
+
+#[tokio::test]
+async fn the_runs_of_a_company_are_counted_apart_and_together() {
+    let test = RatesFixture::new(2, 20);
+    let (company, per_minute) = ("c".into(), NonZeroU32::new(4).expect("a limit"));
+    for process in [0, 1] {
+        let counted = test.processes[process].count_company_run(&company, per_minute).await;
+        counted.expect("below half");
+        test.run(process, "runs").await.expect("a user of that name has limits of its own");
+    }
+    assert_eq!(test.store.commits(), 0, "admitted at once");
+    test.settle().await;
+    let mut admitted = 2;
+    while test.processes[admitted % 2].count_company_run(&company, per_minute).await.is_ok() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 4, "of both processes");
+    let state = test.processes[0].company_state(&company, per_minute).await.expect("the store works");
+    assert_eq!((state.limit, state.used), (4, 4));
+    let other = test.processes[0].count_company_run(&"d".into(), per_minute).await;
+    other.expect("another company");
 }

@@ -6,14 +6,17 @@ use agent_client::models::EmbeddedModels;
 use agent_core::clock::SystemClock;
 use agent_platform::fallback::{FallbackModels, FirstContentModels};
 use agent_platform::model_cache::ModelCache;
+use agent_platform::parameter_notices::ParameterNotices;
 use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::response_format::FormattedModels;
 use agent_platform::usage::{MeteredModels, UsageRecorder};
 
 use crate::config::AppConfig;
 
-/// Models of containers: cached by their settings, and called with what their company's provider has.
-type ProvidedModels = ProviderModels<ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>>;
+/// Models of containers: cached by their settings, called with what their company's provider has, and with notices of the
+/// parameters that they are not sent.
+type ProvidedModels =
+    ParameterNotices<ProviderModels<ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>>>;
 
 /// Has failed calls repeated, and made with an agent's fallbacks.
 pub(super) fn with_fallbacks(
@@ -26,7 +29,7 @@ pub(super) fn with_fallbacks(
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
-    let models = MeteredModels::new(models, usage.clone());
+    let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
     FallbackModels::new(models, config.fallback.defaults.clone(), Arc::default(), clock)
         .with_catalog(config.server.catalog.clone())
 }

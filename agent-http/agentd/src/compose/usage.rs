@@ -12,6 +12,7 @@ use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
 use agent_platform::spawner::Spawner;
 use agent_platform::usage::{Booking, BudgetOptions, Budgets, MeteredBackend, UsageRecorder};
+use agent_platform::user_rates::UserRates;
 
 use crate::config::AppConfig;
 use crate::stores::Stores;
@@ -19,12 +20,12 @@ use crate::stores::Stores;
 /// Time after the longest run until its reservations count as lost.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
-/// Creates the recorder of usage, and the budgets that limit it.
+/// Creates the recorder of usage, and the budgets that limit it. `rates` count the runs of companies.
 pub(super) fn recorder(
     config: &AppConfig,
     stores: &Stores,
     metrics: &Metrics,
-    spawner: Arc<dyn Spawner>,
+    (rates, spawner): (&UserRates, Arc<dyn Spawner>),
 ) -> UsageRecorder {
     let observer = Arc::new(UsageMetrics::new(metrics));
     let (store, prices, clock) =
@@ -32,7 +33,8 @@ pub(super) fn recorder(
     let options =
         BudgetOptions { lease: config.server.run_timeout + LEASE_MARGIN, ..BudgetOptions::default() };
     let budgets =
-        Budgets::new(stores.records.clone(), store.clone(), clock.clone(), spawner.clone(), options);
+        Budgets::new(stores.records.clone(), store.clone(), clock.clone(), spawner.clone(), options)
+            .with_default_limits(config.default_limits, rates.clone());
     UsageRecorder::new(store, prices, clock, spawner, Some(observer), Some(budgets))
 }
 

@@ -14,6 +14,7 @@ use agent_http::scheduler::WorkerLimits;
 use agent_http::serve::ServeLimits;
 use agent_platform::catalog::Catalog;
 use agent_platform::conversation::ThreadRetention;
+use agent_platform::usage::DefaultLimits;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 
@@ -46,6 +47,7 @@ pub(super) fn app(resolved: &ResolvedSettings) -> Result<AppConfig, ConfigError>
             runs_per_minute: per_minute(&values, "RUNS_PER_MINUTE"),
             changes_per_minute: per_minute(&values, "CHANGES_PER_MINUTE"),
         },
+        default_limits: default_limits(&values),
         quotas: ResourceQuotas {
             agents: required(values.number("MAX_AGENTS")),
             documents: required(values.number("MAX_DOCUMENTS")),
@@ -112,6 +114,20 @@ fn run_settings(values: &SettingValues) -> RunSettings {
 fn per_minute(values: &SettingValues, name: &str) -> NonZeroU32 {
     let number = u32::try_from(required(values.number(name))).ok().and_then(NonZeroU32::new);
     number.expect("the table's bounds are within")
+}
+
+/// Returns the limits of companies and runs whose budgets have none.
+fn default_limits(values: &SettingValues) -> DefaultLimits {
+    DefaultLimits {
+        company_runs_per_minute: limit(values, "RUNS_PER_MINUTE_COMPANY"),
+        company_concurrent_runs: limit(values, "CONCURRENT_RUNS_COMPANY"),
+        run_tool_calls: limit(values, "TOOL_CALLS_PER_RUN"),
+    }
+}
+
+/// Returns a limit of which 0 is none. Its bounds in the table are within the type's.
+fn limit(values: &SettingValues, name: &str) -> Option<NonZeroU32> {
+    NonZeroU32::new(u32::try_from(required(values.number(name))).unwrap_or(u32::MAX))
 }
 
 pub(super) fn runtime(resolved: &ResolvedSettings) -> Result<RuntimeConfig, ConfigError> {

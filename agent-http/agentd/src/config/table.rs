@@ -8,6 +8,7 @@ mod documents;
 mod embedding;
 mod extraction;
 mod fallback;
+mod limits;
 mod logging;
 mod rag;
 mod usage;
@@ -51,6 +52,7 @@ pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {
         .chain(documents::SETTINGS)
         .chain(conversations::SETTINGS)
         .chain(console::SETTINGS)
+        .chain(limits::SETTINGS)
         .chain(usage::SETTINGS)
         .chain(anthropic::SETTINGS)
         .chain(fallback::SETTINGS)
@@ -352,20 +354,6 @@ const SETTINGS: &[Setting] = &[
         SettingKind::Number { min: 1, max: 1_000_000_000 },
         &["6000"],
         "The maximum number of tool server requests per agent and minute; further ones are answered 429.",
-    ),
-    setting(
-        "RUNS_PER_MINUTE",
-        APP,
-        SettingKind::Number { min: 1, max: 1_000_000_000 },
-        &["60"],
-        "The maximum number of runs per user and minute in chats with a session, over all processes; further ones are answered 429.",
-    ),
-    setting(
-        "CHANGES_PER_MINUTE",
-        APP,
-        SettingKind::Number { min: 1, max: 1_000_000_000 },
-        &["300"],
-        "The maximum number of management requests per user and minute that change something, over all processes; further ones are answered 429.",
     ),
     setting(
         "MAX_AGENTS",

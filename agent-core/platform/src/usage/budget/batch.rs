@@ -9,10 +9,11 @@ use agent_core::store_error::StoreError;
 use futures_util::future::select;
 use jiff::Timestamp;
 
+use super::demand::AppliedLimit;
 use super::hold::{BudgetReservation, HeldAmount, Hold};
 use super::meter::MeterState;
 use super::queue::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, QueuedSettlement};
-use super::service::{AppliedLimit, METERS, RESERVATIONS};
+use super::service::{METERS, RESERVATIONS};
 use super::{BudgetExceededError, BudgetLimit};
 use crate::records::{Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
 

@@ -13,8 +13,8 @@ use jiff::Timestamp;
 
 use super::super::UsageStore;
 use super::batch::BatchTask;
+use super::demand::{AppliedLimit, Demand};
 use super::hold::{Hold, ReservedCall};
-use super::service::{AppliedLimit, Demand};
 use super::{BudgetExceededError, Settlement};
 use crate::records::Records;
 use crate::spawner::Spawner;

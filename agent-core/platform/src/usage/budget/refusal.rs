@@ -44,6 +44,13 @@ impl BudgetExceededError {
         std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
     }
 
+    /// Returns the name of the limit as a policy on a rate, such as `company-minute` or `user-concurrent`; `None` if the limit
+    /// is one on an amount to spend.
+    pub fn policy_name(&self) -> Option<String> {
+        let period = if self.unit == BudgetUnit::ConcurrentRuns { "concurrent" } else { "minute" };
+        self.is_rate.then(|| format!("{}-{period}", self.kind.as_str()))
+    }
+
     /// Returns the public message.
     fn message(&self) -> String {
         let subject = self.kind.as_str();

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::ids::CompanyId;
 use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
-use super::super::{
-    RunScope, TokenCounts, TokenPrices, UsageFilter, UsageQuery, UsageStore, UsageSums, WIDGET_USER_PREFIX,
-};
+use super::super::{RunScope, TokenCounts, UsageStore, WIDGET_USER_PREFIX};
+use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
+use super::demand::{AppliedLimit, CallDemand, Demand};
 use super::hold::{Hold, ReservedCall};
 use super::limit::Budget;
-use super::meter::{MeterState, first_day};
+use super::meter::MeterState;
 use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
-use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, Settlement};
+use super::{BudgetKind, BudgetLimit, BudgetUnit, Settlement};
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
+use crate::user_rates::UserRates;
 
 /// Name of a company's collection of budgets.
 const BUDGETS: &str = "budgets";
@@ -28,8 +28,6 @@ const BUDGETS: &str = "budgets";
 pub(super) const METERS: &str = "budgetMeters";
 /// Name of the platform's collection of reservations. Nested collections: the company.
 pub(super) const RESERVATIONS: &str = "budgetReservations";
-/// Least number of output tokens that a call of a model is admitted with, if it wants as many.
-const LEAST_OUTPUT_TOKENS: u64 = 256;
 
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +48,8 @@ impl Default for BudgetOptions {
 #[derive(Clone)]
 pub struct Budgets {
     state: Arc<BudgetState>,
+    /// Default limits, if there are any.
+    defaults: Option<Arc<DefaultMeters>>,
 }
 
 /// Budget of a subject with the state of its limits.
@@ -76,146 +76,14 @@ pub struct LimitStatus {
     pub resets_at: Option<Timestamp>,
 }
 
-/// Limit that applies to a run, with the id of its meter.
-#[derive(Debug, Clone)]
-pub(super) struct AppliedLimit {
-    pub(super) kind: BudgetKind,
-    pub(super) subject: String,
-    pub(super) limit: BudgetLimit,
-    pub(super) meter: String,
-}
-
-impl AppliedLimit {
-    fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit) -> Self {
-        let window = limit.window.map_or("", BudgetWindow::as_str);
-        let meter = format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str());
-        Self { kind, subject: subject.to_owned(), limit, meter }
-    }
-
-    /// Returns the query of what the ledger has of the current window; `None` if the ledger has nothing of it.
-    pub(super) fn ledger_query(&self, now: Timestamp) -> Option<UsageQuery> {
-        let (from, to) = (first_day(self.limit.window, now)?, TimeZone::UTC.to_datetime(now).date());
-        let mut filter = UsageFilter { from, to, agent: None, user: None };
-        match self.kind {
-            BudgetKind::Company => {}
-            BudgetKind::Agent => filter.agent = Some(AgentId::from(self.subject.as_str())),
-            BudgetKind::User => filter.user = Some(UserId::from(self.subject.as_str())),
-            BudgetKind::Token => {
-                filter.user = Some(UserId::from(format!("{WIDGET_USER_PREFIX}{}", self.subject)));
-            }
-            BudgetKind::Run => return None,
-        }
-        Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
-    }
-
-    /// Returns the error of a request that the limit does not admit in a state of its meter.
-    pub(super) fn exceeded(&self, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
-        let BudgetLimit { unit, amount, window, .. } = self.limit;
-        BudgetExceededError {
-            kind: self.kind,
-            unit,
-            window,
-            amount,
-            used: meter.total_used(),
-            reserved: meter.reserved,
-            resets_at: meter.resets_at(window),
-            refused_at: now,
-            is_rate: self.limit.is_rate(),
-        }
-    }
-
-    /// Returns the amount of the limit's unit in sums of the ledger.
-    pub(super) fn amount_of(&self, sums: &UsageSums) -> i64 {
-        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        match self.limit.unit {
-            BudgetUnit::Cost => sums.cost.get(),
-            BudgetUnit::Tokens => number(sums.tokens.input_tokens.saturating_add(sums.tokens.output_tokens)),
-            BudgetUnit::Runs => number(sums.runs),
-            BudgetUnit::ToolCalls => number(sums.tool_calls),
-            BudgetUnit::ConcurrentRuns | BudgetUnit::WallMs => 0,
-        }
-    }
-}
-
-/// Amount of a limit that a request needs.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Demand {
-    /// One run or tool call.
-    One,
-    Tokens {
-        input: u64,
-    },
-    Cost {
-        input: u64,
-        prices: TokenPrices,
-    },
-}
-
-impl Demand {
-    /// Returns the amount with a number of output tokens.
-    pub(super) fn amount(&self, output: u64) -> i64 {
-        match self {
-            Self::One => 1,
-            Self::Tokens { input } => i64::try_from(input.saturating_add(output)).unwrap_or(i64::MAX),
-            Self::Cost { input, prices } => {
-                // A prompt that is written to the provider's cache may cost more than one that is not.
-                let is_dearer = prices.cache_write > prices.input;
-                let cache_write_tokens = if is_dearer { *input } else { 0 };
-                let (input_tokens, output_tokens) = (*input, output);
-                let tokens =
-                    TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() };
-                prices.cost(&tokens).get()
-            }
-        }
-    }
-
-    /// Returns the largest number of output tokens in a range for which an amount is enough. The amount is enough for the
-    /// least.
-    pub(super) fn max_output(&self, left: i64, range: OutputRange) -> u64 {
-        let (mut fits, mut exceeds) = (range.least, range.wanted.saturating_add(1));
-        while exceeds.saturating_sub(fits) > 1 {
-            let middle = fits + (exceeds - fits) / 2;
-            match self.amount(middle) <= left {
-                true => fits = middle,
-                false => exceeds = middle,
-            }
-        }
-        fits
-    }
-}
-
-/// Call of a model that is about to begin.
-#[derive(Debug, Clone)]
-pub(in crate::usage) struct CallDemand {
-    /// Provider of the model.
-    pub(in crate::usage) provider: String,
-    /// Model.
-    pub(in crate::usage) model: String,
-    /// Tokens of the prompt by the platform's count.
-    pub(in crate::usage) prompt_tokens: u64,
-    /// Limit on the answer.
-    pub(in crate::usage) output_tokens: u64,
-    /// Prices of the model, if they are known.
-    pub(in crate::usage) prices: Option<TokenPrices>,
-}
-
-impl CallDemand {
-    fn output_range(&self, can_shrink: bool) -> OutputRange {
-        let wanted = self.output_tokens;
-        OutputRange { wanted, least: if can_shrink { wanted.min(LEAST_OUTPUT_TOKENS) } else { wanted } }
-    }
-
-    /// Returns the input to reserve for: the platform's count of tokens may be a few percent below the provider's.
-    fn input_tokens(&self) -> u64 {
-        self.prompt_tokens.saturating_add(self.prompt_tokens.div_ceil(20))
-    }
-}
+/// A run's part of the limits on concurrent runs, until it is dropped.
+pub(in crate::usage) type RunHold = (Option<Hold>, Option<RunSlot>);
 
 /// Admission of a run.
 #[derive(Default)]
 pub(in crate::usage) struct RunAdmission {
     /// Counts the run among the concurrent ones until it is dropped.
-    pub(in crate::usage) hold: Option<Hold>,
+    pub(in crate::usage) hold: RunHold,
     /// End of the time that the run may take, and its error then.
     pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, AgentError)>,
 }
@@ -230,7 +98,14 @@ impl Budgets {
         options: BudgetOptions,
     ) -> Self {
         let times = (options.lease, options.max_wait);
-        Self { state: Arc::new(BudgetState::new(records, usage, (clock, spawner), times)) }
+        let state = Arc::new(BudgetState::new(records, usage, (clock, spawner), times));
+        Self { state, defaults: None }
+    }
+
+    /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
+    #[must_use]
+    pub fn with_default_limits(self, limits: DefaultLimits, rates: UserRates) -> Self {
+        Self { defaults: Some(Arc::new(DefaultMeters::new(limits, rates))), ..self }
     }
 
     pub(super) fn state(&self) -> &Arc<BudgetState> {
@@ -337,6 +212,22 @@ impl Budgets {
         Ok(BudgetStatus { kind, subject: subject.to_owned(), limits })
     }
 
+    /// Returns the default limits of a company and of runs that the company's budget does not replace, with their state.
+    /// Each run has a state of its own, which is not among it.
+    ///
+    /// # Errors
+    /// Errors of the store.
+    pub async fn default_status(
+        &self,
+        company: &CompanyId,
+    ) -> Result<Vec<(BudgetKind, LimitStatus)>, StoreError> {
+        let Some(defaults) = &self.defaults else { return Ok(Vec::new()) };
+        let found = self.get(company, BudgetKind::Company, company.as_str()).await?;
+        let given = found.map(|found| found.value.limits).unwrap_or_default();
+        let given: Vec<_> = given.into_iter().map(|limit| (BudgetKind::Company, limit)).collect();
+        defaults.status(company, &given, self.state.now()).await
+    }
+
     /// Waits until everything that was settled is in the store.
     pub async fn flush(&self) {
         self.state.flush().await;
@@ -441,6 +332,14 @@ impl Budgets {
     pub(in crate::usage) async fn admit_run(&self, scope: &RunScope) -> Result<RunAdmission, AgentError> {
         let units = [BudgetUnit::Runs, BudgetUnit::ConcurrentRuns, BudgetUnit::WallMs];
         let applied = self.limits(scope, &units).await.map_err(store_error)?;
+        let slot = match &self.defaults {
+            Some(defaults) => {
+                let admitted =
+                    defaults.admit_run(&scope.company_id, &kinds(&applied), self.state.now()).await;
+                admitted.map_err(|refusal| refusal.into_error(scope.caller))?
+            }
+            None => None,
+        };
         let (of_time, counted): (Vec<_>, Vec<_>) =
             applied.into_iter().partition(|limit| limit.limit.unit == BudgetUnit::WallMs);
         let demands = counted.into_iter().map(|limit| (limit, Demand::One)).collect();
@@ -451,7 +350,7 @@ impl Budgets {
             let spent = MeterState { used: amount, ..MeterState::default() };
             (timer, limit.exceeded(&spent, self.state.now()).into_error(scope.caller))
         });
-        Ok(RunAdmission { hold: admitted.and_then(|admitted| admitted.hold), deadline })
+        Ok(RunAdmission { hold: (admitted.and_then(|admitted| admitted.hold), slot), deadline })
     }
 
     /// Admits a tool call.
@@ -460,6 +359,10 @@ impl Budgets {
     /// A budget is spent, or the store failed.
     pub(in crate::usage) async fn admit_tool_call(&self, scope: &RunScope) -> Result<(), AgentError> {
         let applied = self.limits(scope, &[BudgetUnit::ToolCalls]).await.map_err(store_error)?;
+        if let Some(defaults) = &self.defaults {
+            let admitted = defaults.admit_tool_call(scope, &kinds(&applied), self.state.now());
+            admitted.map_err(|refusal| refusal.into_error(scope.caller))?;
+        }
         let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
         self.admit(scope, demands, (OutputRange::default(), None)).await.map(drop)
     }

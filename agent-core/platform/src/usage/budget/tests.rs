@@ -1,5 +1,6 @@
 //! Budgets over records in memory: admission, settlement, and what is left by lost processes.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use super::*;
 use crate::memory::MemoryRecords;
 use crate::records::{Collection, Inventory, ListQuery, Precondition, Records as _};
 use crate::spawner::Spawner;
+use crate::user_rates::{SessionLimits, UserRates};
 
 const COMPANY: &str = "acme";
 /// Prices with which a token of input costs 1,000 nano-dollars, and one of output 10,000.
@@ -39,11 +41,18 @@ impl Installation {
 
     /// Returns the recorder of another process.
     fn process(&self) -> UsageRecorder {
+        self.process_with(DefaultLimits::default())
+    }
+
+    /// Returns the recorder of another process with default limits.
+    fn process_with(&self, defaults: DefaultLimits) -> UsageRecorder {
         let spawner: Arc<dyn Spawner> = Arc::new(|task| drop(tokio::spawn(task)));
         let clock = Arc::new(self.clock.clone());
         let options = BudgetOptions { lease: Duration::from_secs(60), max_wait: Duration::from_millis(500) };
         let (records, usage) = (self.records.clone(), self.usage.clone());
-        let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options);
+        let rates = UserRates::new(records.clone(), SessionLimits::default(), clock.clone(), spawner.clone());
+        let budgets = Budgets::new(records, usage.clone(), clock.clone(), spawner.clone(), options)
+            .with_default_limits(defaults, rates);
         let prices = PriceTable::empty().merged(PRICES).expect("prices");
         UsageRecorder::new(usage, prices, clock, spawner, None, Some(budgets))
     }
@@ -302,7 +311,7 @@ async fn a_lost_process_is_booked_with_what_it_had_reserved() {
     let entry = UsageEntry { ended_at: process.now(), ..used(&booked, 20, 5) };
     installation.usage.book(vec![entry]).await.expect("booked");
     let run = budgets(&lost).admit_run(&scope("run")).await.expect("no limit on runs");
-    assert!(run.hold.is_none());
+    assert!(run.hold.0.is_none());
     // The process ends without settling anything.
     for hold in [unbooked, booked] {
         std::mem::forget(hold);
@@ -350,7 +359,7 @@ async fn runs_and_tool_calls_are_counted() {
     ]);
     put(&process, BudgetKind::Agent, "guide", limits).await;
     let budgets = budgets(&process);
-    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.expect("a hold");
+    let first = budgets.admit_run(&scope("a")).await.expect("admitted").hold.0.expect("a hold");
     let _second = budgets.admit_run(&scope("b")).await.expect("admitted");
     let error = budgets.admit_run(&scope("c")).await.err().expect("two at once");
     assert_eq!(
@@ -485,4 +494,93 @@ async fn the_requests_that_wait_are_bounded() {
     let mut next = std::pin::pin!(reserve(&process, 500));
     assert!(futures_util::poll!(next.as_mut()).is_pending(), "those that have left do not count");
     drop(hold);
+}
+
+fn default_limits(runs: u32, concurrent: u32, tool_calls: u32) -> DefaultLimits {
+    DefaultLimits {
+        company_runs_per_minute: NonZeroU32::new(runs),
+        company_concurrent_runs: NonZeroU32::new(concurrent),
+        run_tool_calls: NonZeroU32::new(tool_calls),
+    }
+}
+
+/// Returns the limit that refuses a run.
+async fn refused_run(process: &UsageRecorder) -> BudgetExceededError {
+    let error = budgets(process).admit_run(&scope("run")).await.err().expect("a limit is reached");
+    BudgetExceededError::find(&error).expect("a limit").clone()
+}
+
+#[tokio::test]
+async fn concurrent_runs_have_a_default_limit_that_a_budget_replaces() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(0, 2, 0));
+    let admit = async || budgets(&process).admit_run(&scope("run")).await.expect("below the limit");
+    let (first, second) = (admit().await, admit().await);
+    let refused = refused_run(&process).await;
+    let seen = (refused.unit, refused.amount, refused.reserved, refused.is_rate);
+    assert_eq!(seen, (BudgetUnit::ConcurrentRuns, 2, 2, true));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-concurrent"));
+    let other = RunScope { company_id: "other".into(), ..scope("run") };
+    budgets(&process).admit_run(&other).await.expect("another company");
+    drop(first);
+    let third = admit().await;
+    refused_run(&process).await;
+    put_company(&process, json!({"unit": "concurrentRuns", "amount": 1})).await;
+    // The company's own limit begins without the runs that were admitted without it.
+    let fourth = admit().await;
+    let refused = refused_run(&process).await;
+    assert_eq!((refused.amount, refused.reserved), (1, 1));
+    assert!(budgets(&process).default_status(&COMPANY.into()).await.expect("read").is_empty());
+    drop((second, third, fourth));
+    budgets(&process).flush().await;
+    admit().await;
+}
+
+#[tokio::test]
+async fn runs_of_a_company_per_minute_have_a_default_limit_over_all_processes() {
+    let installation = Installation::new();
+    let limits = default_limits(4, 0, 0);
+    let processes = [installation.process_with(limits), installation.process_with(limits)];
+    let mut admitted = 0;
+    // Half of the limit is admitted at once, the rest by commits.
+    while budgets(&processes[0]).admit_run(&scope("run")).await.is_ok() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 4);
+    let refused = refused_run(&processes[0]).await;
+    assert_eq!((refused.unit, refused.amount, refused.used), (BudgetUnit::Runs, 4, 4));
+    assert_eq!(refused.policy_name().as_deref(), Some("company-minute"));
+    assert!(refused.retry_after().is_some_and(|wait| wait <= Duration::from_secs(15)), "{refused:?}");
+    let shown = budgets(&processes[1]).default_status(&COMPANY.into()).await.expect("read");
+    assert_eq!(
+        shown.iter().map(|(kind, status)| (*kind, status.used)).collect::<Vec<_>>(),
+        [(BudgetKind::Company, 4)]
+    );
+    // A limit for another period does not replace it.
+    put_company(&processes[0], json!({"unit": "runs", "amount": 100, "window": "day"})).await;
+    refused_run(&processes[0]).await;
+    put_company(&processes[0], json!({"unit": "runs", "amount": 100, "window": "minute"})).await;
+    budgets(&processes[0]).admit_run(&scope("run")).await.expect("the own limit");
+}
+
+#[tokio::test]
+async fn the_tool_calls_of_a_run_have_a_default_limit() {
+    let installation = Installation::new();
+    let process = installation.process_with(default_limits(0, 0, 2));
+    let call = async |run: &str| budgets(&process).admit_tool_call(&scope(run)).await;
+    for _ in 0..2 {
+        call("run").await.expect("below the limit");
+    }
+    let error = call("run").await.expect_err("the limit is reached");
+    assert_eq!(error.kind(), AgentErrorKind::BudgetExceeded);
+    assert_eq!(error.message(), "the run's budget of tool calls is spent");
+    let other = RunScope { company_id: "other".into(), ..scope("run") };
+    budgets(&process).admit_tool_call(&other).await.expect("a run of another company");
+    for _ in 0..3 {
+        call("").await.expect("not in a run");
+    }
+    put(&process, BudgetKind::Run, "guide", json!([{"unit": "toolCalls", "amount": 1, "window": "run"}]))
+        .await;
+    call("run").await.expect("the agent's own limit, whose count begins");
+    call("run").await.expect_err("the agent's own limit");
 }

@@ -1,0 +1,236 @@
+//! Default limits of companies and runs, for which nothing is committed before a run or a call begins.
+//!
+//! Runs per minute are counted as those of users are ([`UserRates`]): over all processes, exactly from half of the limit
+//! on. Concurrent runs and the tool calls of a run are counted in the process, exactly: a run's tools are called by the
+//! process that the run is in, except by runtimes and workflows, whose calls may reach several.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::ids::{CompanyId, RunId};
+use agent_core::store_error::StoreError;
+use jiff::{SignedDuration, Timestamp};
+
+use super::super::RunScope;
+use super::demand::AppliedLimit;
+use super::service::LimitStatus;
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
+use crate::company_table::{CompanyTable, CompanyTableLimits};
+use crate::user_rates::UserRates;
+
+/// Maximum numbers of runs in memory whose tool calls are counted: those that called a tool last.
+const RUN_LIMITS: CompanyTableLimits = CompanyTableLimits { total: 20_000, per_company: 5_000 };
+
+/// Limits that hold where a company's budget, or the budget of an agent's runs, has none of the same unit and window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DefaultLimits {
+    /// Maximum number of runs of a company per minute.
+    pub company_runs_per_minute: Option<NonZeroU32>,
+    /// Maximum number of runs of a company at one time, in each process.
+    pub company_concurrent_runs: Option<NonZeroU32>,
+    /// Maximum number of tool calls of a run.
+    pub run_tool_calls: Option<NonZeroU32>,
+}
+
+impl DefaultLimits {
+    /// Returns the limit on a company's runs per minute, unless one of the given limits replaces it.
+    fn runs_per_minute(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+        let window = Some(BudgetWindow::Minute);
+        self.company_runs_per_minute
+            .filter(|_| !replaces(given, BudgetKind::Company, BudgetUnit::Runs, window))
+    }
+
+    fn concurrent_runs(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+        let unit = BudgetUnit::ConcurrentRuns;
+        self.company_concurrent_runs.filter(|_| !replaces(given, BudgetKind::Company, unit, None))
+    }
+
+    fn tool_calls(&self, given: &[(BudgetKind, BudgetLimit)]) -> Option<NonZeroU32> {
+        let window = Some(BudgetWindow::Run);
+        self.run_tool_calls.filter(|_| !replaces(given, BudgetKind::Run, BudgetUnit::ToolCalls, window))
+    }
+}
+
+fn replaces(
+    given: &[(BudgetKind, BudgetLimit)],
+    kind: BudgetKind,
+    unit: BudgetUnit,
+    window: Option<BudgetWindow>,
+) -> bool {
+    given.iter().any(|(of, limit)| *of == kind && limit.unit == unit && limit.window == window)
+}
+
+/// Returns limits with the kinds of their subjects.
+pub(super) fn kinds(applied: &[AppliedLimit]) -> Vec<(BudgetKind, BudgetLimit)> {
+    applied.iter().map(|applied| (applied.kind, applied.limit)).collect()
+}
+
+/// Meters of the default limits.
+pub(super) struct DefaultMeters {
+    limits: DefaultLimits,
+    rates: UserRates,
+    /// Numbers of the runs in progress; companies without one are absent.
+    runs: Mutex<HashMap<CompanyId, u32>>,
+    tool_calls: Mutex<CompanyTable<RunId, u32>>,
+}
+
+impl DefaultMeters {
+    pub(super) fn new(limits: DefaultLimits, rates: UserRates) -> Self {
+        let tool_calls = Mutex::new(CompanyTable::new(RUN_LIMITS));
+        Self { limits, rates, runs: Mutex::default(), tool_calls }
+    }
+
+    /// Locks the numbers of runs. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    fn lock_runs(&self) -> MutexGuard<'_, HashMap<CompanyId, u32>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Admits a run of a company to which the given limits of budgets apply.
+    ///
+    /// # Errors
+    /// A default limit is reached.
+    pub(super) async fn admit_run(
+        self: &Arc<Self>,
+        company_id: &CompanyId,
+        given: &[(BudgetKind, BudgetLimit)],
+        now: Timestamp,
+    ) -> Result<Option<RunSlot>, BudgetExceededError> {
+        let slot = match self.limits.concurrent_runs(given) {
+            Some(most) => Some(self.begin_run(company_id, most, now)?),
+            None => None,
+        };
+        if let Some(per_minute) = self.limits.runs_per_minute(given) {
+            let counted = self.rates.count_company_run(company_id, per_minute).await;
+            counted.map_err(|error| {
+                let wait = SignedDuration::try_from(error.retry_after).unwrap_or_default();
+                let amount = i64::from(per_minute.get());
+                let resets_at = now.saturating_add(wait).ok();
+                BudgetExceededError { used: amount, resets_at, ..exceeded(company_limit(amount), now) }
+            })?;
+        }
+        Ok(slot)
+    }
+
+    fn begin_run(
+        self: &Arc<Self>,
+        company_id: &CompanyId,
+        most: NonZeroU32,
+        now: Timestamp,
+    ) -> Result<RunSlot, BudgetExceededError> {
+        let mut runs = self.lock_runs();
+        let count = runs.get(company_id).copied().unwrap_or(0);
+        if count >= most.get() {
+            let limit = concurrent_limit(most.get().into());
+            return Err(BudgetExceededError { reserved: count.into(), ..exceeded(limit, now) });
+        }
+        runs.insert(company_id.clone(), count + 1);
+        Ok(RunSlot { meters: self.clone(), company_id: company_id.clone() })
+    }
+
+    /// Admits a tool call of a run to which the given limits of budgets apply. Calls outside of runs are not limited.
+    ///
+    /// # Errors
+    /// The limit is reached.
+    pub(super) fn admit_tool_call(
+        &self,
+        scope: &RunScope,
+        given: &[(BudgetKind, BudgetLimit)],
+        now: Timestamp,
+    ) -> Result<(), BudgetExceededError> {
+        let Some(most) = self.limits.tool_calls(given).filter(|_| !scope.run_id.is_empty()) else {
+            return Ok(());
+        };
+        let mut runs = self.tool_calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = runs.use_or_insert_with(&scope.company_id, scope.run_id.clone(), || 0);
+        if *count >= most.get() {
+            let limit = tool_call_limit(most.get().into());
+            return Err(BudgetExceededError { used: (*count).into(), ..exceeded(limit, now) });
+        }
+        *count += 1;
+        Ok(())
+    }
+
+    /// Returns the default limits that the given limits of budgets do not replace, with their state.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub(super) async fn status(
+        &self,
+        company_id: &CompanyId,
+        given: &[(BudgetKind, BudgetLimit)],
+        now: Timestamp,
+    ) -> Result<Vec<(BudgetKind, LimitStatus)>, StoreError> {
+        let mut found = Vec::new();
+        let mut add = |(kind, limit), used, reserved, resets_at| {
+            found.push((kind, LimitStatus { limit, used, reserved, resets_at }));
+        };
+        if let Some(per_minute) = self.limits.runs_per_minute(given) {
+            let state = self.rates.company_state(company_id, per_minute).await?;
+            let wait = SignedDuration::try_from(state.resets_in).unwrap_or_default();
+            let resets_at = now.saturating_add(wait).ok();
+            add(company_limit(per_minute.get().into()), state.used.into(), 0, resets_at);
+        }
+        if let Some(most) = self.limits.concurrent_runs(given) {
+            let count = self.lock_runs().get(company_id).copied().unwrap_or(0);
+            add(concurrent_limit(most.get().into()), 0, count.into(), None);
+        }
+        if let Some(most) = self.limits.tool_calls(given) {
+            add(tool_call_limit(most.get().into()), 0, 0, None);
+        }
+        Ok(found)
+    }
+}
+
+/// Limit with the kind of its subject.
+type KindOfLimit = (BudgetKind, BudgetLimit);
+
+fn company_limit(amount: i64) -> KindOfLimit {
+    let window = Some(BudgetWindow::Minute);
+    (BudgetKind::Company, BudgetLimit { unit: BudgetUnit::Runs, amount, window, warn_at: None })
+}
+
+fn concurrent_limit(amount: i64) -> KindOfLimit {
+    let unit = BudgetUnit::ConcurrentRuns;
+    (BudgetKind::Company, BudgetLimit { unit, amount, window: None, warn_at: None })
+}
+
+fn tool_call_limit(amount: i64) -> KindOfLimit {
+    let window = Some(BudgetWindow::Run);
+    (BudgetKind::Run, BudgetLimit { unit: BudgetUnit::ToolCalls, amount, window, warn_at: None })
+}
+
+/// Returns the error of a limit without the state of its meter.
+fn exceeded((kind, limit): KindOfLimit, now: Timestamp) -> BudgetExceededError {
+    let BudgetLimit { unit, amount, window, .. } = limit;
+    BudgetExceededError {
+        kind,
+        unit,
+        window,
+        amount,
+        used: 0,
+        reserved: 0,
+        resets_at: None,
+        refused_at: now,
+        is_rate: limit.is_rate(),
+    }
+}
+
+/// A run in progress, which counts among those of its company until it is dropped.
+pub(in crate::usage) struct RunSlot {
+    meters: Arc<DefaultMeters>,
+    company_id: CompanyId,
+}
+
+impl Drop for RunSlot {
+    fn drop(&mut self) {
+        let mut runs = self.meters.lock_runs();
+        if let Entry::Occupied(mut count) = runs.entry(self.company_id.clone()) {
+            match *count.get() {
+                0 | 1 => drop(count.remove()),
+                more => *count.get_mut() = more - 1,
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Amounts that runs and calls need of the limits that apply to them.
+
+use agent_core::ids::{AgentId, UserId};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::super::{TokenCounts, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
+use super::meter::{MeterState, first_day};
+use super::queue::OutputRange;
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
+
+/// Least number of output tokens that a call of a model is admitted with, if it wants as many.
+const LEAST_OUTPUT_TOKENS: u64 = 256;
+
+/// Limit that applies to a run, with the id of its meter.
+#[derive(Debug, Clone)]
+pub(super) struct AppliedLimit {
+    pub(super) kind: BudgetKind,
+    pub(super) subject: String,
+    pub(super) limit: BudgetLimit,
+    pub(super) meter: String,
+}
+
+impl AppliedLimit {
+    pub(super) fn new(kind: BudgetKind, subject: &str, limit: BudgetLimit) -> Self {
+        let window = limit.window.map_or("", BudgetWindow::as_str);
+        let meter = format!("{}/{window}/{}/{subject}", limit.unit.as_str(), kind.as_str());
+        Self { kind, subject: subject.to_owned(), limit, meter }
+    }
+
+    /// Returns the query of what the ledger has of the current window; `None` if the ledger has nothing of it.
+    pub(super) fn ledger_query(&self, now: Timestamp) -> Option<UsageQuery> {
+        let (from, to) = (first_day(self.limit.window, now)?, TimeZone::UTC.to_datetime(now).date());
+        let mut filter = UsageFilter { from, to, agent: None, user: None };
+        match self.kind {
+            BudgetKind::Company => {}
+            BudgetKind::Agent => filter.agent = Some(AgentId::from(self.subject.as_str())),
+            BudgetKind::User => filter.user = Some(UserId::from(self.subject.as_str())),
+            BudgetKind::Token => {
+                filter.user = Some(UserId::from(format!("{WIDGET_USER_PREFIX}{}", self.subject)));
+            }
+            BudgetKind::Run => return None,
+        }
+        Some(UsageQuery { filter, group_by: Vec::new(), after: None, limit: 1 })
+    }
+
+    /// Returns the error of a request that the limit does not admit in a state of its meter.
+    pub(super) fn exceeded(&self, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
+        let BudgetLimit { unit, amount, window, .. } = self.limit;
+        BudgetExceededError {
+            kind: self.kind,
+            unit,
+            window,
+            amount,
+            used: meter.total_used(),
+            reserved: meter.reserved,
+            resets_at: meter.resets_at(window),
+            refused_at: now,
+            is_rate: self.limit.is_rate(),
+        }
+    }
+
+    /// Returns the amount of the limit's unit in sums of the ledger.
+    pub(super) fn amount_of(&self, sums: &UsageSums) -> i64 {
+        let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        match self.limit.unit {
+            BudgetUnit::Cost => sums.cost.get(),
+            BudgetUnit::Tokens => number(sums.tokens.input_tokens.saturating_add(sums.tokens.output_tokens)),
+            BudgetUnit::Runs => number(sums.runs),
+            BudgetUnit::ToolCalls => number(sums.tool_calls),
+            BudgetUnit::ConcurrentRuns | BudgetUnit::WallMs => 0,
+        }
+    }
+}
+
+/// Amount of a limit that a request needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Demand {
+    /// One run or tool call.
+    One,
+    Tokens {
+        input: u64,
+    },
+    Cost {
+        input: u64,
+        prices: TokenPrices,
+    },
+}
+
+impl Demand {
+    /// Returns the amount with a number of output tokens.
+    pub(super) fn amount(&self, output: u64) -> i64 {
+        match self {
+            Self::One => 1,
+            Self::Tokens { input } => i64::try_from(input.saturating_add(output)).unwrap_or(i64::MAX),
+            Self::Cost { input, prices } => {
+                // A prompt that is written to the provider's cache may cost more than one that is not.
+                let is_dearer = prices.cache_write > prices.input;
+                let cache_write_tokens = if is_dearer { *input } else { 0 };
+                let (input_tokens, output_tokens) = (*input, output);
+                let tokens =
+                    TokenCounts { input_tokens, cache_write_tokens, output_tokens, ..TokenCounts::default() };
+                prices.cost(&tokens).get()
+            }
+        }
+    }
+
+    /// Returns the largest number of output tokens in a range for which an amount is enough. The amount is enough for the
+    /// least.
+    pub(super) fn max_output(&self, left: i64, range: OutputRange) -> u64 {
+        let (mut fits, mut exceeds) = (range.least, range.wanted.saturating_add(1));
+        while exceeds.saturating_sub(fits) > 1 {
+            let middle = fits + (exceeds - fits) / 2;
+            match self.amount(middle) <= left {
+                true => fits = middle,
+                false => exceeds = middle,
+            }
+        }
+        fits
+    }
+}
+
+/// Call of a model that is about to begin.
+#[derive(Debug, Clone)]
+pub(in crate::usage) struct CallDemand {
+    /// Provider of the model.
+    pub(in crate::usage) provider: String,
+    /// Model.
+    pub(in crate::usage) model: String,
+    /// Tokens of the prompt by the platform's count.
+    pub(in crate::usage) prompt_tokens: u64,
+    /// Limit on the answer.
+    pub(in crate::usage) output_tokens: u64,
+    /// Prices of the model, if they are known.
+    pub(in crate::usage) prices: Option<TokenPrices>,
+}
+
+impl CallDemand {
+    pub(super) fn output_range(&self, can_shrink: bool) -> OutputRange {
+        let wanted = self.output_tokens;
+        OutputRange { wanted, least: if can_shrink { wanted.min(LEAST_OUTPUT_TOKENS) } else { wanted } }
+    }
+
+    /// Returns the input to reserve for: the platform's count of tokens may be a few percent below the provider's.
+    pub(super) fn input_tokens(&self) -> u64 {
+        self.prompt_tokens.saturating_add(self.prompt_tokens.div_ceil(20))
+    }
+}
