@@ -56,9 +56,10 @@ export async function openPage(browser, options = {}, at = base) {
   });
   await context.route('**/*', (route) => {
     const { origin } = new URL(route.request().url());
-    if (origin === new URL(at).origin) return route.continue();
+    // A request that another handler has answered, or that the page has taken back, needs nothing more.
+    if (origin === new URL(at).origin) return route.continue().catch(() => {});
     faults.push(`request: ${route.request().url()}`);
-    return route.abort();
+    return route.abort().catch(() => {});
   });
   const page = await context.newPage();
   page.on('pageerror', (error) => faults.push(`error: ${error.message}`));
