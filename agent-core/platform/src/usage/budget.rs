@@ -7,7 +7,7 @@
 //! many processes share it. A reservation has a lease; that of a process that was killed is booked and settled when the
 //! lease is over ([`ExpiredReservations`]).
 //!
-//! Where a budget has no limit on a company's runs or a run's tool calls, those of [`DefaultLimits`] hold.
+//! [`DefaultLimits`] hold for a company's runs and a run's tool calls where no budget limits them.
 //!
 //! Windows are those of UTC, as the ledger's days are. A meter begins with what the ledger has of its window.
 
