@@ -92,6 +92,13 @@ fn state(name: &str, status: &str) -> (String, String) {
 
 /// Runs a turn in which the model calls a tool `calls` times; returns the results.
 async fn run(app: &Server, vendor: &Vendor, tool: &str, calls: usize) -> Vec<String> {
+    let events = run_events(app, vendor, tool, calls).await;
+    let results = events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT");
+    results.map(|event| event["content"].as_str().expect("text").to_owned()).collect()
+}
+
+/// Runs a turn in which the model calls a tool `calls` times; returns the events.
+async fn run_events(app: &Server, vendor: &Vendor, tool: &str, calls: usize) -> Vec<Value> {
     let ids: Vec<String> = (0..calls).map(|i| format!("call-{i}")).collect();
     let mut script: Vec<_> = ids.iter().map(|id| tool_calls(&[(id, tool, r#"{"q":"x"}"#)])).collect();
     script.push(answer(&["Done."]));
@@ -100,8 +107,18 @@ async fn run(app: &Server, vendor: &Vendor, tool: &str, calls: usize) -> Vec<Str
     let events = parse_run(&body);
     assert_eq!(text_of(&events), "Done.", "{body}");
     assert!(!body.contains(SECRET), "{body}");
-    let results = events.iter().filter(|event| event["type"] == "TOOL_CALL_RESULT");
-    results.map(|event| event["content"].as_str().expect("text").to_owned()).collect()
+    events
+}
+
+/// Returns the values of the events that report a tool which is not called, each of which precedes a result.
+fn reported_changes(events: &[Value]) -> Vec<&Value> {
+    let is_report = |event: &Value| event["value"]["kind"] == "toolChanged";
+    let pairs: Vec<_> = events.windows(2).filter(|pair| is_report(&pair[0])).collect();
+    assert_eq!(pairs.len(), events.iter().filter(|event| is_report(event)).count());
+    assert!(
+        pairs.iter().all(|pair| pair[0]["name"] == "agent.debug" && pair[1]["type"] == "TOOL_CALL_RESULT")
+    );
+    pairs.iter().map(|pair| &pair[0]["value"]).collect()
 }
 
 fn offered(vendor: &Vendor, index: usize) -> Vec<String> {
@@ -425,6 +442,32 @@ async fn mcp_clients_and_runtimes_reach_the_tool_with_its_approvals() {
     select_runtime(&mut workspace["agents"][0], &runtime, &vendor);
     assert_eq!(put_agent(&app, &workspace).await.status(), 200);
     assert_eq!(run(&app, &vendor, "crm_search", 1).await, ["search is done"]);
+}
+
+#[tokio::test]
+async fn a_run_reports_each_tool_that_has_changed_once() {
+    let (vendor, server) = (Vendor::start().await, start_server(McpRevision::Stateless).await);
+    let mut workspace = workspace_with(&vendor, &[entry("crm", &server)]);
+    let app = server::app(&workspace, &[]).await;
+    pin(&app, "crm", &["search", "refund"]).await;
+    let unchanged = run_events(&app, &vendor, "crm_search", 2).await;
+    assert!(reported_changes(&unchanged).is_empty(), "{unchanged:?}");
+
+    let mut changed = definition("search");
+    changed["description"] = json!("Another tool.");
+    server.on("tools/list", [result_response(&json!({"tools": [changed]}))]);
+    let report = |name: &str, status: &str| json!({"kind": "toolChanged", "tool": name, "serverId": "crm", "status": status});
+    let runtime = server::runtime(&[]).await;
+    for is_remote in [false, true] {
+        if is_remote {
+            select_runtime(&mut workspace["agents"][0], &runtime, &vendor);
+            assert_eq!(put_agent(&app, &workspace).await.status(), 200);
+        }
+        let events = run_events(&app, &vendor, "crm_search", 3).await;
+        assert_eq!(reported_changes(&events), [&report("crm_search", "changed")], "remote: {is_remote}");
+        let events = run_events(&app, &vendor, "crm_refund", 1).await;
+        assert_eq!(reported_changes(&events), [&report("crm_refund", "gone")], "remote: {is_remote}");
+    }
 }
 
 #[tokio::test]

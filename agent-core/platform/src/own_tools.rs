@@ -8,9 +8,10 @@
 //! - The requests are sent by an [`HttpToolClient`], which applies the operator's address policy.
 //! - The operations of an OpenAPI document are compiled to HTTP tools where the role is saved.
 //! - The definitions of a tool server's tools are those that the agent's owner has pinned. The server's list is compared with
-//!   them before a run's first call, and a tool whose definition differs is not called.
+//!   them before a run's first call, and a tool whose definition differs is not called, which the run's stream reports.
 
 mod answer;
+mod changes;
 mod credential;
 mod definition;
 mod fingerprint;
@@ -37,6 +38,7 @@ use url::Url;
 use definition::HttpTool;
 use tool_server::ToolServer;
 
+pub use changes::{ReportedToolChanges, ToolChanges};
 pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };

@@ -21,7 +21,7 @@ use agent_client::device_auth::DeviceAuthClient;
 use agent_client::messenger::RuntimeMessenger;
 use agent_client::models::ModelLimits;
 use agent_client::outbound::OutboundClient;
-use agent_core::backend::EmbeddedBackend;
+use agent_core::backend::{BackendSettings, EmbeddedBackend, ModelSource};
 use agent_core::clock::SystemClock;
 use agent_core::context::RoleLayer;
 use agent_core::model::Model;
@@ -52,6 +52,7 @@ use agent_platform::layers::{
     CallerLayer, CouncilLayer, DocumentsLayer, ExecutionLayer, MemoryLayer, PageLayer,
 };
 use agent_platform::messenger::Messenger;
+use agent_platform::own_tools::{OwnToolRegistry, ReportedToolChanges};
 use agent_platform::preview::LatestPrompts;
 use agent_platform::providers::{ProviderRoles, Providers};
 use agent_platform::response_format::{FormattedModels, ValidatedModels};
@@ -104,14 +105,15 @@ pub fn application(
     let usage = usage::recorder(config, &stores, base.health.metrics(), (&rates, background_spawner()));
     let jobs = job_services(config, &outbound, &stores);
     let retriever = retriever(config, &stores, &outbound)?;
-    let services = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
-    let (tools, own_tool_registry) = builtin_tools(&stores, services, (&outbound, &journals), &usage);
+    let for_tools = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
+    let (tools, own_tool_registry) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
         agent_tools(config, bound, &stores, tokens.clone(), tools);
     let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
+    let services = BackendServices { local, usage, conversations, providers, compaction, own_tool_registry };
     Ok(App {
         uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
         runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
@@ -126,22 +128,21 @@ pub fn application(
             (&outbound, &public_url),
             stores,
             (tools, journals, tokens.clone()),
-            (local, &coding),
-            (parts, documents),
-            (&usage, conversations.observers(), &providers, &compaction),
+            (parts, documents, &coding),
+            &services,
         ),
-        conversations,
+        conversations: services.conversations,
         coding,
         auth: authenticator(config, tokens.clone(), console.as_ref()),
         console,
         has_widget: config.widget,
         approved_calls: approved,
         rate_limits: RateLimits::new(tokens, rates),
-        usage: UsageService::new(usage, config.usage_retention),
-        compaction,
-        own_tool_registry,
+        usage: UsageService::new(services.usage, config.usage_retention),
+        compaction: services.compaction,
+        own_tool_registry: services.own_tool_registry,
         own_tools: Vec::new(),
-        providers: ProviderService::new(providers, Arc::new(model_source(config)?)),
+        providers: ProviderService::new(services.providers, Arc::new(model_source(config)?)),
         quotas: config.quotas,
         catalog: server.catalog.clone(),
         anonymous_bodies: AnonymousBodies::new(server.serve.connections),
@@ -289,40 +290,35 @@ fn subscriptions(
     }
 }
 
-/// Services of the models of the platform.
-type ModelServices<'a> = (&'a UsageRecorder, &'a Arc<RunObservers>, &'a Arc<Providers>, &'a Compaction);
+/// Services of the backends of the platform.
+struct BackendServices {
+    local: Option<Arc<dyn Model>>,
+    usage: UsageRecorder,
+    conversations: Arc<ConversationService>,
+    providers: Arc<Providers>,
+    compaction: Compaction,
+    own_tool_registry: Arc<OwnToolRegistry>,
+}
 
 fn platform(
     config: &AppConfig,
     (outbound, public_url): (&OutboundClient, &url::Url),
     stores: Stores,
     (tools, journals, run_tokens): (Arc<dyn ToolRegistry>, Arc<Journals>, Arc<Tokens>),
-    (local, coding): (Option<Arc<dyn Model>>, &CodingLink),
-    (parts, documents): (Arc<PartCache>, DocumentsLayer),
-    (usage, observers, providers, compaction): ModelServices<'_>,
+    (parts, documents, coding): (Arc<PartCache>, DocumentsLayer, &CodingLink),
+    services: &BackendServices,
 ) -> Platform {
+    let BackendServices { local, usage, conversations, providers, compaction, own_tool_registry } = services;
+    let (observers, changes) = (conversations.observers(), own_tool_registry.tool_changes());
     let limits = model_limits(&config.server);
-    let models = embedded_models(config, outbound, local, &limits);
+    let models = embedded_models(config, outbound, local.clone(), &limits);
     let models = with_fallbacks(config, models, usage, providers);
-    let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
-    let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
-        .with_tools(tools.clone())
-        .with_limits(config.server.tool_loop);
+    let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
     let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
     let subscriptions = MeteredModels::new(subscriptions, usage.clone());
-    let subscriptions = ValidatedModels::new(JournaledModels::new(subscriptions, journals));
-    let subscriptions = EmbeddedBackend::new(ObservedModels::new(subscriptions, observers.clone()))
-        .with_tools(tools.clone())
-        .with_limits(config.server.tool_loop);
-    let own_runtime = config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone()));
-    let agent_server = AgentServerBackend {
-        outbound: outbound.clone(),
-        own_runtime,
-        public_url: public_url.clone(),
-        run_token_ttl: config.server.run_timeout,
-        limits,
-    };
+    let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
+    let agent_server = agent_server_backend(config, outbound, public_url, limits);
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),
@@ -344,10 +340,39 @@ fn platform(
         .with_sent_prompts(Arc::new(LatestPrompts::default()))
         .with_history_step(compaction.clone())
         .with_run_tokens(run_tokens)
-        .with_backend(usage::per_call(embedded, usage))
-        .with_backend(usage::per_call(subscriptions, usage))
-        .with_backend(usage::agent_server(agent_server, usage))
-        .with_backend(usage::workflow(workflow, usage))
+        .with_backend(ReportedToolChanges::new(usage::per_call(embedded, usage), changes.clone()))
+        .with_backend(ReportedToolChanges::new(usage::per_call(subscriptions, usage), changes.clone()))
+        .with_backend(ReportedToolChanges::new(usage::agent_server(agent_server, usage), changes.clone()))
+        .with_backend(ReportedToolChanges::new(usage::workflow(workflow, usage), changes))
+}
+
+/// Returns the backend of models, whose answers are journaled, validated and recorded.
+fn model_backend<S: BackendSettings>(
+    config: &AppConfig,
+    models: impl ModelSource<S>,
+    (tools, journals): (&Arc<dyn ToolRegistry>, &Arc<Journals>),
+    observers: &Arc<RunObservers>,
+) -> EmbeddedBackend<S> {
+    let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
+    EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
+        .with_tools(tools.clone())
+        .with_limits(config.server.tool_loop)
+}
+
+/// Returns the backend of agent servers, one of which may be the operator's own runtime.
+fn agent_server_backend(
+    config: &AppConfig,
+    outbound: &OutboundClient,
+    public_url: &url::Url,
+    limits: ModelLimits,
+) -> AgentServerBackend {
+    AgentServerBackend {
+        outbound: outbound.clone(),
+        own_runtime: config.runtime_url.clone().map(|url| (url, config.runtime_secret.clone())),
+        public_url: public_url.clone(),
+        run_token_ttl: config.server.run_timeout,
+        limits,
+    }
 }
 
 /// Builds the agent runtime.

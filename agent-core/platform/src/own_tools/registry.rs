@@ -13,6 +13,7 @@ use quick_cache::sync::Cache;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::changes::ToolChanges;
 use super::definition::HttpTool;
 use super::pins::{AgentPins, PinStore};
 use super::redact::Redactor;
@@ -101,6 +102,11 @@ impl OwnToolRegistry {
     pub fn with_tool_servers(self, client: Arc<dyn ToolServerClient>, records: Arc<dyn Records>) -> Self {
         let calls = ServerCalls::new(client, PinStore(records), self.clock.clone());
         Self { server_calls: Some(calls), ..self }
+    }
+
+    /// Returns the reports of tools at tool servers that are not called.
+    pub fn tool_changes(&self) -> ToolChanges {
+        self.server_calls.as_ref().map(|calls| calls.changes.clone()).unwrap_or_default()
     }
 
     /// Uses `role` in place of the stored one in the run `run_id`, a preview, until the returned value is dropped.

@@ -16,8 +16,9 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::answer::cut;
+use super::changes::ToolChanges;
 use super::credential::IDENTITY_SECONDS;
-use super::pins::{AgentPins, PinStore};
+use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
 use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
 
@@ -73,6 +74,7 @@ pub trait ToolServerConnection: Send + Sync + 'static {
 pub(super) struct ServerCalls {
     client: Arc<dyn ToolServerClient>,
     pub(super) pins: PinStore,
+    pub(super) changes: ToolChanges,
     clock: Arc<dyn Clock>,
     connections: Cache<ConnectionKey, Arc<RunConnection>>,
 }
@@ -162,7 +164,8 @@ impl RunCredential {
 
 impl ServerCalls {
     pub(super) fn new(client: Arc<dyn ToolServerClient>, pins: PinStore, clock: Arc<dyn Clock>) -> Self {
-        Self { client, pins, clock, connections: Cache::new(MAX_CONNECTIONS) }
+        let (changes, connections) = (ToolChanges::default(), Cache::new(MAX_CONNECTIONS));
+        Self { client, pins, changes, clock, connections }
     }
 
     /// Calls a tool, unless the server's definition is not the pinned one.
@@ -187,25 +190,24 @@ impl ServerCalls {
                 return Err(run.masked(error));
             }
         };
-        match fingerprints.get(&tool.name) {
-            Some(live) if *live == tool.fingerprint => {}
-            Some(_) => {
-                tracing::warn!(
-                    tool = tool.spec.name,
-                    "the definition of a tool has changed; it is not called"
-                );
-                return Ok(ToolOutput::error(
-                    "the tool was not called: its definition has changed, and the agent's owner has not accepted the new one",
-                ));
+        let (status, refusal) = match fingerprints.get(&tool.name) {
+            Some(live) if *live == tool.fingerprint => {
+                let called = run.connection.call(&tool.name, arguments, key, progress).await;
+                return called.map(|output| run.result(output)).map_err(|error| run.masked(error));
             }
-            None => {
-                return Ok(ToolOutput::error(
-                    "the tool was not called: its server does not have it any more",
-                ));
-            }
-        }
-        let called = run.connection.call(&tool.name, arguments, key, progress).await;
-        called.map(|output| run.result(output)).map_err(|error| run.masked(error))
+            Some(_) => (
+                ToolStatus::Changed,
+                "its definition has changed, and the agent's owner has not accepted the new one",
+            ),
+            None => (ToolStatus::Gone, "its server does not have it any more"),
+        };
+        tracing::warn!(
+            tool = tool.spec.name,
+            ?status,
+            "a tool is not called: its definition is not the pinned one"
+        );
+        self.changes.report(context, tool, status);
+        Ok(ToolOutput::error(format!("the tool was not called: {refusal}")))
     }
 
     /// Lists the tools of a server over a new connection.
