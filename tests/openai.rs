@@ -15,7 +15,7 @@ use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::Vendor;
 use crate::support::workspace;
 
-/// The application with the agents `a1` and `a2`, their vendor, and an API token of the user `u1` for both.
+/// The application with the agents `a1` and `a2`, their vendor, an API token of the user `u1` for both, and the admin `boss`.
 struct OpenAiApp {
     vendor: Vendor,
     app: Server,
@@ -35,6 +35,7 @@ impl OpenAiApp {
         let mut second = workspace["agents"][0].clone();
         second["id"] = "a2".into();
         workspace["agents"].as_array_mut().expect("a list").push(second);
+        workspace["users"] = json!([{"id": "boss", "companyId": "c1", "role": "admin"}]);
         change(&mut workspace["agents"][0]);
         let stores = server::stores(&workspace).await;
         let app = server::app_with_stores(stores.clone(), &[]).await;

@@ -11,7 +11,7 @@ use crate::support::vendor::{Vendor, answer, tool_calls};
 use crate::support::{parse_run, poll_until, server, text_of, workspace};
 
 /// Has an agent be answered by a runtime, which calls the vendor.
-fn select_runtime(agent: &mut Value, runtime: &Server, vendor: &Vendor) {
+pub(crate) fn select_runtime(agent: &mut Value, runtime: &Server, vendor: &Vendor) {
     agent["children"] = json!([]);
     for (field, value) in [
         ("agentServerUrl", runtime.url("")),

@@ -20,12 +20,15 @@ pub struct Principal {
     pub caller: Caller,
     /// The only agent for which the credential is valid, or `None` for all agents of the company.
     pub agent_id: Option<AgentId>,
+    /// Id of the API token that is the credential, if it is one.
+    pub token_id: Option<String>,
 }
 
 impl Principal {
     /// Creates a principal whose credential is valid for all agents of the company.
     pub fn new(user_id: impl Into<UserId>, company_id: impl Into<CompanyId>, caller: Caller) -> Self {
-        Self { user_id: user_id.into(), company_id: company_id.into(), caller, agent_id: None }
+        let (user_id, company_id) = (user_id.into(), company_id.into());
+        Self { user_id, company_id, caller, agent_id: None, token_id: None }
     }
 }
 

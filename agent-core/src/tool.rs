@@ -81,6 +81,9 @@ pub struct ExecutionContext {
     /// Kind of the caller.
     #[serde(default)]
     pub caller: Caller,
+    /// Id of the API token with which the run was requested. Not serialized.
+    #[serde(skip)]
+    pub token_id: Option<String>,
     /// Key of this call, equal if the same call is repeated; unique for the user. Set by the tool loop.
     #[serde(skip)]
     pub idempotency_key: Option<String>,

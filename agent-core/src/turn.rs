@@ -436,6 +436,7 @@ async fn execution_context(
         thread_id: request.thread_id.clone(),
         run_id: request.run_id.clone(),
         caller: principal.caller,
+        token_id: principal.token_id.clone(),
         can_suspend: request.can_suspend,
         ..ExecutionContext::default()
     })

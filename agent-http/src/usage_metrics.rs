@@ -157,6 +157,7 @@ mod tests {
                 agent_id: "secret-agent".into(),
                 user_id: "secret-user".into(),
                 caller: Caller::Session,
+                token_id: None,
             },
             round: 1,
             attempt: 1,

@@ -7,9 +7,10 @@ use agent_platform::token::{Caps, Grant, McpGrant, NewToken, Tokens, WidgetGrant
 use serde_json::{Value, json};
 
 use super::{OpenAiApp, expect_error, expect_json, mint};
-use crate::support::server::{INTERNAL_SECRET, session_token};
-use crate::support::vendor::json_response;
-use crate::support::{client, expect_problem};
+use crate::support::server::{self, INTERNAL_SECRET, session_token};
+use crate::support::vendor::{answer, json_response, tool_calls};
+use crate::support::{client, expect_problem, workspace};
+use crate::tools::select_runtime;
 
 fn tokens(test: &OpenAiApp) -> Tokens {
     Tokens::new(test.stores.records.clone(), std::sync::Arc::new(agent_core::clock::SystemClock))
@@ -155,6 +156,46 @@ async fn the_caps_of_a_token_are_its_own() {
     // Another token of the same user.
     test.complete(json!({})).await;
     assert_eq!(test.vendor.received().len(), 2);
+}
+
+/// Sets the budget of the token with a text.
+async fn put_budget(test: &OpenAiApp, token: &str, limit: Value) {
+    let id = tokens(test).find(token).await.expect("a token").id;
+    let request = test.app.request("PUT", &format!("/api/budgets/token/{id}"));
+    let request = request.bearer_auth(session_token("boss", "c1")).json(&json!({"limits": [limit]}));
+    assert_eq!(request.send().await.expect("an answer").status(), 201);
+}
+
+#[tokio::test]
+async fn a_token_has_a_budget() {
+    let test = OpenAiApp::start().await;
+    let limited = mint(&test.stores, &["a1"], None, None).await;
+    put_budget(&test, &limited, json!({"unit": "tokens", "amount": 1, "window": "day"})).await;
+    for is_stream in [false, true] {
+        let refused = test.send_with(&limited, json!({"stream": is_stream}), &[]).await;
+        let error = expect_error(refused, 402, "budget_exceeded").await;
+        assert!(error["message"].as_str().is_some_and(|message| message.contains("token")), "{error}");
+    }
+    assert!(test.vendor.received().is_empty());
+    test.complete(json!({})).await;
+}
+
+#[tokio::test]
+async fn tools_that_a_runtime_calls_are_of_the_tokens_budget() {
+    let (test, runtime) = (OpenAiApp::start().await, server::runtime(&[]).await);
+    let mut agent = workspace(&test.vendor.base_url(), "m")["agents"][0].clone();
+    select_runtime(&mut agent, &runtime, &test.vendor);
+    let put = test.app.request("PUT", "/api/agents/a1").bearer_auth(session_token("u1", "c1"));
+    assert_eq!(put.json(&agent).send().await.expect("an answer").status(), 200);
+    let token = mint(&test.stores, &["a1"], None, None).await;
+    put_budget(&test, &token, json!({"unit": "toolCalls", "amount": 1, "window": "day"})).await;
+    let calls = [("c1", "readTodos", "{}"), ("c2", "readTodos", "{}")];
+    for (token, refused) in [(&token, 1), (&test.token, 0)] {
+        test.vendor.on("m", [tool_calls(&calls), answer(&["Done."])]);
+        expect_json(test.send_with(token, json!({}), &[]).await).await;
+        let sent = test.vendor.received_bodies("m").pop().expect("a request")["messages"].to_string();
+        assert_eq!(sent.matches("budget").count(), refused, "{sent}");
+    }
 }
 
 #[tokio::test]

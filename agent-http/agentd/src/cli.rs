@@ -107,7 +107,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: ConfigFileArg,
     },
-    /// Show and set budgets: limits on what companies, agents, users, widget tokens and runs use.
+    /// Show and set budgets: limits on what companies, agents, users, tokens and runs use.
     #[command(subcommand)]
     Budget(BudgetCommand),
     /// List, set and delete the providers of models that belong to a company.

@@ -106,6 +106,7 @@ mod tests {
                 agent_id: "a".into(),
                 user_id: "ada".into(),
                 caller: Caller::Session,
+                token_id: None,
             },
             round: 1,
             attempt: 1,

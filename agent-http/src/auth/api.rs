@@ -30,7 +30,7 @@ impl ApiClient {
     pub fn principal(&self, agent: &AgentId) -> Option<Principal> {
         let agent_id = Some(self.agents.iter().find(|own| *own == agent)?.clone());
         let principal = Principal::new(self.user_id.clone(), self.company_id.clone(), Caller::Api);
-        Some(Principal { agent_id, ..principal })
+        Some(Principal { agent_id, token_id: Some(self.token_id.clone()), ..principal })
     }
 }
 

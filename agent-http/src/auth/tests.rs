@@ -76,6 +76,7 @@ fn ann() -> Credential {
         company_id: "acme".into(),
         caller: Caller::Session,
         agent_id: None,
+        token_id: None,
     })
 }
 
@@ -474,6 +475,7 @@ fn a_widget_token_makes_a_visitor_of_its_own() {
         company_id: "acme".into(),
         caller: Caller::Widget,
         agent_id: Some("guide".into()),
+        token_id: None,
     };
     assert_eq!(visitor.principal(), principal);
     let cookie = format!("agent_session={}", hs256(&claims()));

@@ -50,6 +50,7 @@ impl Visitor {
             company_id: self.company_id.clone(),
             caller: Caller::Widget,
             agent_id: Some(self.agent_id.clone()),
+            token_id: None,
         }
     }
 }

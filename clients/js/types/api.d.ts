@@ -2908,6 +2908,8 @@ export interface components {
             timezone?: string | null;
             /** @description Identifier of the run that the token was issued for. */
             runId?: string | null;
+            /** @description Identifier of the API token with which that run was requested. */
+            tokenId?: string | null;
             /** @description True if calls of the run may wait for a person's approval. */
             canSuspend?: boolean;
         };

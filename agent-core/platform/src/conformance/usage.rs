@@ -45,6 +45,7 @@ fn entry(id: &str, run: &str) -> UsageEntry {
             agent_id: "guide".into(),
             user_id: "ada \"ü\"".into(),
             caller: Caller::Session,
+            token_id: None,
         },
         round: 1,
         attempt: 1,

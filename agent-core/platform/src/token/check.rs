@@ -28,11 +28,12 @@ pub(super) fn check_new_token(new: &NewToken) -> Result<(), TokenMintError> {
         Grant::Widget(WidgetGrant { origins, caps: _ }) => {
             check_token_lines("origins", origins, MAX_ORIGINS_PER_TOKEN, MAX_ORIGIN_BYTES)
         }
-        Grant::Mcp(McpGrant { user_id, todo_list_id, tools, timezone, run_id, can_suspend: _ }) => {
+        Grant::Mcp(McpGrant { user_id, todo_list_id, tools, timezone, run_id, token_id, can_suspend: _ }) => {
             check_token_id("userId", Some(user_id))?;
             check_token_id("todoListId", todo_list_id.as_deref())?;
             check_optional_token_line("timezone", timezone.as_deref(), MAX_ID_BYTES)?;
             check_token_id("runId", run_id.as_deref())?;
+            check_token_id("tokenId", token_id.as_deref())?;
             check_token_lines(
                 "tools",
                 tools.as_deref().unwrap_or_default(),

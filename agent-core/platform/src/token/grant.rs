@@ -76,6 +76,9 @@ pub struct McpGrant {
     /// Identifier of the run that the token was issued for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
+    /// Identifier of the API token with which that run was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
     /// True if calls of the run may wait for a person's approval.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub can_suspend: bool,

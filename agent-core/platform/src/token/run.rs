@@ -272,6 +272,7 @@ impl RunTokens for Tokens {
             tools: Some(tools.iter().map(|tool| tool.name.clone()).collect()),
             timezone: context.timezone.clone(),
             run_id: Some(context.run_id.clone()),
+            token_id: context.token_id.clone(),
             can_suspend: context.can_suspend,
         };
         let new = NewToken::new(&*context.company_id, &*context.agent_id, Grant::Mcp(grant));

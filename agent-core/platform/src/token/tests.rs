@@ -72,6 +72,7 @@ fn mcp(agent: &str) -> NewToken {
         tools: Some(vec!["readTodos".into()]),
         timezone: Some("Europe/Berlin".into()),
         run_id: None,
+        token_id: None,
         can_suspend: true,
     };
     NewToken::new("c", agent, Grant::Mcp(grant))

@@ -1,4 +1,4 @@
-//! Budgets: limits on what a company, an agent, a user, a widget token or a run uses.
+//! Budgets: limits on what a company, an agent, a user, a widget or API token or a run uses.
 //!
 //! A budget is a record of the company. Each of its limits has a meter, a record of the platform with the amounts that are
 //! used and reserved in the current window. A call of a model reserves the most that it can use before it begins, in the

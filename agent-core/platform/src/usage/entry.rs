@@ -85,6 +85,9 @@ pub struct RunScope {
     pub user_id: UserId,
     /// Kind of caller.
     pub caller: Caller,
+    /// Id of the API token with which the run was requested. The ledger's tables do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<String>,
 }
 
 impl From<&ExecutionContext> for RunScope {
@@ -95,6 +98,7 @@ impl From<&ExecutionContext> for RunScope {
             agent_id: context.agent_id.clone(),
             user_id: ledger_user(&context.user_id),
             caller: context.caller,
+            token_id: context.token_id.clone(),
         }
     }
 }

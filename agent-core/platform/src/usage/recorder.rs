@@ -288,7 +288,7 @@ impl RunTotals {
 
     /// Writes the run's line in the log.
     fn log(&self, scope: &RunScope, outcome: &str) {
-        let RunScope { company_id, run_id, agent_id, user_id, caller } = scope;
+        let RunScope { company_id, run_id, agent_id, user_id, caller, token_id: _ } = scope;
         let UsageSums { calls, tokens, tool_calls, cost, unpriced_calls, .. } = &self.sums;
         tracing::info!(
             company = %company_id,

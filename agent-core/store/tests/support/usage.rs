@@ -17,6 +17,7 @@ fn entry(id: &str, ms: i64) -> UsageEntry {
             agent_id: "gardener".into(),
             user_id: "ada \"ü\"".into(),
             caller: Caller::Session,
+            token_id: None,
         },
         round: 1,
         attempt: 1,

@@ -41,6 +41,7 @@ fn identity(token: Token) -> Option<Identity> {
         timezone: grant.timezone,
         run_id: grant.run_id.unwrap_or_default(),
         caller,
+        token_id: grant.token_id,
         can_suspend: grant.can_suspend,
         granted_tools: grant.tools,
         ..ExecutionContext::default()

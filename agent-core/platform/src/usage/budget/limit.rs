@@ -22,7 +22,7 @@ pub enum BudgetKind {
     Agent,
     /// A user.
     User,
-    /// A widget token, whose visitors share it.
+    /// A widget token, whose visitors share it, or an API token.
     Token,
     /// Each run of an agent.
     Run,

@@ -241,16 +241,19 @@ impl Budgets {
             Some(token) => (BudgetKind::Token, token, token),
             None => (BudgetKind::User, user, user),
         };
+        let of_token = scope.token_id.as_deref().map(|token| (BudgetKind::Token, token, token));
         let agent = scope.agent_id.as_str();
         let subjects = [
-            (BudgetKind::Company, company.as_str(), company.as_str()),
-            (BudgetKind::Agent, agent, agent),
-            of_user,
-            (BudgetKind::Run, agent, scope.run_id.as_str()),
+            Some((BudgetKind::Company, company.as_str(), company.as_str())),
+            Some((BudgetKind::Agent, agent, agent)),
+            Some(of_user),
+            of_token,
+            Some((BudgetKind::Run, agent, scope.run_id.as_str())),
         ];
         // A subject whose id cannot be a key has no budget.
         let (subjects, keys): (Vec<_>, Vec<Key>) = subjects
             .into_iter()
+            .flatten()
             .filter_map(|(kind, id, metered)| {
                 let key = budget_key(company, kind, id).ok()?;
                 Some(((kind, metered), key))

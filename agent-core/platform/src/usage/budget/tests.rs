@@ -65,6 +65,7 @@ fn scope(run: &str) -> RunScope {
         agent_id: "guide".into(),
         user_id: "ada".into(),
         caller: Caller::Session,
+        token_id: None,
     }
 }
 
@@ -219,6 +220,35 @@ async fn visitors_are_told_the_code_alone() {
     assert!(!error.message().contains("token") && error.retry_after().is_some(), "{error}");
     let owner = budgets(&process).reserve_call(&scope("run"), demand(&process, 9), || true).await;
     assert!(owner.expect("the user's own calls").is_none());
+}
+
+#[tokio::test]
+async fn the_budget_of_an_api_token_holds_beside_that_of_its_user() {
+    let installation = Installation::new();
+    let process = installation.process();
+    let limit = |amount: u64| json!([{"unit": "tokens", "amount": amount, "window": "day"}]);
+    put(&process, BudgetKind::Token, "t", limit(100)).await;
+    put(&process, BudgetKind::User, "ada", limit(1_000)).await;
+    let by_token = |id: &str| RunScope { token_id: Some(id.to_owned()), ..scope("run") };
+    let reserve = async |scope: RunScope| {
+        let reserved = budgets(&process).reserve_call(&scope, demand(&process, 60), || false).await;
+        reserved.map(|reserved| reserved.expect("a budget").0)
+    };
+    let hold = reserve(by_token("t")).await.expect("81 of 100 tokens");
+    settle(&process, hold, 20, 60).await;
+    let error = reserve(by_token("t")).await.err().expect("20 tokens are left");
+    assert_eq!((refusal(&error).kind, refusal(&error).used), (BudgetKind::Token, 80));
+    for scope in [by_token("u"), scope("run")] {
+        let hold = reserve(scope).await.expect("the budget of the user");
+        settle(&process, hold, 20, 60).await;
+    }
+    budgets(&process).flush().await;
+    let company = COMPANY.into();
+    let of_user = (BudgetKind::User, "ada");
+    let budget =
+        budgets(&process).get(&company, of_user.0, of_user.1).await.expect("read").expect("a budget");
+    let status = budgets(&process).status(&company, of_user, &budget.value).await.expect("read");
+    assert_eq!(status.limits[0].used, 240, "the calls of tokens are its user's too");
 }
 
 #[tokio::test]
