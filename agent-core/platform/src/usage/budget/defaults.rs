@@ -107,7 +107,8 @@ impl DefaultMeters {
                 let wait = SignedDuration::try_from(error.retry_after).unwrap_or_default();
                 let amount = i64::from(per_minute.get());
                 let resets_at = now.saturating_add(wait).ok();
-                BudgetExceededError { used: amount, resets_at, ..exceeded(company_limit(amount), now) }
+                let (kind, limit) = company_limit(amount);
+                BudgetExceededError { used: amount, resets_at, ..BudgetExceededError::new(kind, limit, now) }
             })?;
         }
         Ok(slot)
@@ -122,8 +123,9 @@ impl DefaultMeters {
         let mut runs = self.lock_runs();
         let count = runs.get(company_id).copied().unwrap_or(0);
         if count >= most.get() {
-            let limit = concurrent_limit(most.get().into());
-            return Err(BudgetExceededError { reserved: count.into(), ..exceeded(limit, now) });
+            let (kind, limit) = concurrent_limit(most.get().into());
+            let reserved = count.into();
+            return Err(BudgetExceededError { reserved, ..BudgetExceededError::new(kind, limit, now) });
         }
         runs.insert(company_id.clone(), count + 1);
         Ok(RunSlot { meters: self.clone(), company_id: company_id.clone() })
@@ -145,8 +147,9 @@ impl DefaultMeters {
         let mut runs = self.tool_calls.lock().unwrap_or_else(PoisonError::into_inner);
         let count = runs.use_or_insert_with(&scope.company_id, scope.run_id.clone(), || 0);
         if *count >= most.get() {
-            let limit = tool_call_limit(most.get().into());
-            return Err(BudgetExceededError { used: (*count).into(), ..exceeded(limit, now) });
+            let (kind, limit) = tool_call_limit(most.get().into());
+            let used = (*count).into();
+            return Err(BudgetExceededError { used, ..BudgetExceededError::new(kind, limit, now) });
         }
         *count += 1;
         Ok(())
@@ -199,22 +202,6 @@ fn concurrent_limit(amount: i64) -> KindOfLimit {
 fn tool_call_limit(amount: i64) -> KindOfLimit {
     let window = Some(BudgetWindow::Run);
     (BudgetKind::Run, BudgetLimit { unit: BudgetUnit::ToolCalls, amount, window, warn_at: None })
-}
-
-/// Returns the error of a limit without the state of its meter.
-fn exceeded((kind, limit): KindOfLimit, now: Timestamp) -> BudgetExceededError {
-    let BudgetLimit { unit, amount, window, .. } = limit;
-    BudgetExceededError {
-        kind,
-        unit,
-        window,
-        amount,
-        used: 0,
-        reserved: 0,
-        resets_at: None,
-        refused_at: now,
-        is_rate: limit.is_rate(),
-    }
 }
 
 /// A run in progress, which counts among those of its company until it is dropped.

@@ -46,17 +46,11 @@ impl AppliedLimit {
 
     /// Returns the error of a request that the limit does not admit in a state of its meter.
     pub(super) fn exceeded(&self, meter: &MeterState, now: Timestamp) -> BudgetExceededError {
-        let BudgetLimit { unit, amount, window, .. } = self.limit;
         BudgetExceededError {
-            kind: self.kind,
-            unit,
-            window,
-            amount,
             used: meter.total_used(),
             reserved: meter.reserved,
-            resets_at: meter.resets_at(window),
-            refused_at: now,
-            is_rate: self.limit.is_rate(),
+            resets_at: meter.resets_at(self.limit.window),
+            ..BudgetExceededError::new(self.kind, self.limit, now)
         }
     }
 

@@ -9,7 +9,7 @@ use agent_core::tool::Caller;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{BudgetKind, BudgetUnit, BudgetWindow};
+use super::{BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
 
 /// Time after which a request beyond a limit on concurrent runs may be tried again.
 const CONCURRENCY_RETRY: Duration = Duration::from_secs(5);
@@ -39,6 +39,13 @@ pub struct BudgetExceededError {
 }
 
 impl BudgetExceededError {
+    /// Creates the error of a limit without the state of its meter.
+    pub(super) fn new(kind: BudgetKind, limit: BudgetLimit, refused_at: Timestamp) -> Self {
+        let BudgetLimit { unit, amount, window, .. } = limit;
+        let is_rate = limit.is_rate();
+        Self { kind, unit, window, amount, used: 0, reserved: 0, resets_at: None, refused_at, is_rate }
+    }
+
     /// Returns the refusal among the sources of an error.
     pub fn find(error: &AgentError) -> Option<&Self> {
         std::iter::successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref())
