@@ -5,7 +5,6 @@ mod fixture;
 mod issuer;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,7 +15,7 @@ use self::fixture::{Installation, Replica, RunOutcome, User, in_order};
 use self::issuer::{MAX_LATENCY, Random, Reuse, TokenFamily};
 use crate::processes::Place;
 use crate::support::cluster::Cluster;
-use crate::support::{TEST_TIMEOUT, env_number};
+use crate::support::{TEST_TIMEOUT, env_number, report};
 
 /// Environment variables with the number of rounds of a test.
 const KILL_ROUNDS: &str = "CODING_KILL_ROUNDS";
@@ -45,11 +44,6 @@ fn sqlite() -> Place {
 
 fn postgres() -> Place {
     Place::Postgres(Cluster::start())
-}
-
-/// Shows figures with `--no-capture`.
-fn report(figures: &str) {
-    let _ = writeln!(std::io::stderr(), "{figures}");
 }
 
 /// Progress of a refresh when its process is killed or stopped.

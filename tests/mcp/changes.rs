@@ -65,11 +65,15 @@ impl NotificationListener {
         let id = opened.headers()["mcp-session-id"].to_str().expect("text").to_owned();
         let body = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         send("POST", Some(&id), &[standard], body).await;
-        if follows {
-            let params = json!({"uri": "doc://open"});
+        let subscribe = async |uri: &str| -> Value {
+            let params = json!({ "uri": uri });
             let body = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": params});
-            let answer: Value =
-                send("POST", Some(&id), &[standard], body).await.json().await.expect("a message");
+            send("POST", Some(&id), &[standard], body).await.json().await.expect("a message")
+        };
+        if follows {
+            let answer = subscribe("doc://absent").await;
+            assert_eq!(answer["error"]["data"], json!({"uri": "doc://absent"}), "{answer}");
+            let answer = subscribe("doc://open").await;
             assert_eq!(answer["result"], json!({}), "{answer}");
         }
         let stream = send("GET", Some(&id), &[("accept", "text/event-stream")], Value::Null).await;

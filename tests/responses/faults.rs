@@ -1,7 +1,8 @@
 //! Faults of the vendor, each at every place at which it can occur: before the head of the response, before the first
 //! output, within a text and within a call. Each run ends once, with the code of the fault.
 
-use std::time::Duration;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::support::responses_vendor::{
 };
 use crate::support::server::Server;
 use crate::support::vendor::{Step, chunk, event, json_response, last_chunk, stream_head};
-use crate::support::{parse_run, text_of};
+use crate::support::{parse_run, report, text_of};
 
 /// Response header time-out of the application (`RESPONSE_HEADER_TIMEOUT_MS`).
 const HEADER_TIMEOUT_MS: &str = "1000";
@@ -187,15 +188,22 @@ async fn every_fault_at_every_place_ends_the_run_once() {
     let models: Vec<&str> = cases.iter().map(|(model, ..)| model.as_str()).collect();
     let settings = [("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT_MS), ("STREAM_IDLE_MS", IDLE_TIMEOUT_MS)];
     let app = app(&vendor, &models, json!({}), &settings).await;
+    let slowest = Mutex::new(Duration::ZERO);
     let wrong: Vec<String> = stream::iter(&cases)
         .map(async |(model, fault, place)| {
+            let begun = Instant::now();
             let checked = tokio::time::timeout(CASE_TIMEOUT, check(&app, model, fault, *place)).await;
+            if ![fault.code, Some(fault.head_code)].contains(&Some("BACKEND_TIMEOUT")) {
+                let mut slowest = slowest.lock().expect("unpoisoned");
+                *slowest = slowest.max(begun.elapsed());
+            }
             checked.unwrap_or_else(|_| Err("it hangs".into())).err().map(|what| format!("{model}: {what}"))
         })
         .buffer_unordered(MAX_CONCURRENT_CASES)
         .filter_map(async |wrong| wrong)
         .collect()
         .await;
+    report(&format!("the slowest case without a time-out: {:?}", slowest.lock().expect("unpoisoned")));
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     assert_eq!(vendor.complaints(), [""; 0]);
 }
@@ -234,8 +242,10 @@ async fn a_client_that_leaves_ends_the_call_to_the_vendor() {
     while !String::from_utf8_lossy(&seen).contains("\"par\"") {
         seen.extend(body.next().await.expect("more of the answer").expect("bytes"));
     }
+    let left = Instant::now();
     drop(body);
     vendor.wait_for_disconnects(1).await;
+    report(&format!("the call ended {:?} after its client had left", left.elapsed()));
 }
 
 #[tokio::test]

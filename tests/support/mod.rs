@@ -1,6 +1,7 @@
 //! Test doubles for external systems, and helpers that start the services.
 
 use std::fmt::Debug;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -75,6 +76,11 @@ pub async fn poll_until<T: Debug>(look: impl AsyncFnMut() -> T, wanted: impl Fn(
 /// Returns the number in an environment variable, or `default` if it is not set.
 pub fn env_number<T: FromStr<Err: Debug>>(variable: &str, default: T) -> T {
     std::env::var(variable).map_or(default, |number| number.parse().expect("a number"))
+}
+
+/// Shows figures with `--no-capture`.
+pub fn report(figures: &str) {
+    let _ = writeln!(std::io::stderr(), "{figures}");
 }
 
 /// Returns a port without a listener.

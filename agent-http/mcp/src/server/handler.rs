@@ -254,7 +254,8 @@ impl ServerHandler for McpHandler {
             return Err(ErrorData::invalid_request("a subscription requires a session", None));
         };
         if !self.run_bounded(&context, self.features().has_resource(&self.who, &subscribe.uri)).await? {
-            return Err(ErrorData::resource_not_found("resource not found", None));
+            let data = serde_json::json!({"uri": subscribe.uri});
+            return Err(ErrorData::resource_not_found("resource not found", Some(data)));
         }
         let followed = watch.subscribe(subscribe.uri);
         followed.then_some(()).ok_or_else(|| {
