@@ -10,16 +10,16 @@
 mod call;
 mod circuits;
 mod class;
+mod entries;
 mod first_content;
 mod plan;
 mod preview;
 mod report;
 mod source;
 mod stream;
+mod target;
 #[cfg(test)]
 mod tests;
-
-use agent_core::model::ModelEvent;
 
 pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
@@ -28,12 +28,3 @@ pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
 pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
 pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};
-
-/// Returns true for an event with which an answer begins, and which a client may see.
-fn is_content(event: &ModelEvent) -> bool {
-    match event {
-        ModelEvent::Text(text) | ModelEvent::Reasoning(text) => !text.is_empty(),
-        ModelEvent::ToolCallStart { .. } | ModelEvent::ToolCallArgs { .. } | ModelEvent::Finish(_) => true,
-        _ => false,
-    }
-}

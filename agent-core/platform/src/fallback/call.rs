@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::message::FinishReason;
-use agent_core::model::{ModelEvent, ModelStream};
 use agent_core::payload::Payload;
 use serde_json::json;
 
 use super::circuits::{CircuitCall, CircuitRefusal};
-use super::source::{Entries, PreparedCall};
+use super::entries::{Entries, PreparedCall};
+use super::target::{AnswerEvents, CallTarget};
 use super::{AttemptReport, FailureClass, NextStep, RoundHistory, UpstreamError, plan};
 
 /// Code of an entry whose circuit is open.
@@ -21,9 +20,9 @@ pub(super) const CIRCUIT_OPEN: &str = "CIRCUIT_OPEN";
 const REPEATS_SPENT: &str = "REPEATS_SPENT";
 
 /// State of one round: the entries that may still be called, and the attempts so far.
-pub(super) struct RoundCalls {
-    entries: Arc<Entries>,
-    prepared: PreparedCall,
+pub(super) struct RoundCalls<T: CallTarget> {
+    entries: Arc<Entries<T>>,
+    prepared: PreparedCall<T>,
     round: u32,
     /// The entry that answered last, which this round sets.
     answered: Arc<AtomicUsize>,
@@ -34,7 +33,7 @@ pub(super) struct RoundCalls {
     next: NextStep,
     attempts: u32,
     reports: Vec<AttemptReport>,
-    notices: Vec<ModelEvent>,
+    notices: Vec<T::Event>,
     /// The latest failure of the first entry that was called.
     failure: Option<(usize, AgentError)>,
     /// The shortest delay that a provider has asked for.
@@ -55,9 +54,12 @@ struct EntryCall {
     last_wait: Duration,
 }
 
-impl RoundCalls {
+/// A round, and the events of a call that has a response, or the error of the round.
+pub(super) type Advanced<T> = (Box<RoundCalls<T>>, Result<AnswerEvents<T>, AgentError>);
+
+impl<T: CallTarget> RoundCalls<T> {
     pub(super) fn new(
-        prepared: PreparedCall,
+        prepared: PreparedCall<T>,
         (round, answered): (u32, Arc<AtomicUsize>),
         is_trusted: bool,
     ) -> Self {
@@ -85,11 +87,12 @@ impl RoundCalls {
     }
 
     /// Makes calls until one has a response, or none is left. Dropping the future ends the round: no further call is made.
-    pub(super) async fn advance(mut self: Box<Self>) -> (Box<Self>, Result<ModelStream, AgentError>) {
+    pub(super) async fn advance(mut self: Box<Self>) -> Advanced<T> {
+        let entries = self.entries.clone();
         loop {
             let is_selected = match std::mem::replace(&mut self.next, NextStep::NextEntry) {
                 NextStep::Repeat { wait } => {
-                    self.entries.clock.sleep(wait).await;
+                    entries.clock.sleep(wait).await;
                     if !self.repeat(wait) {
                         // The entry's circuit has opened meanwhile.
                         continue;
@@ -101,15 +104,15 @@ impl RoundCalls {
             };
             let selected = self.current.as_ref().filter(|_| is_selected);
             let call = selected.and_then(|call| {
-                let model = self.entries.entries[call.entry].model.as_ref().ok()?;
-                Some((model.clone(), call.payload.clone()))
+                let target = entries.entries[call.entry].target.as_ref().ok()?;
+                Some((target, call.payload.clone()))
             });
-            let Some((model, payload)) = call else {
+            let Some((target, payload)) = call else {
                 let error = self.final_error();
                 return (self, Err(error));
             };
             self.attempts += 1;
-            match model.start(payload).await {
+            match target.start(payload, self.attempts).await {
                 Ok(events) => return (self, Ok(events)),
                 Err(error) => self.fail(error),
             }
@@ -224,7 +227,7 @@ impl RoundCalls {
     }
 
     fn push(&mut self, report: AttemptReport) {
-        self.notices.extend(report.event());
+        self.notices.extend(T::attempt_event(&report));
         self.reports.push(report);
     }
 
@@ -278,24 +281,13 @@ impl RoundCalls {
         }
     }
 
-    /// Returns the failure of an answer that ends for `reason` without content; `None` if such an end is an answer.
-    pub(super) fn empty_end(&self, reason: FinishReason) -> Option<AgentError> {
-        match reason {
-            FinishReason::Stop | FinishReason::ToolCalls if self.round == 1 => Some(AgentError::new(
-                AgentErrorKind::Failed,
-                "the model returned neither text nor a tool call",
-            )),
-            FinishReason::ContentFilter if self.entries.policy.falls_back_on_content => {
-                let message = "the provider's filter refused the content";
-                let cause = UpstreamError::new(None, ["content_filter"], "finish reason content_filter");
-                Some(AgentError::new(AgentErrorKind::Failed, message).with_source(cause))
-            }
-            _ => None,
-        }
+    /// Returns the failure with which an event ends an answer without content; `None` if it is an answer.
+    pub(super) fn failure(&self, event: &T::Event) -> Option<AgentError> {
+        T::failure(event, self.round, &self.entries.policy)
     }
 
     /// Returns the reports that the run has not been given.
-    pub(super) fn take_notices(&mut self) -> Vec<ModelEvent> {
+    pub(super) fn take_notices(&mut self) -> Vec<T::Event> {
         std::mem::take(&mut self.notices)
     }
 

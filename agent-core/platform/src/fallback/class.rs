@@ -7,8 +7,11 @@ use agent_core::error::{AgentError, AgentErrorKind};
 
 use crate::usage::BudgetExceededError;
 
-/// Codes of an account that may not make the request.
-const ACCOUNT_WORDS: [&str; 9] = [
+/// Codes of an account that may not make the request, or of a service without the settings for it.
+const ACCOUNT_WORDS: [&str; 12] = [
+    "NOT_CONFIGURED",
+    "PROVIDER_NOT_IMPLEMENTED",
+    "UNKNOWN_PROVIDER",
     "insufficient_quota",
     "invalid_api_key",
     "model_not_found",
@@ -26,6 +29,8 @@ const CONTENT_WORDS: [&str; 5] =
 const SIZE_WORDS: [&str; 3] = ["context_length_exceeded", "exceed_context_size_error", "request_too_large"];
 /// Codes of a model or an endpoint that the account does not have, where no status says so.
 const UNKNOWN_WORDS: [&str; 1] = ["not_found_error"];
+/// Codes of an agent runtime that fails or restarts.
+const TRANSIENT_WORDS: [&str; 2] = ["INTERNAL", "SERVER_SHUTTING_DOWN"];
 /// Beginnings of the codes of a rate limit.
 const PATIENCE_PREFIXES: [&str; 2] = ["rate_limit", "overloaded"];
 
@@ -59,6 +64,14 @@ impl FailureClass {
             AgentErrorKind::RateLimited if BudgetExceededError::find(error).is_some() => Self::Request,
             AgentErrorKind::RateLimited => {
                 upstream.map_or(Self::Patience, |error| error.class(Self::Patience))
+            }
+            // Only another service's: this platform's own refusals are final.
+            AgentErrorKind::Internal
+            | AgentErrorKind::NotConfigured
+            | AgentErrorKind::ProviderNotImplemented
+            | AgentErrorKind::ShuttingDown
+            | AgentErrorKind::UnknownProvider => {
+                upstream.map_or(Self::Request, |error| error.class(Self::Request))
             }
             AgentErrorKind::InvalidRequest if upstream.is_some_and(|error| error.status == Some(413)) => {
                 Self::Size
@@ -110,6 +123,9 @@ impl UpstreamError {
         }
         if has(&CONTENT_WORDS) {
             return FailureClass::Content;
+        }
+        if has(&TRANSIENT_WORDS) {
+            return FailureClass::Transient;
         }
         match self.status() {
             // A redirect is not followed: the address is wrong.

@@ -9,14 +9,14 @@ use agent_core::backend::ModelSource;
 use agent_core::budget::TokenCounter;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
+use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::{FutureExt, Stream, StreamExt};
 
-use super::is_content;
+use super::target::{AnswerEvents, CallTarget, ModelTarget};
 
 /// A [`ModelSource`] whose models fail if an answer's first content does not arrive in time. Comments and empty deltas are
 /// no content.
@@ -65,7 +65,7 @@ impl Model for FirstContentModel {
     async fn start(&self, payload: Payload) -> Result<ModelStream, AgentError> {
         match select(self.model.start(payload), self.clock.sleep(self.limit)).await {
             Either::Left((events, timer)) => {
-                Ok(FirstContentStream { events: events?, timer: Some(timer) }.boxed())
+                Ok(FirstContentStream::<ModelTarget> { events: events?, timer: Some(timer) }.boxed())
             }
             Either::Right(_) => Err(no_content()),
         }
@@ -77,19 +77,19 @@ fn no_content() -> AgentError {
 }
 
 /// Events of an answer, with the timer until its first content.
-struct FirstContentStream {
-    events: ModelStream,
+struct FirstContentStream<T: CallTarget> {
+    events: AnswerEvents<T>,
     timer: Option<BoxFuture<'static, ()>>,
 }
 
-impl Stream for FirstContentStream {
-    type Item = Result<ModelEvent, AgentError>;
+impl<T: CallTarget> Stream for FirstContentStream<T> {
+    type Item = Result<T::Event, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let event = self.events.poll_next_unpin(cx);
         let Some(timer) = &mut self.timer else { return event };
         match &event {
-            Poll::Ready(Some(Ok(event))) if !is_content(event) => {}
+            Poll::Ready(Some(Ok(event))) if !T::is_content(event) => {}
             Poll::Ready(_) => self.timer = None,
             Poll::Pending if timer.poll_unpin(cx).is_ready() => {
                 self.timer = None;

@@ -5,7 +5,8 @@ use serde::{Serialize, Serializer};
 
 use super::CircuitState;
 use super::call::CIRCUIT_OPEN;
-use super::source::PreparedCall;
+use super::entries::PreparedCall;
+use super::target::{CallTarget, ModelTarget};
 use crate::response_format::FormatRung;
 
 /// A model that a call may go to. Its request is the one that a run with the same inputs would send to it.
@@ -53,7 +54,11 @@ fn serialize_payload<S: Serializer>(payload: &Option<Payload>, serializer: S) ->
 /// Returns the models that a prepared call may go to, with their requests if `has_payloads` is set. There are none for a
 /// call of another source of models.
 pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPreview> {
-    let Some(call) = payload.attachment::<PreparedCall>() else { return Vec::new() };
+    let call = payload.attachment::<PreparedCall<ModelTarget>>();
+    call.map(|call| previews(call, has_payloads)).unwrap_or_default()
+}
+
+fn previews<T: CallTarget>(call: &PreparedCall<T>, has_payloads: bool) -> Vec<AttemptPreview> {
     let entries = &call.entries;
     let now = entries.clock.monotonic();
     let count = entries.entries.len();

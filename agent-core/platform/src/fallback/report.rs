@@ -1,6 +1,5 @@
 //! Reports of attempts.
 
-use agent_core::model::ModelEvent;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,10 +34,10 @@ pub struct AttemptReport {
 }
 
 impl AttemptReport {
-    /// Returns the event that reports the attempt.
-    pub(super) fn event(&self) -> Option<ModelEvent> {
+    /// Returns the notice that reports the attempt.
+    pub(super) fn notice(&self) -> Option<ModelNotice> {
         match serde_json::to_value(self) {
-            Ok(Value::Object(report)) => Some(ModelNotice::ModelAttempt(report).into()),
+            Ok(Value::Object(report)) => Some(ModelNotice::ModelAttempt(report)),
             _ => None,
         }
     }

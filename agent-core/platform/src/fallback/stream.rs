@@ -5,40 +5,39 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use agent_core::error::{AgentError, AgentErrorKind};
-use agent_core::model::{ModelEvent, ModelStream};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 
-use super::call::RoundCalls;
-use super::is_content;
+use super::call::{Advanced, RoundCalls};
+use super::target::{AnswerEvents, CallTarget};
 
 /// Maximum number of events that are held back until an answer has content.
 const MAX_HELD_EVENTS: usize = 64;
 
 /// Events of a round. Until the first content, a failure starts another call.
-pub(super) struct FallbackStream {
-    ready: VecDeque<ModelEvent>,
-    state: AnswerState,
+pub(super) struct FallbackStream<T: CallTarget> {
+    ready: VecDeque<T::Event>,
+    state: AnswerState<T>,
 }
 
-enum AnswerState {
+enum AnswerState<T: CallTarget> {
     /// The answer has no content yet.
     Opening {
-        events: ModelStream,
-        calls: Box<RoundCalls>,
-        held: Vec<ModelEvent>,
+        events: AnswerEvents<T>,
+        calls: Box<RoundCalls<T>>,
+        held: Vec<T::Event>,
     },
     /// Another call starts.
-    Advancing(BoxFuture<'static, (Box<RoundCalls>, Result<ModelStream, AgentError>)>),
+    Advancing(BoxFuture<'static, Advanced<T>>),
     /// The answer has content: nothing is repeated.
-    Answering(ModelStream),
+    Answering(AnswerEvents<T>),
     /// Every call has failed.
     Failed(AgentError),
     Over,
 }
 
-impl FallbackStream {
-    pub(super) fn new(events: ModelStream, mut calls: Box<RoundCalls>) -> Self {
+impl<T: CallTarget> FallbackStream<T> {
+    pub(super) fn new(events: AnswerEvents<T>, mut calls: Box<RoundCalls<T>>) -> Self {
         let ready = calls.take_notices().into();
         Self { ready, state: AnswerState::Opening { events, calls, held: Vec::new() } }
     }
@@ -46,18 +45,14 @@ impl FallbackStream {
     /// Handles an event before the first content.
     fn open(
         &mut self,
-        event: Option<Result<ModelEvent, AgentError>>,
-        (events, mut calls, mut held): (ModelStream, Box<RoundCalls>, Vec<ModelEvent>),
+        event: Option<Result<T::Event, AgentError>>,
+        (events, mut calls, mut held): (AnswerEvents<T>, Box<RoundCalls<T>>, Vec<T::Event>),
     ) {
         let failure = match event {
             Some(Ok(event)) => {
-                let empty_end = match &event {
-                    ModelEvent::Finish(reason) => calls.empty_end(*reason),
-                    _ => None,
-                };
-                if let Some(failure) = empty_end {
+                if let Some(failure) = calls.failure(&event) {
                     failure
-                } else if is_content(&event) || held.len() >= MAX_HELD_EVENTS {
+                } else if T::is_content(&event) || held.len() >= MAX_HELD_EVENTS {
                     calls.succeed();
                     self.ready.extend(calls.take_notices());
                     self.ready.append(&mut held.into());
@@ -71,10 +66,7 @@ impl FallbackStream {
                 }
             }
             Some(Err(failure)) => failure,
-            None => {
-                let message = "the model's response ended before it was complete";
-                AgentError::new(AgentErrorKind::Truncated, message)
-            }
+            None => AgentError::new(AgentErrorKind::Truncated, T::TRUNCATED),
         };
         drop(events);
         calls.fail(failure);
@@ -83,8 +75,8 @@ impl FallbackStream {
     }
 }
 
-impl Stream for FallbackStream {
-    type Item = Result<ModelEvent, AgentError>;
+impl<T: CallTarget> Stream for FallbackStream<T> {
+    type Item = Result<T::Event, AgentError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;

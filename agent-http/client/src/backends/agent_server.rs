@@ -13,7 +13,8 @@ use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, push_tool_json};
 use agent_core::role::{AgentServer, TokenLimits};
 use agent_core::secret::Secret;
-use agent_platform::parameters::ModelParameters;
+use agent_platform::fallback::UpstreamError;
+use agent_platform::parameters::{ModelParameters, ParameterFault};
 use async_trait::async_trait;
 use futures_util::{Stream, StreamExt};
 use url::Url;
@@ -52,7 +53,7 @@ impl Backend for AgentServerBackend {
     type Settings = AgentServer;
 
     fn capabilities(&self, settings: &AgentServer) -> Result<BackendCapabilities, AgentError> {
-        let limits = self.limits.with_role(token_limits(settings));
+        let limits = self.limits.with_role(token_limits(settings).map_err(invalid_parameters)?);
         let limits = limits.resolve(provider_name(settings), model_name(settings), &window_key_of(settings));
         Ok(BackendCapabilities {
             run_token_ttl: Some(self.run_token_ttl),
@@ -73,7 +74,7 @@ impl Backend for AgentServerBackend {
         let estimated = prepared.payload.prompt_tokens();
         let started = self.send(settings, prepared).await;
         if let Err(failure) = &started {
-            let limits = self.limits.with_role(token_limits(settings));
+            let limits = self.limits.with_role(token_limits(settings).unwrap_or_default());
             let names = (provider_name(settings), model_name(settings));
             limits.learn(names, &window_key_of(settings), failure, estimated);
         }
@@ -99,10 +100,13 @@ fn window_key_of(settings: &AgentServer) -> String {
 }
 
 /// Returns the limits on the model's tokens. The parameters' limit on an answer comes before the role's.
-fn token_limits(settings: &AgentServer) -> TokenLimits {
-    let parameters = ModelParameters::read(&settings.parameters).unwrap_or_default();
+///
+/// # Errors
+/// The faults of the parameters, which roles that were stored before they were checked may have.
+fn token_limits(settings: &AgentServer) -> Result<TokenLimits, Vec<ParameterFault>> {
+    let parameters = ModelParameters::read(&settings.parameters)?;
     let max_output_tokens = parameters.max_output_tokens.or(settings.token_limits.max_output_tokens);
-    TokenLimits { max_output_tokens, ..settings.token_limits }
+    Ok(TokenLimits { max_output_tokens, ..settings.token_limits })
 }
 
 impl AgentServerBackend {
@@ -142,7 +146,7 @@ impl AgentServerBackend {
         push_optional_member(&mut body, "provider", settings.agent_server_provider.as_ref());
         push_optional_member(&mut body, "model", settings.agent_server_model.as_ref());
         push_optional_member(&mut body, "enableThinking", settings.agent_server_enable_thinking.as_ref());
-        push_parameters(settings, &mut body)?;
+        push_parameters(settings, &mut body);
         push_optional_member(&mut body, "baseUrl", settings.agent_server_local_url.as_ref());
         if let Some(key) = settings.agent_server_api_key.as_ref().filter(|key| !key.expose().is_empty()) {
             body.raw(r#","apiKey":"#).secret(key.expose());
@@ -157,9 +161,9 @@ impl AgentServerBackend {
     }
 }
 
-/// Appends the parameters of the model's calls, if one is set; the role's limit on an answer is one of them.
-fn push_parameters(settings: &AgentServer, body: &mut PayloadBuilder) -> Result<(), AgentError> {
-    ModelParameters::read(&settings.parameters).map_err(invalid_parameters)?;
+/// Appends the parameters of the model's calls, if one is set; the role's limit on an answer is one of them. The
+/// capabilities have refused those with a fault.
+fn push_parameters(settings: &AgentServer, body: &mut PayloadBuilder) {
     let mut parameters = settings.parameters.clone();
     parameters.retain(|_, value| !value.is_null());
     if let Some(limit) = settings.token_limits.max_output_tokens {
@@ -168,7 +172,6 @@ fn push_parameters(settings: &AgentServer, body: &mut PayloadBuilder) -> Result<
     if !parameters.is_empty() {
         body.raw(r#","parameters":"#).json(&parameters);
     }
-    Ok(())
 }
 
 /// Appends the execution context. Thread and run identifiers differ in each run, so they are masked for display.
@@ -184,9 +187,10 @@ fn push_context(turn: &Turn, body: &mut PayloadBuilder) {
 }
 
 /// Maps an error response to an error by its problem code, for codes that concern the role's settings; its text is
-/// not repeated.
+/// not repeated. The cause has the status, and the code if it is one of this platform's.
 async fn refusal(response: OutboundResponse) -> AgentError {
     let by_status = status_failure(response.status, &response.headers);
+    let status = response.status.as_u16();
     let Ok(body) = response.read_limited(MAX_PROBLEM_BYTES, PROBLEM_TIMEOUT).await else {
         return by_status;
     };
@@ -195,7 +199,12 @@ async fn refusal(response: OutboundResponse) -> AgentError {
     else {
         return by_status;
     };
-    let message = match AgentErrorKind::from_code(&code) {
+    let kind = AgentErrorKind::from_code(&code);
+    let known_code = kind.map(AgentErrorKind::code);
+    let description =
+        format!("HTTP {status}: the agent runtime returned {}", known_code.unwrap_or("an unknown code"));
+    let cause = UpstreamError::new(Some(status), known_code, description);
+    let message = match kind {
         Some(AgentErrorKind::ProviderNotImplemented) => {
             "the agent runtime has not implemented this provider yet"
         }
@@ -210,15 +219,14 @@ async fn refusal(response: OutboundResponse) -> AgentError {
             "the conversation exceeds the context window of the agent runtime's model"
         }
         Some(AgentErrorKind::ShuttingDown) => "the agent runtime is shutting down; try again",
-        _ => {
-            let code = AgentErrorKind::from_code(&code).map_or("an unknown code", AgentErrorKind::code);
-            return by_status.with_source(format!("the agent runtime returned {code}"));
-        }
+        _ => return by_status.with_source(cause),
     };
-    let kind = AgentErrorKind::from_code(&code).unwrap_or(AgentErrorKind::Failed);
-    ContextSize { window: context_window, prompt: prompt_tokens }
-        .add_to(AgentError::new(kind, message))
-        .with_source(format!("the agent runtime returned {}", kind.code()))
+    let error = AgentError::new(kind.unwrap_or(AgentErrorKind::Failed), message).with_source(cause);
+    let error = ContextSize { window: context_window, prompt: prompt_tokens }.add_to(error);
+    match by_status.retry_after() {
+        Some(delay) => error.with_retry_after(delay),
+        None => error,
+    }
 }
 
 /// Stream of events decoded from a runtime's response.

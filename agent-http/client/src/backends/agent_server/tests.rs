@@ -8,6 +8,7 @@ use agent_core::event::EventGrammar;
 use agent_core::select::BackendChoice;
 use agent_core::testing::{backend_turn, prepare_turn, start_turn};
 use agent_core::tool::{ExecutionContext, ToolSpec};
+use agent_platform::fallback::FailureClass;
 use expect_test::{Expect, expect};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -144,7 +145,7 @@ fn parameters_are_an_eleventh_field_where_one_is_set() {
         let token_limits = TokenLimits { max_output_tokens, ..TokenLimits::default() };
         let settings = AgentServer { parameters, token_limits, ..at("https://runtime.example.com") };
         let backend = backend(None, "");
-        let budget = backend.capabilities(&settings).expect("capabilities").budget.max_prompt_tokens;
+        let budget = backend.capabilities(&settings)?.budget.max_prompt_tokens;
         let prepared = prepare_turn(&backend, turn(settings))?;
         Ok::<_, AgentError>((String::from_utf8(prepared.payload.bytes().to_vec()).expect("text"), budget))
     };
@@ -328,31 +329,45 @@ async fn whatever_the_runtime_answers_the_run_ends_once() {
 #[tokio::test]
 async fn a_refusal_is_known_by_its_code_and_its_words_stay_outside() {
     use AgentErrorKind::*;
+    use FailureClass::{Account, Patience, Request, Size, Transient};
     let problem = |code: &str| format!(r#"{{"title":"x","detail":"sk-1","code":"{code}"}}"#);
     let cases = [
-        ("501 Not Implemented", problem("PROVIDER_NOT_IMPLEMENTED"), ProviderNotImplemented),
-        ("400 Bad Request", problem("UNKNOWN_PROVIDER"), UnknownProvider),
-        ("422 Unprocessable Content", problem("UNSUPPORTED_CONTENT"), UnsupportedContent),
-        ("403 Forbidden", problem("OUTBOUND_BLOCKED"), Blocked),
-        ("504 Gateway Timeout", problem("BACKEND_TIMEOUT"), Timeout),
-        ("502 Bad Gateway", problem("BACKEND_UNREACHABLE"), Unreachable),
-        ("500 Internal Server Error", problem("INTERNAL"), Failed),
-        ("401 Unauthorized", problem("UNAUTHENTICATED"), Failed),
-        ("400 Bad Request", problem("SOMETHING_NEW"), Failed),
-        ("429 Too Many Requests", problem("RATE_LIMITED"), RateLimited),
-        ("429 Too Many Requests", String::new(), RateLimited),
-        ("503 Service Unavailable", "sorry, sk-1".to_owned(), Failed),
-        ("503 Service Unavailable", format!("{}{}", " ".repeat(20_000), problem("BACKEND_TIMEOUT")), Failed),
-        ("504 Gateway Timeout", "{}".to_owned(), Timeout),
+        ("501 Not Implemented", problem("PROVIDER_NOT_IMPLEMENTED"), ProviderNotImplemented, Account),
+        ("400 Bad Request", problem("UNKNOWN_PROVIDER"), UnknownProvider, Account),
+        ("503 Service Unavailable", problem("NOT_CONFIGURED"), Failed, Account),
+        ("422 Unprocessable Content", problem("UNSUPPORTED_CONTENT"), UnsupportedContent, Request),
+        ("403 Forbidden", problem("OUTBOUND_BLOCKED"), Blocked, Request),
+        ("504 Gateway Timeout", problem("BACKEND_TIMEOUT"), Timeout, Transient),
+        ("502 Bad Gateway", problem("BACKEND_UNREACHABLE"), Unreachable, Transient),
+        ("503 Service Unavailable", problem("SERVER_SHUTTING_DOWN"), ShuttingDown, Transient),
+        ("500 Internal Server Error", problem("INTERNAL"), Failed, Transient),
+        ("502 Bad Gateway", problem("CONTEXT_LENGTH_EXCEEDED"), ContextExceeded, Size),
+        ("401 Unauthorized", problem("UNAUTHENTICATED"), Failed, Account),
+        ("401 Unauthorized", String::new(), Failed, Account),
+        ("302 Found", problem("INTERNAL_REDIRECT"), Failed, Account),
+        ("400 Bad Request", problem("SOMETHING_NEW"), Failed, Request),
+        ("413 Content Too Large", problem("PAYLOAD_TOO_LARGE"), Failed, Size),
+        ("429 Too Many Requests", problem("RATE_LIMITED"), RateLimited, Patience),
+        ("429 Too Many Requests", String::new(), RateLimited, Patience),
+        ("503 Service Unavailable", "sorry, sk-1".to_owned(), Failed, Transient),
+        (
+            "503 Service Unavailable",
+            format!("{}{}", " ".repeat(20_000), problem("BACKEND_TIMEOUT")),
+            Failed,
+            Transient,
+        ),
+        ("504 Gateway Timeout", "{}".to_owned(), Timeout, Transient),
     ];
-    for (status, body, kind) in cases {
+    for (status, body, kind, class) in cases {
         let server = LoopbackServer::respond_with(
             chunked_response(status, PROBLEM, body.as_bytes(), 4096, true),
             AfterResponse::Close,
         )
         .await;
         let failure = run(&backend(None, "127.0.0.1"), at(server.url.as_str())).await.expect_err("refused");
-        assert_eq!(failure.kind(), kind, "{status} {body:.100}");
+        assert_eq!((failure.kind(), FailureClass::of(&failure)), (kind, class), "{status} {body:.100}");
+        let cause = UpstreamError::find(&failure).and_then(UpstreamError::status);
+        assert_eq!(cause.map(|found| found.to_string()).as_deref(), status.get(..3), "{body:.100}");
         assert!(!format!("{failure} {failure:?}").contains("sk-1"), "{failure:?}");
     }
 }

@@ -1,0 +1,111 @@
+//! Callees of attempts.
+
+use std::sync::Arc;
+
+use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::message::FinishReason;
+use agent_core::model::{Model, ModelEvent, ModelRequest};
+use agent_core::payload::Payload;
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use super::{AttemptReport, RetryPolicy, UpstreamError};
+
+/// Events of an answer.
+pub(super) type AnswerEvents<T> = BoxStream<'static, Result<<T as CallTarget>::Event, AgentError>>;
+
+/// A callee in one run: a model, which is called in each round, or an agent server, which is called once.
+#[async_trait]
+pub(super) trait CallTarget: Sized + Send + Sync + 'static {
+    /// Input from which a request is built.
+    type Request: Send + Sync + 'static;
+    /// Event of an answer.
+    type Event: Send + Unpin + 'static;
+
+    /// Public message of an answer that has neither content nor an end.
+    const TRUNCATED: &'static str;
+
+    /// Returns the limit on the prompt, in tokens.
+    fn max_prompt_tokens(&self) -> usize;
+
+    /// Builds the request. Pure.
+    ///
+    /// # Errors
+    /// The reason for which the callee cannot take the call.
+    fn prepare(&self, request: &Self::Request) -> Result<Payload, AgentError>;
+
+    /// Sends a request. `attempt` is the number of the call in the round, from 1.
+    async fn start(&self, payload: Payload, attempt: u32) -> Result<AnswerEvents<Self>, AgentError>;
+
+    /// Returns true for an event that a client may see. Nothing is repeated after it.
+    fn is_content(event: &Self::Event) -> bool;
+
+    /// Returns the failure with which an event ends an answer without content; `None` if it is an answer.
+    fn failure(event: &Self::Event, round: u32, policy: &RetryPolicy) -> Option<AgentError>;
+
+    /// Returns the event that reports an attempt.
+    fn attempt_event(report: &AttemptReport) -> Option<Self::Event>;
+}
+
+/// A model in one run.
+pub(super) struct ModelTarget(pub(super) Arc<dyn Model>);
+
+#[async_trait]
+impl CallTarget for ModelTarget {
+    type Request = ModelRequest;
+    type Event = ModelEvent;
+
+    const TRUNCATED: &'static str = "the model's response ended before it was complete";
+
+    fn max_prompt_tokens(&self) -> usize {
+        let info = self.0.info();
+        info.context_window.saturating_sub(info.max_output_tokens)
+    }
+
+    fn prepare(&self, request: &ModelRequest) -> Result<Payload, AgentError> {
+        let refusal = |kind, message| Err(AgentError::new(kind, message));
+        let info = self.0.info();
+        if request.has_media() && !info.supports_media {
+            let message = "this agent's model supports text input only, no images or files";
+            return refusal(AgentErrorKind::UnsupportedContent, message);
+        }
+        if !request.tools.is_empty() && !info.supports_tools {
+            return refusal(AgentErrorKind::InvalidRequest, "the model does not support tools");
+        }
+        self.0.prepare(request)
+    }
+
+    async fn start(&self, payload: Payload, _attempt: u32) -> Result<AnswerEvents<Self>, AgentError> {
+        self.0.start(payload).await
+    }
+
+    fn is_content(event: &ModelEvent) -> bool {
+        match event {
+            ModelEvent::Text(text) | ModelEvent::Reasoning(text) => !text.is_empty(),
+            ModelEvent::ToolCallStart { .. } | ModelEvent::ToolCallArgs { .. } | ModelEvent::Finish(_) => {
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn failure(event: &ModelEvent, round: u32, policy: &RetryPolicy) -> Option<AgentError> {
+        let ModelEvent::Finish(reason) = event else { return None };
+        match reason {
+            FinishReason::Stop | FinishReason::ToolCalls if round == 1 => Some(AgentError::new(
+                AgentErrorKind::Failed,
+                "the model returned neither text nor a tool call",
+            )),
+            FinishReason::ContentFilter if policy.falls_back_on_content => {
+                let message = "the provider's filter refused the content";
+                let cause = UpstreamError::new(None, ["content_filter"], "finish reason content_filter");
+                Some(AgentError::new(AgentErrorKind::Failed, message).with_source(cause))
+            }
+            _ => None,
+        }
+    }
+
+    fn attempt_event(report: &AttemptReport) -> Option<ModelEvent> {
+        report.notice().map(ModelEvent::from)
+    }
+}
