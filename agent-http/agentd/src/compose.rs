@@ -74,7 +74,7 @@ use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use compaction::compaction;
-use fallback::with_fallbacks;
+use fallback::{with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
 use models::{embedded_models, hosted, model_limits, ollama};
@@ -303,7 +303,8 @@ fn platform(
 ) -> Platform {
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local, &limits);
-    let models = with_fallbacks(config, models, usage, providers);
+    let circuits = Arc::default();
+    let models = with_fallbacks(config, models, usage, (providers, &circuits));
     let models = ValidatedModels::new(JournaledModels::new(models, journals.clone()));
     let embedded = EmbeddedBackend::new(ObservedModels::new(models, observers.clone()))
         .with_tools(tools.clone())
@@ -323,6 +324,7 @@ fn platform(
         run_token_ttl: config.server.run_timeout,
         limits,
     };
+    let agent_server = with_server_fallbacks(config, agent_server, usage, circuits);
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),
@@ -346,7 +348,7 @@ fn platform(
         .with_run_tokens(run_tokens)
         .with_backend(usage::per_call(embedded, usage))
         .with_backend(usage::per_call(subscriptions, usage))
-        .with_backend(usage::agent_server(agent_server, usage))
+        .with_backend(usage::per_call(agent_server, usage))
         .with_backend(usage::workflow(workflow, usage))
 }
 
