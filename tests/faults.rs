@@ -7,6 +7,7 @@
 mod fallback;
 mod leaving;
 mod provider;
+mod server_fallback;
 mod shutdown;
 mod table;
 

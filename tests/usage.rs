@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::server::{self, Server, session_token};
-use crate::support::vendor::{Step, Vendor, answer, delta, stream_head, tool_calls};
+use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head, tool_calls};
 mod budgets;
 mod default_limits;
 
@@ -305,6 +305,40 @@ async fn a_runtime_s_run_is_booked_by_its_report() {
         [&json!("openai"), &json!("m"), &json!(PRICE_OF_ANSWER), &json!(false)],
         "{usage}"
     );
+}
+
+#[tokio::test]
+async fn each_attempt_at_a_runtime_is_booked() {
+    let (runtime, broken) = (server::runtime(&[]).await, Vendor::start().await);
+    broken.on("m", [json_response("503 Service Unavailable", "", "{}")]);
+    let (url, broken_url) = (runtime.url(""), broken.ollama_url());
+    let settings = [("MODEL_ATTEMPTS", "2")];
+    let test = UsageApp::start_with(&settings, |agent, vendor| {
+        let at = |url: &str| {
+            json!({"agentServerUrl": url, "agentServerProvider": "openai", "agentServerModel": "m",
+                "agentServerLocalUrl": vendor.base_url(), "agentServerApiKey": "k"})
+        };
+        let mut server = at(&broken_url);
+        server["fallbacks"] = json!([at(&url)]);
+        agent["children"] = json!([{"name": "AgentServer", "content": server}]);
+    })
+    .await;
+    let run = test.chat("u1", "Hello").await;
+    let usage = test.booked(&run, 3).await;
+    let mut booked: Vec<_> = usage["entries"]
+        .as_array()
+        .expect("entries")
+        .iter()
+        .map(|call| {
+            let text = |name: &str| call[name].as_str().unwrap_or_default().to_owned();
+            (call["attempt"].as_u64(), text("outcome"), text("cost"), call["estimated"].as_bool())
+        })
+        .collect();
+    booked.sort();
+    let failed =
+        |attempt| (Some(attempt), "BACKEND_FAILED".to_owned(), "0.000000000".to_owned(), Some(false));
+    let answered = (Some(3), "ok".to_owned(), PRICE_OF_ANSWER.to_owned(), Some(false));
+    assert_eq!(booked, [failed(1), failed(2), answered], "{usage}");
 }
 
 #[tokio::test]

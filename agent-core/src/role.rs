@@ -28,7 +28,7 @@ mod schema;
 
 pub use approval::{ApprovalBy, ApprovalRule, ToolHint, UnattendedCalls};
 pub use conversations::{ClientTools, ConversationSettings, OnBusy, OnDisconnect};
-pub use fallback::{FallbackModel, RetrySettings};
+pub use fallback::{FallbackModel, RetrySettings, TokenLimits};
 pub use own_tools::{OwnTool, OwnTools, ToolAuth, grouped_name};
 pub use response_format::{ResponseFormat, ResponseKind};
 
@@ -232,20 +232,7 @@ pub enum RagPlacement {
     LatestTurn,
 }
 
-/// Limits on a model's tokens; missing ones are those of the platform's settings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
-#[serde(rename_all = "camelCase", default)]
-pub struct TokenLimits {
-    /// The model's context window: tokens of prompt and answer together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context_window: Option<NonZeroU32>,
-    /// Limit on an answer of the model, in tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_output_tokens: Option<NonZeroU32>,
-}
-
-/// Agent runtime and model: the seven `agentServer*` fields, and the parameters beside them.
+/// Agent runtime and model: the seven `agentServer*` fields, and the parameters and fallbacks beside them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -274,6 +261,15 @@ pub struct AgentServer {
     /// Parameters of the model's calls by their names, such as `temperature`. No secrets.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub parameters: Map<String, Value>,
+    /// Limits on the calls of the runtime.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySettings>,
+    /// Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<AgentServer>,
+    /// Time in milliseconds in which a fallback's first content must arrive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_content_ms: Option<NonZeroU32>,
     /// Limits of the role, which the selection sets.
     #[serde(skip)]
     pub token_limits: TokenLimits,

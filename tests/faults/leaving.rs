@@ -111,7 +111,10 @@ async fn a_client_that_leaves_the_application_ends_the_call_upstream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_the_chain_ends_the_call_upstream() {
-    a_client_that_leaves_ends_the_call_upstream(Topology::Chain, Provider::OpenAi, phases()).await;
+    let mut phases = phases();
+    // The first step of a runtime's run is held back until another event follows it.
+    phases.iter_mut().filter(|phase| phase.seen == "round-1").for_each(|phase| phase.seen = "");
+    a_client_that_leaves_ends_the_call_upstream(Topology::Chain, Provider::OpenAi, phases).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 mod chat_completions;
 mod ollama;
+pub mod runtime;
 mod workflow;
 
 use std::ops::RangeInclusive;

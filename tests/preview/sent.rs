@@ -138,3 +138,71 @@ async fn what_is_shown_is_what_is_sent() {
     }
     assert_eq!(vendor.received().len(), count, "a preview sends nothing");
 }
+
+#[tokio::test]
+async fn each_agent_server_is_sent_what_is_shown_for_it() {
+    let (first, second) = (Vendor::start().await, Vendor::start().await);
+    first.on("m", [json_response("401 Unauthorized", "", "{}")]);
+    let events = [
+        json!({"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}),
+        json!({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "hello"}),
+        json!({"type": "RUN_FINISHED", "threadId": "t", "runId": "r"}),
+    ];
+    let body: String = events.iter().map(|event| format!("{event}\n")).collect();
+    second.on("n", [json_response("200 OK", "", &body)]);
+    let content = json!({
+        "agentServerUrl": first.ollama_url(), "agentServerModel": "m", "agentServerApiKey": KEY,
+        "fallbacks": [{"agentServerUrl": second.ollama_url(), "agentServerModel": "n", "agentServerApiKey": KEY,
+            "agentServerProvider": "openai", "parameters": {"temperature": 0.5, "topK": 3}}]
+    });
+    let mut count = 0;
+    loop {
+        count += 1;
+        let run_id = format!("run-canary-{count}");
+        // Each has circuits of its own.
+        let app = server::app(&workspace_with_container("AgentServer", &content), &[]).await;
+        let shown = async || {
+            let text = text(preview(&app, "?attempts=all", &question(&run_id))).await;
+            assert!(!text.contains(KEY), "{text}");
+            let answer: BTreeMap<String, Box<RawValue>> = serde_json::from_str(&text).expect("an object");
+            let attempts: Vec<BTreeMap<String, Box<RawValue>>> =
+                serde_json::from_str(answer["attempts"].get()).expect("a list");
+            attempts
+        };
+        let before = shown().await;
+        let body = question(&run_id);
+        let response = app.chat(&body).await.text().await.expect("a whole body");
+        let after = shown().await;
+        let payloads = |attempts: &[BTreeMap<String, Box<RawValue>>]| -> Vec<String> {
+            attempts.iter().map(|attempt| attempt["payload"].get().to_owned()).collect()
+        };
+        // The prompt contains the time to the minute.
+        if payloads(&before) != payloads(&after) {
+            continue;
+        }
+        let sent = [&first, &second].map(|vendor| vendor.received().pop().expect("it was asked").body);
+        assert_eq!(payloads(&before), sent.map(|sent| mask_secrets(&sent, &run_id)));
+        let hashes: Vec<Value> = before
+            .iter()
+            .map(|attempt| serde_json::from_str(attempt["requestSha256"].get()).expect("a hash"))
+            .collect();
+        assert_eq!(
+            hashes,
+            payloads(&before).iter().map(|payload| json!(sha256(payload))).collect::<Vec<_>>()
+        );
+        let events = parse_run(&response);
+        let told: Vec<_> = events
+            .iter()
+            .filter(|event| event["value"]["kind"] == "modelAttempt")
+            .map(|event| event["value"]["requestSha256"].clone())
+            .collect();
+        assert_eq!(told, hashes, "what was sent is told");
+        let field = |attempts: &[BTreeMap<String, Box<RawValue>>], place: usize, name: &str| {
+            attempts[place].get(name).map(|value| value.get().to_owned())
+        };
+        assert_eq!(field(&before, 1, "ignoredParameters").as_deref(), Some(r#"["topK"]"#));
+        let state = ["circuit", "eligible", "reason"].map(|name| field(&after, 0, name).unwrap_or_default());
+        assert_eq!(state, [r#""open""#, "false", r#""CIRCUIT_OPEN""#], "a refusal of the account");
+        break;
+    }
+}

@@ -1,9 +1,11 @@
-//! Repetition and fallback of single model calls.
+//! Repetition and fallback of single calls: of models, and of agent servers.
 //!
 //! [`FallbackModels`] gives each run a model that holds up to five entries: the container's own model and its fallbacks.
 //! A call that fails before its first content is repeated, or made with the next entry, as [`plan`] decides by the
 //! [`FailureClass`]. Once the run has been given content, nothing is repeated. Each attempt is a call of its own in the
 //! ledger; journal and record see one model with one answer in each round.
+//!
+//! [`FallbackServers`] do the same for runs at agent servers, each of which is one call.
 //!
 //! [`Circuits`] keep the calls of a process away from a model that keeps failing, and bound the repetitions.
 
@@ -15,6 +17,7 @@ mod first_content;
 mod plan;
 mod preview;
 mod report;
+mod servers;
 mod source;
 mod stream;
 mod target;
@@ -23,8 +26,9 @@ mod tests;
 
 pub use circuits::{CircuitState, Circuits, MAX_CIRCUITS};
 pub use class::{FailureClass, UpstreamError};
-pub use first_content::FirstContentModels;
+pub use first_content::{FirstContentModels, FirstContentServers};
 pub use plan::{NextStep, RetryPolicy, RoundHistory, plan};
 pub use preview::{AttemptPreview, preview_attempts};
 pub use report::AttemptReport;
+pub use servers::FallbackServers;
 pub use source::{FallbackDefaults, FallbackModels, MAX_FALLBACKS, fallback_settings, prepared_entry};

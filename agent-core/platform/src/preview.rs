@@ -49,7 +49,7 @@ pub struct Preview {
     pub execution_context: ExecutionContext,
     /// The selected backend, and the result of each of the five rules.
     pub selection: SelectionReport,
-    /// The models that the request may go to, in their order, if this platform calls them.
+    /// The models or agent servers that the request may go to, in their order, if this platform repeats their calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptPreview>,
     #[serde(serialize_with = "serialize_payload")]

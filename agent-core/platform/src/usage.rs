@@ -1,6 +1,6 @@
 //! Usage of models and tools: a ledger with an entry for each call of a model, sums by day, and prices.
 //!
-//! [`MeteredModels`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the call failed or its
+//! [`MeteredModels`], [`MeteredServers`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the call failed or its
 //! client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
 
 mod backend;
@@ -13,6 +13,7 @@ mod models;
 mod prices;
 mod query;
 mod recorder;
+mod servers;
 mod store;
 mod sums;
 #[cfg(test)]
@@ -36,6 +37,8 @@ pub use query::{
     UsageQuery, UsageQueryError, UsageRow,
 };
 pub use recorder::{MAX_QUEUED_ENTRIES, UsageObserver, UsageRecorder};
+pub use servers::MeteredServers;
+pub(crate) use servers::server_names;
 pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageStore};
 pub use sums::{DayKey, UsageSums, roll_up, sums_of};
 pub use tools::MeteredTools;

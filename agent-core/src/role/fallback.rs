@@ -1,4 +1,4 @@
-//! Repetition of a model's calls, and the models that answer in its place.
+//! Limits on a model's tokens and calls, and the models that answer in its place.
 
 use std::num::NonZeroU32;
 
@@ -8,7 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
 
-/// Limits on the calls of one model in a round. Missing ones are those of the platform's settings.
+/// Limits on a model's tokens; missing ones are those of the platform's settings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct TokenLimits {
+    /// The model's context window: tokens of prompt and answer together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<NonZeroU32>,
+    /// Limit on an answer of the model, in tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<NonZeroU32>,
+}
+
+/// Limits on the calls of one model in a round, or of an agent server in a run. Missing ones are those of the platform's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(JsonSchema))]
 #[serde(rename_all = "camelCase", default)]

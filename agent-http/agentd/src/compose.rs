@@ -75,7 +75,7 @@ use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use compaction::compaction;
-use fallback::with_fallbacks;
+use fallback::{with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
 use models::{embedded_models, hosted, model_limits, ollama};
@@ -312,13 +312,15 @@ fn platform(
     let (observers, changes) = (conversations.observers(), own_tool_registry.tool_changes());
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local.clone(), &limits);
-    let models = with_fallbacks(config, models, usage, providers);
+    let circuits = Arc::default();
+    let models = with_fallbacks(config, models, usage, (providers, &circuits));
     let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
     let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
     let subscriptions = MeteredModels::new(subscriptions, usage.clone());
     let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
     let agent_server = agent_server_backend(config, outbound, public_url, limits);
+    let agent_server = with_server_fallbacks(config, agent_server, usage, circuits);
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),
@@ -342,7 +344,7 @@ fn platform(
         .with_run_tokens(run_tokens)
         .with_backend(ReportedToolChanges::new(usage::per_call(embedded, usage), changes.clone()))
         .with_backend(ReportedToolChanges::new(usage::per_call(subscriptions, usage), changes.clone()))
-        .with_backend(ReportedToolChanges::new(usage::agent_server(agent_server, usage), changes.clone()))
+        .with_backend(ReportedToolChanges::new(usage::per_call(agent_server, usage), changes.clone()))
         .with_backend(ReportedToolChanges::new(usage::workflow(workflow, usage), changes))
 }
 

@@ -134,8 +134,11 @@ fn model_names(role: &RoleBlock, config: &AppConfig, models: &EmbeddedModels) ->
     let owned = |(provider, model): (&str, &str)| (provider.trim().to_owned(), model.trim().to_owned());
     let mut names = BTreeSet::new();
     let add_server = |server: &AgentServer, names: &mut BTreeSet<_>| {
-        if let Some(model) = server.agent_server_model.as_deref().filter(|model| !model.trim().is_empty()) {
-            names.insert(owned((server.agent_server_provider.as_deref().unwrap_or("auto"), model)));
+        for server in std::iter::once(server).chain(&server.fallbacks) {
+            let model = server.agent_server_model.as_deref().filter(|model| !model.trim().is_empty());
+            if let Some(model) = model {
+                names.insert(owned((server.agent_server_provider.as_deref().unwrap_or("auto"), model)));
+            }
         }
     };
     add_server(&role.content.agent_server, &mut names);

@@ -1997,7 +1997,7 @@ export interface components {
             /** @description Cursor of the next page; absent on the last page. */
             nextCursor?: string | null;
         };
-        /** @description Agent runtime and model: the seven `agentServer*` fields, and the parameters beside them. */
+        /** @description Agent runtime and model: the seven `agentServer*` fields, and the parameters and fallbacks beside them. */
         AgentServer: {
             /** @description Base URL of the runtime. */
             agentServerUrl?: string | null;
@@ -2017,6 +2017,15 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Limits on the calls of the runtime. */
+            retry?: components["schemas"]["RetrySettings"] | null;
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            fallbacks?: components["schemas"]["AgentServer"][];
+            /**
+             * Format: uint32
+             * @description Time in milliseconds in which a fallback's first content must arrive.
+             */
+            firstContentMs?: number | null;
         };
         /** @description An agent in a response. */
         AgentView: {
@@ -3148,7 +3157,7 @@ export interface components {
              */
             limit?: number | null;
         };
-        /** @description Limits on the calls of one model in a round. Missing ones are those of the platform's settings. */
+        /** @description Limits on the calls of one model in a round, or of an agent server in a run. Missing ones are those of the platform's settings. */
         RetrySettings: {
             /**
              * Format: uint32
@@ -3271,6 +3280,15 @@ export interface components {
             parameters?: {
                 [key: string]: unknown;
             };
+            /** @description Limits on the calls of the runtime. */
+            retry?: components["schemas"]["RetrySettings"] | null;
+            /** @description Agent servers for the runs that this one fails to begin. They inherit neither address nor key, and have no further ones. */
+            fallbacks?: components["schemas"]["AgentServer"][];
+            /**
+             * Format: uint32
+             * @description Time in milliseconds in which a fallback's first content must arrive.
+             */
+            firstContentMs?: number | null;
             /** @description Keeping of the agent's conversations. */
             conversations?: components["schemas"]["ConversationSettings"] | null;
         };

@@ -36,7 +36,8 @@ fn role(company: &str) -> RoleBlock {
         "content": {
             "systemPrompt": "S", "agentConfig": {"b": 1, "a": [true]}, "rules": ["R"], "documentIds": ["d"],
             "mcpPreset": [], "messengerToken": "secret-1", "enableAutoRag": true,
-            "agentServerUrl": "http://h", "agentServerApiKey": "secret-2", "agentServerTools": []
+            "agentServerUrl": "http://h", "agentServerApiKey": "secret-2", "agentServerTools": [],
+            "fallbacks": [{"agentServerUrl": "http://f", "agentServerApiKey": "secret-f"}]
         },
         "children": [
             {"name": "WorkflowConnector", "content": {
@@ -79,10 +80,12 @@ fn secrets_of(role: &RoleBlock) -> Vec<String> {
             _ => {}
         }
     }
+    let fallbacks = content.agent_server.fallbacks.iter();
+    secrets.extend(fallbacks.map(|fallback| fallback.agent_server_api_key.as_ref()));
     secrets.into_iter().map(|secret| secret.map_or("", Secret::expose).to_owned()).collect()
 }
 
-const SECRETS: [&str; 4] = ["secret-1", "secret-2", "secret-3", "secret-4"];
+const SECRETS: [&str; 5] = ["secret-1", "secret-2", "secret-3", "secret-4", "secret-f"];
 
 async fn get(store: &dyn RoleStore, company: &str) -> Option<Arc<RoleBlock>> {
     done("reading a role", store.role(&company.into(), &"agent".into()).await)
@@ -149,7 +152,7 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
         of(edited)
     };
     put(store, edited("/content/messengerToken", json!("***"))).await;
-    assert_eq!(secrets().await, [""; 4], "a mask in a new role hides nothing");
+    assert_eq!(secrets().await, [""; 5], "a mask in a new role hides nothing");
     assert_eq!(shown(&*there(store).await)["content"].get("messengerToken"), None, "and is not given back");
 
     let before = put(store, role("company")).await;
@@ -166,17 +169,29 @@ async fn secrets_stay_replace_and_go(store: &dyn RoleStore) {
 
     let between = put(store, edited("/content/messengerToken", json!("secret-5"))).await;
     assert!(between > before, "a role's version grows when a secret alone changes");
-    assert_eq!(secrets().await, ["secret-5", "secret-2", "secret-3", "secret-4"], "a new secret is in force");
+    assert_eq!(
+        secrets().await,
+        ["secret-5", "secret-2", "secret-3", "secret-4", "secret-f"],
+        "a new secret is in force"
+    );
     put(store, edited("/children/1/content/apiKey", json!(""))).await;
-    assert_eq!(secrets().await, ["secret-5", "secret-2", "secret-3", ""], "an empty secret is cleared");
+    assert_eq!(
+        secrets().await,
+        ["secret-5", "secret-2", "secret-3", "", "secret-f"],
+        "an empty secret is cleared"
+    );
     put(store, edited("/children/0/content/webhookUrl", json!("http://other"))).await;
-    assert_eq!(secrets().await, ["secret-5", "secret-2", "", ""], "a changed address clears its secret");
+    assert_eq!(
+        secrets().await,
+        ["secret-5", "secret-2", "", "", "secret-f"],
+        "a changed address clears its secret"
+    );
 }
 
 async fn secrets_are_for_those_who_send_them(store: &dyn RoleStore) {
     put(store, role("company")).await;
     there(store).await;
-    let masks = ["***"; 4];
+    let masks = ["***"; 5];
     let record = masked(store, "company").await.expect("there");
     assert_eq!(secrets_of(&record.value), masks, "a masked role holds no secret");
     let page = done("listing roles", store.masked_roles(&"company".into(), &ListQuery::default()).await);
@@ -225,7 +240,7 @@ async fn a_role_is_deleted_whole(store: &dyn RoleStore) {
     assert!(get(store, "company").await.is_none(), "a role that was deleted is absent");
     assert!(masked(store, "company").await.is_none(), "a role that was deleted is absent when masked");
     put(store, of(shown(&role("company")))).await;
-    assert_eq!(secrets_of(&*there(store).await), [""; 4], "of a role that was deleted no secret is left");
+    assert_eq!(secrets_of(&*there(store).await), [""; 5], "of a role that was deleted no secret is left");
 }
 
 async fn tenants_are_apart(store: &dyn RoleStore) {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::ReportedToolCalls;
 use agent_core::payload::Payload;
 use serde_json::json;
 
@@ -42,6 +43,8 @@ pub(super) struct RoundCalls<T: CallTarget> {
     refused_tokens: Option<usize>,
     /// Addresses that this round has called.
     called: Vec<Arc<str>>,
+    /// Receiver of the tool calls that a callee makes by itself, if it may.
+    tool_calls: Option<Box<dyn ReportedToolCalls>>,
 }
 
 /// The calls of one entry in a round.
@@ -83,7 +86,18 @@ impl<T: CallTarget> RoundCalls<T> {
             retry_after: None,
             refused_tokens: None,
             called: Vec::new(),
+            tool_calls: None,
         }
+    }
+
+    /// Sets the receiver of the tool calls that a callee makes by itself. After one, nothing is repeated.
+    pub(super) fn with_tool_calls(self, tool_calls: Option<Box<dyn ReportedToolCalls>>) -> Self {
+        Self { tool_calls, ..self }
+    }
+
+    fn has_called_tools(&mut self) -> bool {
+        let calls = self.tool_calls.as_mut();
+        calls.is_some_and(|calls| !calls.take().is_empty() || calls.omitted_count() > 0)
     }
 
     /// Makes calls until one has a response, or none is left. Dropping the future ends the round: no further call is made.
@@ -259,7 +273,10 @@ impl<T: CallTarget> RoundCalls<T> {
             may_repeat,
             jitter: random_fraction(),
         };
-        self.next = plan(class, error.retry_after(), &history);
+        self.next = match self.has_called_tools() {
+            true => NextStep::GiveUp,
+            false => plan(class, error.retry_after(), &history),
+        };
         if error.kind() == AgentErrorKind::RateLimited {
             self.retry_after = self.retry_after.into_iter().chain(error.retry_after()).min();
         }

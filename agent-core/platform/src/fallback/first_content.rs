@@ -1,21 +1,23 @@
-//! Models whose answers must begin in time.
+//! Models and agent servers whose answers must begin in time.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use agent_core::backend::ModelSource;
+use agent_core::backend::{Backend, BackendCapabilities, ModelSource, PreparedRequest, Turn};
 use agent_core::budget::TokenCounter;
 use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::EventStream;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::Payload;
-use agent_core::role::EmbeddedAi;
+use agent_core::role::{AgentServer, EmbeddedAi, RetrySettings};
 use async_trait::async_trait;
 use futures_util::future::{BoxFuture, Either, select};
 use futures_util::{FutureExt, Stream, StreamExt};
 
+use super::servers::ServerTarget;
 use super::target::{AnswerEvents, CallTarget, ModelTarget};
 
 /// A [`ModelSource`] whose models fail if an answer's first content does not arrive in time. Comments and empty deltas are
@@ -35,8 +37,7 @@ impl<S> FirstContentModels<S> {
 
 impl<S: ModelSource> ModelSource for FirstContentModels<S> {
     fn model(&self, settings: &EmbeddedAi) -> Result<Arc<dyn Model>, AgentError> {
-        let own = settings.retry.as_ref().and_then(|retry| retry.first_content_ms);
-        let limit = own.map_or(self.limit, |limit| Duration::from_millis(limit.get().into()));
+        let limit = own_limit(settings.retry.as_ref()).unwrap_or(self.limit);
         let model = self.source.model(settings)?;
         Ok(Arc::new(FirstContentModel { model, limit, clock: self.clock.clone() }))
     }
@@ -67,13 +68,62 @@ impl Model for FirstContentModel {
             Either::Left((events, timer)) => {
                 Ok(FirstContentStream::<ModelTarget> { events: events?, timer: Some(timer) }.boxed())
             }
-            Either::Right(_) => Err(no_content()),
+            Either::Right(_) => Err(no_content::<ModelTarget>()),
         }
     }
 }
 
-fn no_content() -> AgentError {
-    AgentError::new(AgentErrorKind::Timeout, "the model sent no content in time")
+/// Returns the time that a role's settings name.
+fn own_limit(retry: Option<&RetrySettings>) -> Option<Duration> {
+    retry?.first_content_ms.map(|limit| Duration::from_millis(limit.get().into()))
+}
+
+fn no_content<T: CallTarget>() -> AgentError {
+    AgentError::new(AgentErrorKind::Timeout, T::NO_CONTENT)
+}
+
+/// A [`Backend`] of agent servers whose runs fail if their first content does not arrive in time. The events with which a
+/// run begins are no content.
+pub struct FirstContentServers<B> {
+    servers: B,
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+}
+
+impl<B> FirstContentServers<B> {
+    /// Wraps a backend. `limit` is the time for settings that name none.
+    pub fn new(servers: B, limit: Duration, clock: Arc<dyn Clock>) -> Self {
+        Self { servers, limit, clock }
+    }
+}
+
+#[async_trait]
+impl<B: Backend<Settings = AgentServer>> Backend for FirstContentServers<B> {
+    type Settings = AgentServer;
+
+    fn capabilities(&self, settings: &AgentServer) -> Result<BackendCapabilities, AgentError> {
+        self.servers.capabilities(settings)
+    }
+
+    fn prepare(&self, settings: &AgentServer, turn: Arc<Turn>) -> Result<PreparedRequest, AgentError> {
+        self.servers.prepare(settings, turn)
+    }
+
+    async fn start(
+        &self,
+        settings: &AgentServer,
+        prepared: PreparedRequest,
+    ) -> Result<EventStream, AgentError> {
+        let limit = own_limit(settings.retry.as_ref()).unwrap_or(self.limit);
+        let run = prepared.turn.run.clone();
+        match select(self.servers.start(settings, prepared), self.clock.sleep(limit)).await {
+            Either::Left((events, timer)) => {
+                let events = events?.into_source();
+                Ok(EventStream::new(run, FirstContentStream::<ServerTarget> { events, timer: Some(timer) }))
+            }
+            Either::Right(_) => Err(no_content::<ServerTarget>()),
+        }
+    }
 }
 
 /// Events of an answer, with the timer until its first content.
@@ -94,7 +144,7 @@ impl<T: CallTarget> Stream for FirstContentStream<T> {
             Poll::Pending if timer.poll_unpin(cx).is_ready() => {
                 self.timer = None;
                 self.events = futures_util::stream::empty().boxed();
-                return Poll::Ready(Some(Err(no_content())));
+                return Poll::Ready(Some(Err(no_content::<T>())));
             }
             Poll::Pending => {}
         }

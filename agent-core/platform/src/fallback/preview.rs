@@ -1,4 +1,4 @@
-//! The models that a call may go to, as previews show them.
+//! The models and agent servers that a call may go to, as previews show them.
 
 use agent_core::payload::Payload;
 use serde::{Serialize, Serializer};
@@ -6,16 +6,18 @@ use serde::{Serialize, Serializer};
 use super::CircuitState;
 use super::call::CIRCUIT_OPEN;
 use super::entries::PreparedCall;
+use super::servers::ServerTarget;
 use super::target::{CallTarget, ModelTarget};
 use crate::response_format::FormatRung;
 
-/// A model that a call may go to. Its request is the one that a run with the same inputs would send to it.
+/// A model or an agent server that a call may go to. Its request is the one that a run with the same inputs would send to it.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptPreview {
-    /// Place of the entry: 0 for the container's own model, then the fallbacks.
+    /// Place of the entry: 0 for the container's own model or agent server, then the fallbacks.
     pub entry: usize,
-    /// Provider of the model: a built-in one, or the identifier of a provider of the company.
+    /// Provider of the model: a built-in one, the identifier of a provider of the company, or `runtime` for an agent server
+    /// that names none.
     pub provider: String,
     /// Type of the company's provider.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,10 +53,13 @@ fn serialize_payload<S: Serializer>(payload: &Option<Payload>, serializer: S) ->
     payload.as_ref().map(Payload::redacted_json).serialize(serializer)
 }
 
-/// Returns the models that a prepared call may go to, with their requests if `has_payloads` is set. There are none for a
-/// call of another source of models.
+/// Returns the models or agent servers that a prepared call may go to, with their requests if `has_payloads` is set. There
+/// are none for a call of another source of models.
 pub fn preview_attempts(payload: &Payload, has_payloads: bool) -> Vec<AttemptPreview> {
-    let call = payload.attachment::<PreparedCall<ModelTarget>>();
+    if let Some(call) = payload.attachment::<PreparedCall<ModelTarget>>() {
+        return previews(call, has_payloads);
+    }
+    let call = payload.attachment::<PreparedCall<ServerTarget>>();
     call.map(|call| previews(call, has_payloads)).unwrap_or_default()
 }
 

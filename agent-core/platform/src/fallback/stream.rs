@@ -105,7 +105,7 @@ impl<T: CallTarget> Stream for FallbackStream<T> {
                 AnswerState::Failed(_) => {
                     if let AnswerState::Failed(error) = std::mem::replace(&mut this.state, AnswerState::Over)
                     {
-                        return Poll::Ready(Some(Err(error)));
+                        return Poll::Ready(Some(T::last_event(error)));
                     }
                 }
                 AnswerState::Over => return Poll::Ready(None),

@@ -24,6 +24,8 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
 
     /// Public message of an answer that has neither content nor an end.
     const TRUNCATED: &'static str;
+    /// Public message of an answer that has not begun in time.
+    const NO_CONTENT: &'static str;
 
     /// Returns the limit on the prompt, in tokens.
     fn max_prompt_tokens(&self) -> usize;
@@ -45,6 +47,11 @@ pub(super) trait CallTarget: Sized + Send + Sync + 'static {
 
     /// Returns the event that reports an attempt.
     fn attempt_event(report: &AttemptReport) -> Option<Self::Event>;
+
+    /// Returns the event that ends an answer whose every call has failed, or the error.
+    fn last_event(error: AgentError) -> Result<Self::Event, AgentError> {
+        Err(error)
+    }
 }
 
 /// A model in one run.
@@ -56,6 +63,7 @@ impl CallTarget for ModelTarget {
     type Event = ModelEvent;
 
     const TRUNCATED: &'static str = "the model's response ended before it was complete";
+    const NO_CONTENT: &'static str = "the model sent no content in time";
 
     fn max_prompt_tokens(&self) -> usize {
         let info = self.0.info();

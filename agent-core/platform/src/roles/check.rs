@@ -1,8 +1,8 @@
 //! Checks of a role before it is saved: unknown names, which are refused, and settings without effect, which are
 //! reported as warnings. Pure. Roles that were stored before a check existed are read without it.
 
-use std::num::NonZeroU32;
-use std::ops::RangeInclusive;
+mod fallbacks;
+
 use std::sync::LazyLock;
 
 use agent_core::allowed_tools::{EXPLICIT_ONLY_TOOLS, allowed_tools};
@@ -15,9 +15,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use fallbacks::{check_model_fallbacks, check_server_fallbacks};
+
 use super::provider_id::{EMBEDDED_PROVIDERS, company_provider_id};
 use crate::compaction_settings::{CompactionFault, CompactionSettings};
-use crate::fallback::MAX_FALLBACKS;
 use crate::own_tools::{self, SettingsFault};
 use crate::parameters::{ModelApi, ModelParameters};
 use crate::response_format::check_response_format;
@@ -50,10 +51,6 @@ pub(crate) const TOOL_NAMES: [&str; 23] = [
 ];
 /// Providers of an agent server.
 const SERVER_PROVIDERS: [&str; 3] = ["anthropic", "ollama", "openai"];
-/// Bounds of the calls of one model in a round, of the waits between them, and of the time until the first content.
-const ATTEMPTS: RangeInclusive<u32> = 1..=10;
-const WAIT_MS: RangeInclusive<u32> = 0..=60_000;
-const FIRST_CONTENT_MS: RangeInclusive<u32> = 100..=600_000;
 /// Other names of the fields of a prompt block.
 const PROMPT_BLOCK_ALIASES: [&str; 3] = ["name", "id", "content"];
 
@@ -175,6 +172,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
         check_provider(found, format!("{at}.agentServerProvider"), provider, &SERVER_PROVIDERS);
         let tools = server.agent_server_tools.as_deref().unwrap_or_default();
         unknown_tools(found, &format!("{at}.agentServerTools"), tools);
+        check_server_fallbacks(found, at, server);
         check_parameters(found, at, server_parameters(server));
     };
     let RoleContent { mcp_preset, tools, widget_tools, agent_server, .. } = &role.content;
@@ -191,7 +189,7 @@ pub(crate) fn unknown_names(role: &RoleBlock, own_tools: &[String]) -> Vec<RoleF
             Container::AgentServer(server) => check_server(&mut found, &at, server),
             Container::EmbeddedAi(embedded) => {
                 check_model_provider(&mut found, format!("{at}.provider"), &embedded.provider);
-                check_fallbacks(&mut found, &at, embedded);
+                check_model_fallbacks(&mut found, &at, embedded);
                 check_parameters(&mut found, &at, parameters_of(embedded));
                 let format = embedded.response_format.as_deref().map(check_response_format);
                 if let Some(Err(fault)) = format {
@@ -220,35 +218,6 @@ fn compaction_faults(members: &Map<String, Value>) -> Vec<RoleFinding> {
     faults.into_iter().map(finding).collect()
 }
 
-/// Checks the repetition and the fallbacks of a container.
-fn check_fallbacks(found: &mut Vec<RoleFinding>, at: &str, embedded: &EmbeddedAi) {
-    let mut check = |name: &str, value: Option<u32>, bounds: RangeInclusive<u32>| {
-        if value.is_some_and(|value| !bounds.contains(&value)) {
-            let message = format!("must be from {} to {}", bounds.start(), bounds.end());
-            found.push(RoleFinding::new(format!("{at}.{name}"), message));
-        }
-    };
-    let retry = embedded.retry.clone().unwrap_or_default();
-    check("retry.maxAttempts", retry.max_attempts.map(NonZeroU32::get), ATTEMPTS);
-    check("retry.maxWaitMs", retry.max_wait_ms, WAIT_MS);
-    check("retry.firstContentMs", retry.first_content_ms.map(NonZeroU32::get), FIRST_CONTENT_MS);
-    for (i, fallback) in embedded.fallbacks.iter().enumerate() {
-        let name = format!("fallbacks[{i}].firstContentMs");
-        check(&name, fallback.first_content_ms.map(NonZeroU32::get), FIRST_CONTENT_MS);
-    }
-    for (i, class) in retry.also.iter().enumerate().filter(|(_, class)| *class != "content") {
-        let message = format!("{class:?} is not a kind of failure: expected content");
-        found.push(RoleFinding::new(format!("{at}.retry.also[{i}]"), message));
-    }
-    for (i, fallback) in embedded.fallbacks.iter().enumerate() {
-        check_model_provider(found, format!("{at}.fallbacks[{i}].provider"), &fallback.provider);
-    }
-    if embedded.fallbacks.len() > MAX_FALLBACKS {
-        let message = format!("has more than {MAX_FALLBACKS} models");
-        found.push(RoleFinding::new(format!("{at}.fallbacks"), message));
-    }
-}
-
 /// Checks the parameters of a container's model and of its fallbacks, which are given with their paths.
 fn check_parameters<'a>(
     found: &mut Vec<RoleFinding>,
@@ -262,9 +231,11 @@ fn check_parameters<'a>(
     }
 }
 
-/// Returns the parameters of a runtime's model, with their path.
+/// Returns the parameters of a runtime's model and of its fallbacks, with their paths.
 fn server_parameters(server: &AgentServer) -> impl Iterator<Item = (String, &Map<String, Value>)> {
-    std::iter::once(("parameters".to_owned(), &server.parameters))
+    let fallbacks = server.fallbacks.iter().enumerate();
+    let fallbacks = fallbacks.map(|(i, other)| (format!("fallbacks[{i}].parameters"), &other.parameters));
+    std::iter::once(("parameters".to_owned(), &server.parameters)).chain(fallbacks)
 }
 
 /// Returns the parameters of a container's model and of its fallbacks, with their paths.
@@ -351,6 +322,8 @@ pub fn warnings(role: &RoleBlock) -> Vec<RoleFinding> {
             ("agentServerLocalUrl", agent_server.agent_server_local_url.is_some()),
             ("agentServerApiKey", agent_server.agent_server_api_key.is_some()),
             ("parameters", !agent_server.parameters.is_empty()),
+            ("retry", agent_server.retry.is_some()),
+            ("fallbacks", !agent_server.fallbacks.is_empty()),
         ] {
             if is_set {
                 let path = format!("content.{name}");
@@ -409,10 +382,13 @@ fn parameter_warnings(found: &mut Vec<RoleFinding>, at: &str, embedded: &Embedde
     }
 }
 
-/// Warns of the parameters of an agent server that the named model has no use for.
+/// Warns of the parameters of an agent server and of its fallbacks that the named model has no use for.
 fn server_warnings(found: &mut Vec<RoleFinding>, at: &str, server: &AgentServer) {
-    let names = (&server.agent_server_provider, &server.agent_server_model);
-    ignored_warnings(found, &format!("{at}.parameters"), names, &server.parameters);
+    let servers = std::iter::once(server).chain(&server.fallbacks);
+    for (server, (name, parameters)) in servers.zip(server_parameters(server)) {
+        let names = (&server.agent_server_provider, &server.agent_server_model);
+        ignored_warnings(found, &format!("{at}.{name}"), names, parameters);
+    }
 }
 
 /// Warns of the parameters that a model of this provider has no use for.
@@ -511,6 +487,17 @@ mod tests {
                 role(json!({}), json!([{"name": "EmbeddedAI", "content": {"agentServerUrl": "m"}}])),
                 "children[0].content.agentServerUrl",
             ),
+            (
+                role(
+                    json!({"fallbacks": [{"agentServerUrl": "https://b.example", "model": "m"}]}),
+                    json!([]),
+                ),
+                "content.fallbacks[0].model",
+            ),
+            (
+                role(json!({}), json!([{"name": "AgentServer", "content": {"retry": {"max": 1}}}])),
+                "children[0].content.retry.max",
+            ),
             (role(json!({}), json!([{"name": "Own", "contents": {}}])), "children[0].contents"),
             (
                 role(
@@ -584,6 +571,33 @@ mod tests {
             paths(&unknown_names(&servers, &[])),
             ["content.parameters.reasoning", "children[0].content.parameters.temprature"]
         );
+        let fallbacks = json!([{"agentServerUrl": "https://b.example", "parameters": {"seed": -1}, "firstContentMs": 99},
+            {"agentServerProvider": "x", "agentServerTools": [], "retry": {}, "fallbacks": [{}]}, {}, {}, {}]);
+        let server = json!({"agentServerUrl": "https://a.example", "retry": {"maxAttempts": 11, "also": ["x"]},
+            "fallbacks": fallbacks, "firstContentMs": 1});
+        let expected = [
+            "retry.maxAttempts",
+            "fallbacks[0].firstContentMs",
+            "retry.also[0]",
+            "firstContentMs",
+            "fallbacks[1].agentServerProvider",
+            "fallbacks[1].agentServerUrl",
+            "fallbacks[1].agentServerTools",
+            "fallbacks[1].retry",
+            "fallbacks[1].fallbacks",
+            "fallbacks[2].agentServerUrl",
+            "fallbacks[3].agentServerUrl",
+            "fallbacks[4].agentServerUrl",
+            "fallbacks",
+            "fallbacks[0].parameters.seed",
+        ];
+        let children = json!([{"name": "AgentServer", "content": server}]);
+        for (at, repeated) in
+            [("content", role(server, json!([]))), ("children[0].content", role(json!({}), children))]
+        {
+            let repeated = serde_json::from_value(repeated).expect("a role");
+            assert_eq!(paths(&unknown_names(&repeated, &[])), expected.map(|name| format!("{at}.{name}")));
+        }
         let fine = json!({"tools": TOOL_NAMES, "agentServerProvider": " "});
         let children = json!([{"name": "EmbeddedAI", "content": {"provider": " local ",
             "fallbacks": [{"provider": "anthropic"}]}}]);
@@ -632,6 +646,13 @@ mod tests {
             (json!({"agentServerModel": "m"}), json!([]), &["content.agentServerModel"]),
             (json!({"agentServerModel": "m", "agentServerUrl": "https://a.example"}), json!([]), &[]),
             (json!({"parameters": {"topP": 0.5}}), json!([]), &["content.parameters"]),
+            (json!({"retry": {}, "fallbacks": [{}]}), json!([]), &["content.retry", "content.fallbacks"]),
+            (
+                json!({"agentServerUrl": "https://a.example", "fallbacks": [{"agentServerUrl": "https://b.example",
+                    "agentServerProvider": "openai", "agentServerModel": "gpt-5", "parameters": {"topP": 0.5}}]}),
+                json!([]),
+                &["content.fallbacks[0].parameters.topP"],
+            ),
             (
                 json!({"agentServerUrl": "https://a.example", "agentServerProvider": "openai",
                     "agentServerModel": "gpt-4o", "parameters": {"topP": 0.5, "reasoning": "low"}}),

@@ -24,14 +24,12 @@ pub(crate) struct SecretField<'a> {
 /// Returns all fields of a role that may hold a secret.
 pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
     let content = &mut role.content;
-    let mut places = vec![
-        SecretField {
-            path: "content.messengerToken".to_owned(),
-            destination: Vec::new(),
-            secret: &mut content.messenger_token,
-        },
-        agent_server_field("content", &mut content.agent_server),
-    ];
+    let mut places = vec![SecretField {
+        path: "content.messengerToken".to_owned(),
+        destination: Vec::new(),
+        secret: &mut content.messenger_token,
+    }];
+    places.extend(agent_server_fields("content", &mut content.agent_server));
     places.extend(own_tool_fields(&mut content.own_tools));
     let mut seen: HashMap<&'static str, usize> = HashMap::new();
     for child in &mut role.children {
@@ -43,7 +41,7 @@ pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
         };
         match child {
             Container::AgentServer(server) => {
-                places.push(agent_server_field(&content("AgentServer"), server));
+                places.extend(agent_server_fields(&content("AgentServer"), server));
             }
             Container::EmbeddedAi(embedded) => {
                 places.extend(embedded_ai_fields(&content("EmbeddedAI"), embedded));
@@ -57,15 +55,19 @@ pub(crate) fn secret_fields(role: &mut RoleBlock) -> Vec<SecretField<'_>> {
     places
 }
 
-/// Returns the runtime's key field. The runtime receives the key and passes it on to the configured URL or else to the
-/// provider.
-fn agent_server_field<'a>(content: &str, server: &'a mut AgentServer) -> SecretField<'a> {
+/// Returns the keys of an agent server and of its fallbacks, which are matched by their places. The runtime receives the
+/// key and passes it on to the configured URL or else to the provider.
+fn agent_server_fields<'a>(content: &str, server: &'a mut AgentServer) -> Vec<SecretField<'a>> {
     let provider = resolve_destination(&server.agent_server_local_url, &server.agent_server_provider, "");
-    SecretField {
+    let own = SecretField {
         path: format!("{content}.agentServerApiKey"),
         destination: vec![normalize_url(&server.agent_server_url), provider],
         secret: &mut server.agent_server_api_key,
-    }
+    };
+    let fallbacks = server.fallbacks.iter_mut().enumerate();
+    let fallbacks =
+        fallbacks.flat_map(|(i, other)| agent_server_fields(&format!("{content}.fallbacks[{i}]"), other));
+    [own].into_iter().chain(fallbacks).collect()
 }
 
 /// Returns the keys of a container's model and of its fallbacks, which are matched by their places.

@@ -16,7 +16,8 @@ type NamesOfSettings<S> = fn(&S) -> (&str, &str);
 
 /// Origin of a backend's entries in the ledger.
 pub enum Booking<S> {
-    /// The backend's models book each call: see [`MeteredModels`](super::MeteredModels).
+    /// The backend's models or agent servers book each call: see [`MeteredModels`](super::MeteredModels) and
+    /// [`MeteredServers`](super::MeteredServers).
     PerCall,
     /// Another service calls the models, and reports the usage of the run at its end.
     PerRun(NamesOfSettings<S>),
@@ -36,32 +37,30 @@ impl<B: Backend> MeteredBackend<B> {
     }
 }
 
-impl<B: Backend> MeteredBackend<B> {
-    /// Begins the call of a service that calls models itself. Its answer is not known beforehand, so that the budgets are
-    /// asked for the prompt alone.
-    async fn reserve_call(
-        &self,
-        scope: &RunScope,
-        (provider, model): (&str, &str),
-        tokens: usize,
-    ) -> Result<MeteredCall, AgentError> {
-        let hold = match self.recorder.budgets() {
-            Some(budgets) => {
-                let demand = CallDemand {
-                    provider: provider.to_owned(),
-                    model: model.to_owned(),
-                    prompt_tokens: count(tokens),
-                    output_tokens: 0,
-                    prices: self.recorder.prices().price(provider, model).map(|price| price.prices),
-                };
-                budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
-            }
-            None => None,
-        };
-        let mut call = MeteredCall::new(self.recorder.clone(), scope.clone(), (provider, model), tokens);
-        call.hold = hold;
-        Ok(call)
-    }
+/// Begins the call of a service that calls models itself. Its answer is not known beforehand, so that the budgets are asked
+/// for the prompt alone.
+pub(super) async fn reserve_run_call(
+    recorder: &UsageRecorder,
+    scope: &RunScope,
+    (provider, model): (&str, &str),
+    tokens: usize,
+) -> Result<MeteredCall, AgentError> {
+    let hold = match recorder.budgets() {
+        Some(budgets) => {
+            let demand = CallDemand {
+                provider: provider.to_owned(),
+                model: model.to_owned(),
+                prompt_tokens: count(tokens),
+                output_tokens: 0,
+                prices: recorder.prices().price(provider, model).map(|price| price.prices),
+            };
+            budgets.reserve_call(scope, demand, || false).await?.map(|(hold, _)| hold)
+        }
+        None => None,
+    };
+    let mut call = MeteredCall::new(recorder.clone(), scope.clone(), (provider, model), tokens);
+    call.hold = hold;
+    Ok(call)
 }
 
 #[async_trait]
@@ -90,7 +89,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
             Booking::PerCall => None,
             Booking::PerRun(names) => {
                 let tokens = prepared.turn.prompt.tokens().total();
-                Some(self.reserve_call(&scope, names(settings), tokens).await?)
+                Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens).await?)
             }
         };
         let mut meter = RunMeter::new(self.recorder.clone(), scope, call, hold);

@@ -1,15 +1,18 @@
-//! Composition of the repetition of models' calls.
+//! Composition of the repetition of calls of models and agent servers.
 
 use std::sync::Arc;
 
+use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::models::EmbeddedModels;
 use agent_core::clock::SystemClock;
-use agent_platform::fallback::{FallbackModels, FirstContentModels};
+use agent_platform::fallback::{
+    Circuits, FallbackModels, FallbackServers, FirstContentModels, FirstContentServers,
+};
 use agent_platform::model_cache::ModelCache;
 use agent_platform::parameter_notices::ParameterNotices;
 use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::response_format::FormattedModels;
-use agent_platform::usage::{MeteredModels, UsageRecorder};
+use agent_platform::usage::{MeteredModels, MeteredServers, UsageRecorder};
 
 use crate::config::AppConfig;
 
@@ -23,13 +26,27 @@ pub(super) fn with_fallbacks(
     config: &AppConfig,
     models: EmbeddedModels,
     usage: &UsageRecorder,
-    providers: &Arc<Providers>,
+    (providers, circuits): (&Arc<Providers>, &Arc<Circuits>),
 ) -> FallbackModels<ProvidedModels> {
     let clock = Arc::new(SystemClock);
     let models = FormattedModels::new(models, config.server.catalog.clone());
     let models = FirstContentModels::new(models, config.fallback.first_content, clock.clone());
     let models = ProviderModels::new(ModelCache::new(models), providers.clone());
     let models = MeteredModels::new(ParameterNotices::new(models), usage.clone());
-    FallbackModels::new(models, config.fallback.defaults.clone(), Arc::default(), clock)
+    FallbackModels::new(models, config.fallback.defaults.clone(), circuits.clone(), clock)
+        .with_catalog(config.server.catalog.clone())
+}
+
+/// Has failed calls of runtimes repeated, and made with the fallbacks of an agent's server.
+pub(super) fn with_server_fallbacks(
+    config: &AppConfig,
+    servers: AgentServerBackend,
+    usage: &UsageRecorder,
+    circuits: Arc<Circuits>,
+) -> FallbackServers {
+    let clock = Arc::new(SystemClock);
+    let servers = FirstContentServers::new(servers, config.fallback.first_content, clock.clone());
+    let servers = MeteredServers::new(servers, usage.clone());
+    FallbackServers::new(servers, config.fallback.defaults.clone(), circuits, clock)
         .with_catalog(config.server.catalog.clone())
 }

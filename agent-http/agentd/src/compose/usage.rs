@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::backends::workflow::WorkflowBackend;
 use agent_core::backend::Backend;
 use agent_core::clock::SystemClock;
-use agent_core::role::AgentServer;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
 use agent_platform::spawner::Spawner;
@@ -38,21 +36,10 @@ pub(super) fn recorder(
     UsageRecorder::new(store, prices, clock, spawner, Some(observer), Some(budgets))
 }
 
-/// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels).
+/// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels), or whose agent servers are
+/// [`MeteredServers`](agent_platform::usage::MeteredServers).
 pub(super) fn per_call<B: Backend>(backend: B, usage: &UsageRecorder) -> MeteredBackend<B> {
     MeteredBackend::new(backend, Booking::PerCall, usage.clone())
-}
-
-/// Wraps the backend of remote runtimes.
-pub(super) fn agent_server(
-    backend: AgentServerBackend,
-    usage: &UsageRecorder,
-) -> MeteredBackend<AgentServerBackend> {
-    fn names(settings: &AgentServer) -> (&str, &str) {
-        let provider = settings.agent_server_provider.as_deref().unwrap_or("runtime");
-        (provider, settings.agent_server_model.as_deref().unwrap_or_default())
-    }
-    MeteredBackend::new(backend, Booking::PerRun(names), usage.clone())
 }
 
 /// Wraps the backend of workflows.

@@ -116,6 +116,38 @@ fn a_runtimes_key_is_for_the_runtime_and_for_the_provider_behind_it() {
 }
 
 #[test]
+fn the_keys_of_an_agent_servers_fallbacks_are_for_their_places_and_addresses() {
+    let server = |first: Value, second: Value| json!({"agentServerUrl": "https://a.example", "fallbacks": [first, second]});
+    let (first, second) = (
+        json!({"agentServerUrl": "https://b.example", "agentServerApiKey": "sk-b"}),
+        // Roles that were stored without a check may have it.
+        json!({"agentServerUrl": "https://c.example", "fallbacks": [{"agentServerApiKey": "sk-d"}]}),
+    );
+    let masked = json!({"agentServerUrl": "https://b.example/", "agentServerApiKey": "***"});
+    let moved = json!({"agentServerUrl": "https://evil.example", "agentServerApiKey": "***"});
+    for (given, expected) in [
+        (server(masked, second.clone()), &["fallbacks[0]", "fallbacks[1].fallbacks[0]"][..]),
+        (server(moved, second.clone()), &["fallbacks[1].fallbacks[0]"]),
+        (server(json!({}), first.clone()), &["fallbacks[1]"]),
+    ] {
+        for (at, is_container) in [("content", false), ("children.AgentServer[0].content", true)] {
+            let of = |server: Value| match is_container {
+                true => role(json!({}), json!([{"name": "AgentServer", "content": server}])),
+                false => role(server, json!([])),
+            };
+            let mut merged = of(given.clone());
+            merge_secrets(&mut merged, Some(of(server(first.clone(), second.clone()))));
+            let kept: Vec<_> = secrets(&mut merged).into_iter().map(|(path, _)| path).collect();
+            let expected: Vec<_> =
+                expected.iter().map(|place| format!("{at}.{place}.agentServerApiKey")).collect();
+            assert_eq!(kept, expected);
+            let shown = format!("{} {merged:?}", serde_json::to_value(&merged).expect("JSON"));
+            assert!(!shown.contains("sk-"), "{shown}");
+        }
+    }
+}
+
+#[test]
 fn a_local_address_makes_the_providers_name_indifferent() {
     let of = |content| role(content, json!([]));
     check(

@@ -1,0 +1,99 @@
+//! Agent servers whose calls are booked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use agent_core::backend::{Backend, PreparedRequest};
+use agent_core::error::AgentError;
+use agent_core::event::{Event, RunEnd, RunOutcome, SourceEvent};
+use agent_core::role::AgentServer;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+
+use super::backend::reserve_run_call;
+use super::call::MeteredCall;
+use super::{RunScope, UsageRecorder};
+
+/// Agent servers, each call of which is booked by itself: a run may need several.
+pub struct MeteredServers {
+    backend: Arc<dyn Backend<Settings = AgentServer>>,
+    recorder: UsageRecorder,
+}
+
+impl MeteredServers {
+    /// Wraps the backend of agent servers.
+    pub fn new(backend: impl Backend<Settings = AgentServer>, recorder: UsageRecorder) -> Self {
+        Self { backend: Arc::new(backend), recorder }
+    }
+
+    /// Returns the backend.
+    pub(crate) fn backend(&self) -> &dyn Backend<Settings = AgentServer> {
+        &*self.backend
+    }
+
+    /// Starts a call, which is booked as this attempt at the run.
+    pub(crate) async fn start(
+        &self,
+        settings: &AgentServer,
+        prepared: PreparedRequest,
+        attempt: u32,
+    ) -> Result<BoxStream<'static, Result<SourceEvent, AgentError>>, AgentError> {
+        let scope = RunScope::from(&prepared.turn.context);
+        let tokens = prepared.turn.prompt.tokens().total();
+        let mut call = reserve_run_call(&self.recorder, &scope, server_names(settings), tokens).await?;
+        call.attempt = attempt;
+        match self.backend.start(settings, prepared).await {
+            Ok(events) => Ok(MeteredRun { events: events.into_source(), call }.boxed()),
+            Err(error) => {
+                call.refuse(&error);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Returns the provider and the model of an agent server, as its calls are booked.
+pub(crate) fn server_names(settings: &AgentServer) -> (&str, &str) {
+    let provider = settings.agent_server_provider.as_deref().unwrap_or("runtime");
+    (provider, settings.agent_server_model.as_deref().unwrap_or_default())
+}
+
+/// Events of a call. Dropping the stream books the call.
+struct MeteredRun {
+    events: BoxStream<'static, Result<SourceEvent, AgentError>>,
+    call: MeteredCall,
+}
+
+impl Stream for MeteredRun {
+    type Item = Result<SourceEvent, AgentError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = ready!(self.events.poll_next_unpin(cx));
+        let call = &mut self.call;
+        match &event {
+            Some(Ok(SourceEvent::Event(
+                Event::TextMessageContent { delta, .. }
+                | Event::ReasoningMessageContent { delta, .. }
+                | Event::ToolCallArgs { delta, .. },
+            ))) => call.add_answer(delta),
+            Some(Ok(SourceEvent::Event(_))) => {}
+            Some(Ok(SourceEvent::End(RunEnd::Finished { outcome, usage, .. }))) => {
+                let is_cancelled = matches!(outcome, Some(RunOutcome::Cancelled));
+                call.set_outcome(if is_cancelled { "cancelled" } else { "ok" });
+                call.set_usage(usage.clone());
+            }
+            Some(Ok(SourceEvent::End(RunEnd::Failed { code, usage, .. }))) => {
+                call.set_outcome(code);
+                call.set_usage(usage.clone());
+            }
+            Some(Err(error)) => {
+                call.set_outcome(error.kind().code());
+                call.set_usage(error.usage().to_vec());
+            }
+            None if call.outcome() == "cancelled" => call.set_outcome("STREAM_TRUNCATED"),
+            None => {}
+        }
+        Poll::Ready(event)
+    }
+}
