@@ -1,7 +1,7 @@
-//! `cargo bench -p benches --bench models`: an agent whose model has fallbacks and repetitions, beside one without, while the model
-//! is healthy.
+//! `cargo bench -p benches --bench models`: an agent whose model has fallbacks and repetitions, and one with tool servers that
+//! do not answer, beside one with neither, while the model is healthy.
 //!
-//! Both are applications in processes of their own, with the same mock vendor. The subjects alternate within each of five
+//! All are applications in processes of their own, with the same mock vendor. The subjects alternate within each of five
 //! repeats; figures are medians.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
@@ -13,11 +13,17 @@ use benches::comparison::{Bound, Comparison, environment_line, markdown};
 use benches::measure::{LONG_BURST, Measurement, Scale};
 use benches::should_measure;
 use benches::subjects::{Bench, Programs};
-use serde_json::json;
+use serde_json::{Value, json};
 
-/// The measurements with their limits.
-const MEASUREMENTS: [(Measurement, Bound); 2] =
-    [(Measurement::FirstToken, Bound::AtMost(1.01)), (Measurement::LongBurst, Bound::AtMost(1.0))];
+/// The measurements with their limits for an agent with fallbacks, and for one with dead tool servers.
+const MEASUREMENTS: [(Measurement, [Bound; 2]); 2] = [
+    (Measurement::FirstToken, [Bound::AtMost(1.01), Bound::AtMost(1.02)]),
+    (Measurement::LongBurst, [Bound::AtMost(1.0), Bound::AtMost(1.0)]),
+];
+/// The agents beside the one without either.
+const AGENTS: [&str; 2] = ["four fallbacks", "ten dead tool servers"];
+/// Port at which nobody listens.
+const DEAD: &str = "http://127.0.0.1:9";
 
 fn main() -> Result<()> {
     if !should_measure(std::env::args().any(|argument| argument == "--bench")) {
@@ -38,20 +44,23 @@ async fn measure() -> Result<()> {
     let app_over = Path::new(env!("CARGO_BIN_EXE_app_over"));
     let behaviours = [Behaviour::First, LONG_BURST];
     let fallback =
-        |model: &str| json!({"provider": "openai", "model": model, "baseUrl": "http://127.0.0.1:9/v1"});
-    let settings = json!({
+        |model: &str| json!({"provider": "openai", "model": model, "baseUrl": format!("{DEAD}/v1")});
+    let fallbacks = json!({
         "retry": {"maxAttempts": 3, "firstContentMs": 30_000},
         "fallbacks": [fallback("one"), fallback("two"), fallback("three"), fallback("four")],
     });
-    let subjects = [
-        bench.start_workspace(&bench.models_workspace(&behaviours, &json!({})), app_over)?,
-        bench.start_workspace(&bench.models_workspace(&behaviours, &settings), app_over)?,
-    ];
+    let server = |i: usize| json!({"id": format!("s{i}"), "url": format!("{DEAD}/mcp"), "tools": ["search"]});
+    let servers = json!({"toolServers": (0..10).map(server).collect::<Vec<_>>()});
+    let start = |content: &Value, settings: &Value| {
+        bench.start_workspace(&bench.models_workspace(&behaviours, content, settings), app_over)
+    };
+    let none = json!({});
+    let subjects = [start(&none, &none)?, start(&none, &fallbacks)?, start(&servers, &none)?];
     let mut rows = Vec::new();
-    for (measurement, bound) in MEASUREMENTS {
-        let mut figures = [Vec::new(), Vec::new()];
+    for (measurement, bounds) in MEASUREMENTS {
+        let mut figures = [const { Vec::new() }; 3];
         for repeat in 0..scale.repeats {
-            let mut samples = [Vec::new(), Vec::new()];
+            let mut samples = [const { Vec::new() }; 3];
             for slice in 0..measurement.slices() {
                 for turn in 0..subjects.len() {
                     let place = (repeat + slice + turn) % subjects.len();
@@ -63,9 +72,11 @@ async fn measure() -> Result<()> {
             }
             eprintln!("{measurement}: {} of {}", repeat + 1, scale.repeats);
         }
-        let [without, with] = figures;
-        let what = format!("{measurement}, with four fallbacks");
-        rows.push(Comparison::new(what, measurement.unit(), bound, &without, &with));
+        let [without, with @ ..] = figures;
+        for ((agent, bound), with) in AGENTS.iter().zip(bounds).zip(with) {
+            let what = format!("{measurement}, with {agent}");
+            rows.push(Comparison::new(what, measurement.unit(), bound, &without, &with));
+        }
     }
     println!("{}\n\n{}", environment_line(scale.repeats), markdown("what", &rows));
     Ok(())

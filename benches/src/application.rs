@@ -66,13 +66,13 @@ impl Bench {
     }
 
     /// Returns the workspace of an agent for each behaviour, whose backend is the vendor's model with further settings.
-    pub fn models_workspace(&self, behaviours: &[Behaviour], settings: &Value) -> Value {
+    pub fn models_workspace(&self, behaviours: &[Behaviour], content: &Value, settings: &Value) -> Value {
         let agents = behaviours.iter().map(|behaviour| {
             let mut container = self.model_container(*behaviour);
             for (name, value) in settings.as_object().into_iter().flatten() {
                 container[name] = value.clone();
             }
-            role(*behaviour, json!({}), json!([{"name": "EmbeddedAI", "content": container}]))
+            role(*behaviour, content.clone(), json!([{"name": "EmbeddedAI", "content": container}]))
         });
         workspace_of(agents.collect())
     }
