@@ -3,6 +3,43 @@
 
 use super::*;
 
+/// Asks for the faults side by side, and fails with all answers that are not as expected.
+pub(super) async fn expect_each(
+    faults: &[Fault],
+    format: &str,
+    ask: impl AsyncFn(&Fault) -> Result<(), String>,
+) {
+    let cases: Vec<_> = stream::iter(faults)
+        .map(async |fault| (fault.name, ask(fault).await))
+        .buffer_unordered(MAX_CONCURRENT_CASES)
+        .collect()
+        .await;
+    let wrong = cases.into_iter().filter_map(|(name, result)| Some(format!("{name}: {}", result.err()?)));
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{format}:\n{}", wrong.join("\n"));
+}
+
+/// Checks a run whose first entry was unavailable twice, and whose fallback has answered.
+pub(super) fn expect_repetition_and_fallback(events: &[Value]) {
+    let attempts: Vec<_> =
+        events.iter().map(|event| &event["value"]).filter(|value| value["kind"] == "modelAttempt").collect();
+    let shown: Vec<_> = attempts
+        .iter()
+        .map(|attempt| (attempt["attempt"].as_u64(), attempt["entry"].as_u64(), attempt["status"].as_u64()))
+        .collect();
+    let expected = [(Some(1), Some(0), Some(503)), (Some(2), Some(0), Some(503)), (Some(3), Some(1), None)];
+    assert_eq!(shown, expected, "{attempts:?}");
+    assert_eq!(crate::support::text_of(events), "hello world");
+}
+
+/// Checks the problem of a run whose first entry was unavailable twice, and whose fallback has refused it.
+pub(super) fn expect_failed_attempts(problem: &Value) {
+    assert_eq!(problem["code"], "BACKEND_FAILED", "{problem}");
+    let reasons: Vec<_> =
+        problem["attempts"].as_array().expect("attempts").iter().map(|a| &a["status"]).collect();
+    assert_eq!(reasons, [503, 503, 401], "{problem}");
+}
+
 /// Faults of requests that no other model would answer either.
 const INVALID_REQUESTS: [&str; 1] = ["400"];
 /// Faults without text, after tool calls that the client has been given.
@@ -61,14 +98,7 @@ async fn every_fault_before_content_is_answered_by_the_fallback() {
             let answer = answer.map_err(|_| "it hangs".to_owned())?;
             check_answer(&answer, fault, format).map_err(|what| format!("{what}: {}", answer.body))
         };
-        let cases: Vec<_> = stream::iter(&faults)
-            .map(async |fault| (fault.name, ask(fault).await))
-            .buffer_unordered(MAX_CONCURRENT_CASES)
-            .collect()
-            .await;
-        let wrong = cases.into_iter().filter_map(|(name, result)| Some(format!("{name}: {}", result.err()?)));
-        let wrong: Vec<String> = wrong.collect();
-        assert!(wrong.is_empty(), "{format}:\n{}", wrong.join("\n"));
+        expect_each(&faults, format, ask).await;
     }
     let sent = healthy.received();
     assert!(
@@ -85,24 +115,13 @@ async fn attempts_are_told_to_the_user() {
     let models = [("bad", vendor.base_url())];
     let app = server::app(&agents(&models, &fallback), &[("MODEL_ATTEMPTS", "2")]).await;
     let events = parse_events(&app.chat(&body_of("run-1")).await.text().await.expect("a whole body"));
-    let attempts: Vec<_> =
-        events.iter().map(|event| &event["value"]).filter(|value| value["kind"] == "modelAttempt").collect();
-    let shown: Vec<_> = attempts
-        .iter()
-        .map(|attempt| (attempt["attempt"].as_u64(), attempt["entry"].as_u64(), attempt["status"].as_u64()))
-        .collect();
-    let expected = [(Some(1), Some(0), Some(503)), (Some(2), Some(0), Some(503)), (Some(3), Some(1), None)];
-    assert_eq!(shown, expected, "{attempts:?}");
-    assert_eq!(crate::support::text_of(&events), "hello world");
+    expect_repetition_and_fallback(&events);
     assert_eq!(vendor.received().len(), 2);
 
     // Both vendors fail: the problem has all attempts.
     healthy.on(HEALTHY_MODEL, [crate::support::vendor::json_response("401 Unauthorized", "", "{}")]);
     let problem: Value = app.chat(&body_of("run-2")).await.json().await.expect("a problem");
-    assert_eq!(problem["code"], "BACKEND_FAILED", "{problem}");
-    let reasons: Vec<_> =
-        problem["attempts"].as_array().expect("attempts").iter().map(|a| &a["status"]).collect();
-    assert_eq!(reasons, [503, 503, 401], "{problem}");
+    expect_failed_attempts(&problem);
 }
 
 fn body_of(run: &str) -> Value {

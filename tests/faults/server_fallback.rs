@@ -1,6 +1,7 @@
 //! Misbehaving runtimes of an agent with a fallback: a fault before the run's first event is answered by the next
 //! runtime, a later one ends the run as without a fallback.
 
+use super::fallback::{expect_each, expect_failed_attempts, expect_repetition_and_fallback};
 use super::table::runtime::{answer, faults, problem};
 use super::*;
 
@@ -49,14 +50,7 @@ async fn every_fault_of_a_runtime_before_its_events_is_answered_by_the_fallback(
             let checked = answer.run_case(fault, format, Topology::App);
             checked.map_err(|what| format!("{what}: {}", answer.body))
         };
-        let cases: Vec<_> = stream::iter(&faults)
-            .map(async |fault| (fault.name, ask(fault).await))
-            .buffer_unordered(MAX_CONCURRENT_CASES)
-            .collect()
-            .await;
-        let wrong = cases.into_iter().filter_map(|(name, result)| Some(format!("{name}: {}", result.err()?)));
-        let wrong: Vec<String> = wrong.collect();
-        assert!(wrong.is_empty(), "{format}:\n{}", wrong.join("\n"));
+        expect_each(&faults, format, ask).await;
         let present = faults.iter().filter(|fault| !fault.absent).count();
         assert_eq!(vendor.received().len() - before, present, "each run calls its runtime once");
     }
@@ -78,21 +72,10 @@ async fn attempts_at_runtimes_are_told_to_the_user() {
     let app = server::app(&agents(&models, &healthy, false), &[("MODEL_ATTEMPTS", "2")]).await;
     let body = |run: &str| json!({"agentId": "bad", "message": "hello", "runId": run});
     let events = parse_events(&app.chat(&body("run-1")).await.text().await.expect("a whole body"));
-    let attempts: Vec<_> =
-        events.iter().map(|event| &event["value"]).filter(|value| value["kind"] == "modelAttempt").collect();
-    let shown: Vec<_> = attempts
-        .iter()
-        .map(|attempt| (attempt["attempt"].as_u64(), attempt["entry"].as_u64(), attempt["status"].as_u64()))
-        .collect();
-    let expected = [(Some(1), Some(0), Some(503)), (Some(2), Some(0), Some(503)), (Some(3), Some(1), None)];
-    assert_eq!(shown, expected, "{attempts:?}");
-    assert_eq!(crate::support::text_of(&events), "hello world");
+    expect_repetition_and_fallback(&events);
 
     let problem: Value = app.chat(&body("run-2")).await.json().await.expect("a problem");
-    assert_eq!(problem["code"], "BACKEND_FAILED", "{problem}");
-    let reasons: Vec<_> =
-        problem["attempts"].as_array().expect("attempts").iter().map(|a| &a["status"]).collect();
-    assert_eq!(reasons, [503, 503, 401], "{problem}");
+    expect_failed_attempts(&problem);
 }
 
 #[tokio::test]

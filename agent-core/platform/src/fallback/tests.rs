@@ -33,6 +33,15 @@ impl ModelSource for ScriptedSource {
     }
 }
 
+/// Returns a recorder with a ledger in memory and without budgets.
+pub(super) fn memory_recorder(clock: &ManualClock) -> UsageRecorder {
+    let spawner = Arc::new(|task: BoxFuture<'static, ()>| {
+        task.now_or_never();
+    });
+    let (store, prices) = (Arc::new(MemoryUsage::default()), PriceTable::shipped());
+    UsageRecorder::new(store, prices, Arc::new(clock.clone()), spawner, None, None)
+}
+
 /// Models with a clock, circuits and a ledger.
 struct Bench {
     source: ScriptedSource,
@@ -44,17 +53,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let spawner = Arc::new(|task: BoxFuture<'static, ()>| {
-            task.now_or_never();
-        });
-        let recorder = UsageRecorder::new(
-            Arc::new(MemoryUsage::default()),
-            PriceTable::shipped(),
-            Arc::new(clock.clone()),
-            spawner,
-            None,
-            None,
-        );
+        let recorder = memory_recorder(&clock);
         Self { source: ScriptedSource::default(), clock, circuits: Arc::default(), recorder }
     }
 

@@ -9,13 +9,13 @@ use agent_core::secret::Secret;
 use agent_core::select::BackendChoice;
 use agent_core::testing::{FakeReportedCalls, ManualClock, backend_turn};
 use agent_core::tool::Caller;
-use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde_json::json;
 
 use super::*;
+use crate::fallback::tests::memory_recorder;
 use crate::fallback::{CircuitState, FirstContentServers, preview_attempts};
-use crate::usage::{MemoryUsage, PriceTable, UsageRecorder};
+use crate::usage::UsageRecorder;
 
 type Answer = Result<Vec<Result<SourceEvent, AgentError>>, AgentError>;
 
@@ -80,11 +80,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let clock = ManualClock::new();
-        let spawner = Arc::new(|task: BoxFuture<'static, ()>| {
-            task.now_or_never();
-        });
-        let (store, prices) = (Arc::new(MemoryUsage::default()), PriceTable::shipped());
-        let recorder = UsageRecorder::new(store, prices, Arc::new(clock.clone()), spawner, None, None);
+        let recorder = memory_recorder(&clock);
         Self { servers: ScriptedServers::default(), clock, circuits: Arc::default(), recorder }
     }
 
