@@ -47,6 +47,7 @@ pub mod retrieval;
 pub mod roles;
 pub mod run_observer;
 pub mod run_registry;
+mod run_table;
 pub mod run_tools;
 pub mod seal;
 pub mod spawner;

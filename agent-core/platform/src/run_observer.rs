@@ -9,7 +9,6 @@ mod manifest;
 mod models;
 mod timer;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -24,6 +23,7 @@ use agent_core::tool::ExecutionContext;
 use agent_core::turn::{PrefixReuse, PreparedTurn, TurnObserver};
 
 use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming};
+use crate::run_table::{OpenRun, RunTable, table_key};
 
 pub use inputs::{
     MAX_RUN_INPUT_BYTES, RecordedContext, RecordedFragment, RecordedOrigin, RecordedProviderItem,
@@ -38,18 +38,15 @@ use timer::{EventTimer, TimerState};
 /// Recorders of the runs that this process has.
 pub struct RunObservers {
     clock: Arc<dyn Clock>,
-    active: Mutex<HashMap<ObserverKey, Arc<RunObserver>>>,
+    active: Arc<RunTable<RunObserver>>,
     tool_tokens: Arc<ToolTokens>,
     keeps_inputs: bool,
 }
 
-/// Company, user and run.
-type ObserverKey = (CompanyId, UserId, RunId);
-
 impl RunObservers {
     /// Creates the observers of a process, which keep the inputs of runs if they are to be recorded.
     pub fn new(clock: Arc<dyn Clock>, keeps_inputs: bool) -> Self {
-        Self { clock, active: Mutex::default(), tool_tokens: Arc::default(), keeps_inputs }
+        Self { clock, active: Arc::default(), tool_tokens: Arc::default(), keeps_inputs }
     }
 
     /// Returns monotonic time.
@@ -58,13 +55,7 @@ impl RunObservers {
     }
 
     /// Begins the record of a run that was accepted at `accepted`.
-    pub fn open(
-        self: &Arc<Self>,
-        company: &CompanyId,
-        user: &UserId,
-        run: &RunId,
-        accepted: Instant,
-    ) -> OpenObserver {
+    pub fn open(&self, company: &CompanyId, user: &UserId, run: &RunId, accepted: Instant) -> OpenObserver {
         let observer = Arc::new(RunObserver {
             clock: self.clock.clone(),
             accepted,
@@ -72,23 +63,17 @@ impl RunObservers {
             keeps_inputs: self.keeps_inputs,
             state: Mutex::default(),
         });
-        let key = (company.clone(), user.clone(), run.clone());
-        lock(&self.active).insert(key.clone(), observer.clone());
-        OpenObserver { observer, key, observers: self.clone() }
+        OpenObserver(self.active.open((company.clone(), user.clone(), run.clone()), observer))
     }
 
     /// Returns the record, so far, of a run that this process has.
     pub fn record_of(&self, company: &CompanyId, user: &UserId, run: &RunId) -> Option<RunRecord> {
-        self.find((company.clone(), user.clone(), run.clone())).map(|observer| observer.record())
-    }
-
-    fn find(&self, key: ObserverKey) -> Option<Arc<RunObserver>> {
-        lock(&self.active).get(&key).cloned()
+        self.active.find(&(company.clone(), user.clone(), run.clone())).map(|observer| observer.record())
     }
 
     /// Returns the observer of the run for which a model is called.
     fn find_for(&self, context: &ExecutionContext) -> Option<Arc<RunObserver>> {
-        self.find((context.company_id.clone(), context.user_id.clone(), context.run_id.clone()))
+        self.active.find(&table_key(context))
     }
 }
 
@@ -98,27 +83,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A run's observer, which is found by the run's id until this is dropped.
-pub struct OpenObserver {
-    observer: Arc<RunObserver>,
-    key: ObserverKey,
-    observers: Arc<RunObservers>,
-}
+pub struct OpenObserver(OpenRun<RunObserver>);
 
 impl std::ops::Deref for OpenObserver {
     type Target = Arc<RunObserver>;
 
     fn deref(&self) -> &Arc<RunObserver> {
-        &self.observer
-    }
-}
-
-impl Drop for OpenObserver {
-    fn drop(&mut self) {
-        let mut active = lock(&self.observers.active);
-        // A later attempt at the same run has an observer of its own.
-        if active.get(&self.key).is_some_and(|found| Arc::ptr_eq(found, &self.observer)) {
-            active.remove(&self.key);
-        }
+        &self.0
     }
 }
 

@@ -1,7 +1,7 @@
 //! Usage of models and tools: a ledger with an entry for each call of a model, sums by day, and prices.
 //!
-//! [`MeteredModels`], [`MeteredServers`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the call failed or its
-//! client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
+//! [`MeteredModels`], [`MeteredServers`] and [`MeteredBackend`] report each call's end to the [`UsageRecorder`], also if the
+//! call failed or its client has left. The recorder writes the entries to a [`UsageStore`] in batches, off the path of the tokens.
 
 mod backend;
 mod budget;

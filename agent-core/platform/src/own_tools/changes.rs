@@ -1,27 +1,24 @@
 //! [`ToolChanges`]: reports of tools that were not called since their definitions are not the pinned ones.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream};
-use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::tool::{Caller, ExecutionContext};
 use async_trait::async_trait;
 use serde_json::json;
 
 use super::pins::ToolStatus;
 use super::tool_server::ServerTool;
+use crate::run_table::{OpenRun, RunTable, table_key};
 
 /// Reports of the runs whose streams this process sends.
 #[derive(Clone, Default)]
 pub struct ToolChanges {
-    runs: Arc<Mutex<HashMap<ReportKey, Arc<Mutex<RunChanges>>>>>,
+    runs: Arc<RunTable<Mutex<RunChanges>>>,
 }
-
-/// Company, user and run.
-type ReportKey = (CompanyId, UserId, RunId);
 
 /// Reports of one run, of which each tool has at most one.
 #[derive(Default)]
@@ -33,7 +30,7 @@ struct RunChanges {
 impl ToolChanges {
     /// Adds a report to the stream of the context's run, if this process sends it.
     pub(super) fn report(&self, context: &ExecutionContext, tool: &ServerTool, status: ToolStatus) {
-        let Some(run) = lock(&self.runs).get(&report_key(context)).cloned() else { return };
+        let Some(run) = self.runs.find(&table_key(context)) else { return };
         let mut run = lock(&run);
         if run.reported.insert(tool.spec.name.clone()) {
             let value = json!({
@@ -44,9 +41,7 @@ impl ToolChanges {
     }
 
     fn observe(&self, context: &ExecutionContext) -> ChangeObserver {
-        let (key, run) = (report_key(context), Arc::default());
-        lock(&self.runs).insert(key.clone(), Arc::clone(&run));
-        ChangeObserver { key, run, changes: self.clone() }
+        ChangeObserver(self.runs.open(table_key(context), Arc::default()))
     }
 }
 
@@ -55,30 +50,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn report_key(context: &ExecutionContext) -> ReportKey {
-    (context.company_id.clone(), context.user_id.clone(), context.run_id.clone())
-}
-
 /// Sends the reports of a run before the results of the calls. Dropping it ends their collection.
-struct ChangeObserver {
-    key: ReportKey,
-    run: Arc<Mutex<RunChanges>>,
-    changes: ToolChanges,
-}
+struct ChangeObserver(OpenRun<Mutex<RunChanges>>);
 
 impl EventObserver for ChangeObserver {
     fn observe(&mut self, event: &Event) -> Option<Event> {
-        matches!(event, Event::ToolCallResult { .. }).then(|| lock(&self.run).pending.pop_front()).flatten()
-    }
-}
-
-impl Drop for ChangeObserver {
-    fn drop(&mut self) {
-        let mut runs = lock(&self.changes.runs);
-        // A later attempt at the same run has reports of its own.
-        if runs.get(&self.key).is_some_and(|run| Arc::ptr_eq(run, &self.run)) {
-            runs.remove(&self.key);
-        }
+        matches!(event, Event::ToolCallResult { .. }).then(|| lock(&self.0).pending.pop_front()).flatten()
     }
 }
 

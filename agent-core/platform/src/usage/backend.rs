@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::AgentError;
-use agent_core::event::{Event, EventObserver, EventStream, RunOutcome};
+use agent_core::event::{Event, EventObserver, EventStream};
 use async_trait::async_trait;
 
 use super::budget::{CallDemand, RunAdmission, RunHold, with_deadline};
-use super::call::{MeteredCall, count};
+use super::call::{MeteredCall, count, finished_outcome};
 use super::{RunScope, UsageRecorder};
 
 /// Returns the provider and the model that a backend's settings name.
@@ -149,19 +149,13 @@ impl RunMeter {
 impl EventObserver for RunMeter {
     fn observe(&mut self, event: &Event) -> Option<Event> {
         match event {
-            Event::TextMessageContent { delta, .. }
-            | Event::ReasoningMessageContent { delta, .. }
-            | Event::ToolCallArgs { delta, .. } => {
+            Event::RunFinished { outcome, usage, .. } => self.end(finished_outcome(outcome.as_ref()), usage),
+            Event::RunError { code, usage, .. } => self.end(code, usage),
+            event => {
                 if let Some(call) = &mut self.call {
-                    call.add_answer(delta);
+                    call.add_event(event);
                 }
             }
-            Event::RunFinished { outcome, usage, .. } => {
-                let is_cancelled = matches!(outcome, Some(RunOutcome::Cancelled));
-                self.end(if is_cancelled { "cancelled" } else { "ok" }, usage);
-            }
-            Event::RunError { code, usage, .. } => self.end(code, usage),
-            _ => {}
         }
         None
     }

@@ -1,6 +1,7 @@
 //! A call in progress, which is booked when it ends or is dropped.
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::event::{Event, RunOutcome};
 use agent_core::message::Usage;
 use jiff::Timestamp;
 
@@ -28,6 +29,14 @@ pub(super) struct CompanyBilling {
     pub(super) provider_type: String,
     /// Price of the model, if it is known.
     pub(super) price: Option<ModelPrice>,
+}
+
+/// Returns the outcome of a run that has finished.
+pub(super) fn finished_outcome(outcome: Option<&RunOutcome>) -> &'static str {
+    match outcome {
+        Some(RunOutcome::Cancelled) => "cancelled",
+        _ => "ok",
+    }
 }
 
 /// A call in progress. Dropping it books it.
@@ -80,6 +89,16 @@ impl MeteredCall {
     /// Counts text of the answer.
     pub(super) fn add_answer(&mut self, text: &str) {
         self.answer_bytes = self.answer_bytes.saturating_add(text.len());
+    }
+
+    /// Counts the text of the answer in an event of a run.
+    pub(super) fn add_event(&mut self, event: &Event) {
+        if let Event::TextMessageContent { delta, .. }
+        | Event::ReasoningMessageContent { delta, .. }
+        | Event::ToolCallArgs { delta, .. } = event
+        {
+            self.add_answer(delta);
+        }
     }
 
     /// Sets the usage that the provider reports, in place of an earlier report.

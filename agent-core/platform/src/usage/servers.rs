@@ -6,13 +6,13 @@ use std::task::{Context, Poll, ready};
 
 use agent_core::backend::{Backend, PreparedRequest};
 use agent_core::error::AgentError;
-use agent_core::event::{Event, RunEnd, RunOutcome, SourceEvent};
+use agent_core::event::{RunEnd, SourceEvent};
 use agent_core::role::AgentServer;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use super::backend::reserve_run_call;
-use super::call::MeteredCall;
+use super::call::{MeteredCall, finished_outcome};
 use super::{RunScope, UsageRecorder};
 
 /// Agent servers, each call of which is booked by itself: a run may need several.
@@ -72,15 +72,9 @@ impl Stream for MeteredRun {
         let event = ready!(self.events.poll_next_unpin(cx));
         let call = &mut self.call;
         match &event {
-            Some(Ok(SourceEvent::Event(
-                Event::TextMessageContent { delta, .. }
-                | Event::ReasoningMessageContent { delta, .. }
-                | Event::ToolCallArgs { delta, .. },
-            ))) => call.add_answer(delta),
-            Some(Ok(SourceEvent::Event(_))) => {}
+            Some(Ok(SourceEvent::Event(event))) => call.add_event(event),
             Some(Ok(SourceEvent::End(RunEnd::Finished { outcome, usage, .. }))) => {
-                let is_cancelled = matches!(outcome, Some(RunOutcome::Cancelled));
-                call.set_outcome(if is_cancelled { "cancelled" } else { "ok" });
+                call.set_outcome(finished_outcome(outcome.as_ref()));
                 call.set_usage(usage.clone());
             }
             Some(Ok(SourceEvent::End(RunEnd::Failed { code, usage, .. }))) => {
