@@ -123,6 +123,7 @@ async fn a_server_that_lost_writes_is_noticed(cluster: &mut Cluster, url: &str) 
         set(&store, &deleted, "1").await;
     }
     cluster.fork_standby();
+    wait_until_reachable(url).await;
     let (one, two) = (open(url).await, open(url).await);
     set(&one, &kept, "2").await;
     set(&two, &lost, "2").await;
@@ -135,6 +136,7 @@ async fn a_server_that_lost_writes_is_noticed(cluster: &mut Cluster, url: &str) 
     }
     wait_until_the_feeds_pause(cluster).await;
     cluster.fail_over();
+    wait_until_reachable(url).await;
     for store in [&one, &two] {
         for (key, expected) in [(&kept, "1"), (&lost, ""), (&deleted, "1")] {
             wait_until_cached(store, key).await;
@@ -146,6 +148,16 @@ async fn a_server_that_lost_writes_is_noticed(cluster: &mut Cluster, url: &str) 
         wait_for(reader, &kept, text).await;
         wait_until_cached(reader, &kept).await;
     }
+}
+
+/// Waits until the restarted server is reached: a pooler whose last login failed refuses clients until one succeeds.
+async fn wait_until_reachable(url: &str) {
+    let reached = async {
+        while migration_status(url, &impatient()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, reached).await.expect("the server is reached");
 }
 
 /// Waits until no process polls: then a connection to a pooler outlives the server unnoticed.
