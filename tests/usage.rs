@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::support::log::LogBuffer;
 use crate::support::server::{self, Server, session_token};
 use crate::support::vendor::{Step, Vendor, answer, delta, json_response, stream_head, tool_calls};
 mod budgets;
@@ -122,10 +123,64 @@ async fn a_run_is_booked_with_its_tools_and_its_price() {
         "agentd_tokens_total{provider=\"openai\",model=\"m\",kind=\"input\"} 22\n",
         "agentd_cost_usd_total{provider=\"openai\",model=\"m\"} 0.000184\n",
         "agentd_tool_calls_total{tool=\"createTodo\",outcome=\"ok\"} 1\n",
+        "agentd_runs_total{backend=\"embedded\",caller=\"session\",outcome=\"ok\"} 1\n",
+        "agentd_run_seconds_count{backend=\"embedded\"} 1\n",
+        "agentd_first_content_seconds_count{backend=\"embedded\"} 1\n",
+        "agentd_circuit_open 0.0\n",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
     assert!(!metrics.contains("nonsense"), "{metrics}");
+}
+
+/// Returns the field `name` of a line of the log.
+fn log_field<'l>(line: &'l str, name: &str) -> &'l str {
+    let start = line.find(&format!(" {name}=")).unwrap_or_else(|| panic!("{name}: {line}")) + name.len() + 2;
+    let value = &line[start..];
+    match value.strip_prefix('"') {
+        Some(quoted) => &quoted[..quoted.find('"').expect("a closing quote")],
+        None => value.split(' ').next().unwrap_or_default(),
+    }
+}
+
+#[tokio::test]
+async fn each_run_has_one_line_in_the_log() {
+    let log = LogBuffer::install();
+    let test = UsageApp::start().await;
+    let refusal = || {
+        json_response("400 Bad Request", "", r#"{"error":{"message":"no","type":"invalid_request_error"}}"#)
+    };
+    let calls = || tool_calls(&[("c1", "createTodo", r#"{"text":"Milk"}"#)]);
+    test.vendor.on("m", [calls(), answer(&["Done."]), calls(), refusal()]);
+    let finished = test.chat("u1", "Buy milk").await;
+    let failed = test.chat("ada", "Buy milk").await;
+    for (run, user, outcome, calls, cost) in [
+        (&finished, "u1", "ok", "2", "0.000184000"),
+        (&failed, "ada", "BACKEND_FAILED", "2", PRICE_OF_ANSWER),
+    ] {
+        let ended = || -> Vec<String> {
+            let text = log.text();
+            let is_end = |line: &&str| line.contains("run ended") && line.contains(run.as_str());
+            text.lines().filter(is_end).map(str::to_owned).collect()
+        };
+        let lines = poll_until(async || ended(), |lines| !lines.is_empty()).await;
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        for (name, expected) in [
+            ("company", "c1"),
+            ("user", user),
+            ("agent", "a1"),
+            ("run", run),
+            ("caller", "session"),
+            ("model", "m"),
+            ("calls", calls),
+            ("tool_calls", "1"),
+            ("cost", cost),
+            ("outcome", outcome),
+        ] {
+            assert_eq!(log_field(line, name), expected, "{name}: {line}");
+        }
+        assert!(!line.contains("milk") && !line.contains("Milk"), "no content: {line}");
+    }
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@
 //! Operations:
 //!
 //! - [`metrics`]: Prometheus metrics.
-//! - [`usage_metrics`]: Prometheus metrics of the calls of models and tools.
+//! - [`usage_metrics`]: Prometheus metrics of runs and of their calls of models and tools.
 //! - [`openapi`]: OpenAPI descriptions of the services, for client generators.
 
 pub mod app;

@@ -1,17 +1,23 @@
-//! Counters of the calls of models and tools for Prometheus.
+//! Metrics of runs, of their calls of models and tools, and of budgets and circuits, for Prometheus.
 //!
 //! Labels have a bounded number of values: those of models and tools beyond the first `MAX_MODELS` and `MAX_TOOLS` are
 //! `other`. No label names a company, a user or an agent.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use agent_core::error::AgentErrorKind;
-use agent_platform::usage::{TokenCounts, UsageEntry, UsageObserver};
-use prometheus_client::encoding::EncodeLabelSet;
+use agent_core::select::BackendKind;
+use agent_platform::fallback::Circuits;
+use agent_platform::usage::{EndedRun, TokenCounts, UsageEntry, UsageObserver};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
 
 use crate::metrics::Metrics;
 
@@ -19,6 +25,10 @@ use crate::metrics::Metrics;
 const MAX_MODELS: usize = 200;
 /// Maximum number of tools with counters of their own.
 const MAX_TOOLS: usize = 200;
+/// Bounds of the buckets of runs' durations, in seconds.
+const RUN_BUCKETS_SECONDS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+/// Bounds of the buckets of the times until the first content, in seconds.
+const FIRST_CONTENT_BUCKETS_SECONDS: [f64; 10] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 /// Label of all others.
 const OTHER: &str = "other";
 /// Number of nano-dollars in a dollar.
@@ -50,9 +60,31 @@ struct ToolLabels {
     outcome: &'static str,
 }
 
-/// Counters of a process.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RunLabels {
+    backend: &'static str,
+    caller: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabel {
+    backend: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusalLabels {
+    kind: &'static str,
+    unit: &'static str,
+}
+
+/// Metrics of a process.
+#[derive(Debug)]
 pub struct UsageMetrics {
+    runs: Family<RunLabels, Counter>,
+    durations: Family<BackendLabel, Histogram>,
+    first_contents: Family<BackendLabel, Histogram>,
+    budget_refusals: Family<RefusalLabels, Counter>,
     attempts: Family<AttemptLabels, Counter>,
     tokens: Family<TokenLabels, Counter>,
     cost: Family<CostLabels, Counter<f64, AtomicU64>>,
@@ -62,9 +94,20 @@ pub struct UsageMetrics {
 }
 
 impl UsageMetrics {
-    /// Creates the counters, and registers them.
+    /// Creates the metrics, and registers them.
     pub fn new(metrics: &Metrics) -> Self {
-        let all = Self::default();
+        let all = Self {
+            runs: Family::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(RUN_BUCKETS_SECONDS)),
+            first_contents: Family::new_with_constructor(|| Histogram::new(FIRST_CONTENT_BUCKETS_SECONDS)),
+            budget_refusals: Family::default(),
+            attempts: Family::default(),
+            tokens: Family::default(),
+            cost: Family::default(),
+            tool_calls: Family::default(),
+            models: Mutex::default(),
+            tools: Mutex::default(),
+        };
         metrics.register(|registry| {
             let text = "Number of calls of models that have ended";
             registry.register("model_attempts", text, all.attempts.clone());
@@ -72,6 +115,13 @@ impl UsageMetrics {
             registry.register("tokens", text, all.tokens.clone());
             registry.register("cost_usd", "Price of ended calls in US dollars", all.cost.clone());
             registry.register("tool_calls", "Number of tool calls that have ended", all.tool_calls.clone());
+            registry.register("runs", "Number of runs that have ended", all.runs.clone());
+            let text = "Time from the admission of a run to its end";
+            registry.register("run_seconds", text, all.durations.clone());
+            let text = "Time from the admission of a run to its first text, reasoning or tool call";
+            registry.register("first_content_seconds", text, all.first_contents.clone());
+            let text = "Number of runs and calls that a limit has not admitted";
+            registry.register("budget_refusals", text, all.budget_refusals.clone());
         });
         all
     }
@@ -138,10 +188,60 @@ impl UsageObserver for UsageMetrics {
         let tool = if admit(&self.tools, &tool, MAX_TOOLS) { tool } else { OTHER.to_owned() };
         self.tool_calls.get_or_create(&ToolLabels { tool, outcome }).inc();
     }
+
+    fn on_run_end(&self, run: &EndedRun<'_>) {
+        let backend = backend_label(run.backend);
+        let labels = RunLabels { backend, caller: run.caller, outcome: outcome_label(run.outcome) };
+        self.runs.get_or_create(&labels).inc();
+        let label = BackendLabel { backend };
+        self.durations.get_or_create(&label).observe(run.duration.as_secs_f64());
+        if let Some(time) = run.first_content {
+            self.first_contents.get_or_create(&label).observe(time.as_secs_f64());
+        }
+    }
+
+    fn on_budget_refusal(&self, kind: &'static str, unit: &'static str) {
+        self.budget_refusals.get_or_create(&RefusalLabels { kind, unit }).inc();
+    }
+}
+
+fn backend_label(kind: BackendKind) -> &'static str {
+    match kind {
+        BackendKind::AgentServer => "agentServer",
+        BackendKind::Workflow => "workflow",
+        BackendKind::Embedded => "embedded",
+        BackendKind::Subscription => "subscription",
+        BackendKind::Custom => "custom",
+        _ => OTHER,
+    }
+}
+
+/// Registers the number of a process's open circuits.
+pub fn register_circuits(metrics: &Metrics, circuits: Arc<Circuits>) {
+    metrics.register(|registry| registry.register_collector(Box::new(OpenCircuits(circuits))));
+}
+
+struct OpenCircuits(Arc<Circuits>);
+
+impl std::fmt::Debug for OpenCircuits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenCircuits").finish_non_exhaustive()
+    }
+}
+
+impl Collector for OpenCircuits {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let count = ConstGauge::new(self.0.open_count(Instant::now()) as f64);
+        let text = "Number of circuits through which no call of a model or an agent server is made";
+        let kind = count.metric_type();
+        count.encode(encoder.encode_descriptor("circuit_open", text, None, kind)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use agent_core::tool::Caller;
     use agent_platform::usage::{NanoUsd, RunScope, UsageOperation};
     use jiff::Timestamp;
@@ -203,5 +303,33 @@ mod tests {
         }
         assert!(!text.contains("kind=\"reasoning\""), "what is not there has no counter");
         assert!(!text.contains("secret"), "{text}");
+    }
+
+    #[test]
+    fn runs_and_refusals_are_counted_with_few_outcomes() {
+        let registry = Metrics::default();
+        let metrics = UsageMetrics::new(&registry);
+        let run = EndedRun {
+            backend: BackendKind::AgentServer,
+            caller: "widget",
+            outcome: "ok",
+            duration: Duration::from_secs(3),
+            first_content: Some(Duration::from_millis(200)),
+        };
+        metrics.on_run_end(&run);
+        metrics.on_run_end(&EndedRun { outcome: "THEIR_CODE", first_content: None, ..run });
+        metrics.on_budget_refusal("company", "cost");
+        let text = registry.encode();
+        for line in [
+            "agentd_runs_total{backend=\"agentServer\",caller=\"widget\",outcome=\"ok\"} 1\n",
+            "agentd_runs_total{backend=\"agentServer\",caller=\"widget\",outcome=\"other\"} 1\n",
+            "agentd_run_seconds_bucket{le=\"2.5\",backend=\"agentServer\"} 0\n",
+            "agentd_run_seconds_bucket{le=\"5.0\",backend=\"agentServer\"} 2\n",
+            "agentd_first_content_seconds_bucket{le=\"0.1\",backend=\"agentServer\"} 0\n",
+            "agentd_first_content_seconds_bucket{le=\"0.25\",backend=\"agentServer\"} 1\n",
+            "agentd_budget_refusals_total{kind=\"company\",unit=\"cost\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 }

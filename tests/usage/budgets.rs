@@ -137,6 +137,13 @@ async fn calls_of_tools_and_runs_have_limits() {
     let second = test.ask(&test.app, "u1", "").await;
     let problem = expect_problem(second, 429, "RATE_LIMITED").await;
     assert_eq!(problem["budget"]["unit"], "runs");
+    let metrics = test.metrics().await;
+    for line in [
+        "agentd_budget_refusals_total{kind=\"run\",unit=\"toolCalls\"} 1\n",
+        "agentd_budget_refusals_total{kind=\"agent\",unit=\"runs\"} 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod counts;
 mod entry;
 mod memory;
 mod models;
+mod observer;
 mod prices;
 mod query;
 mod recorder;
@@ -31,12 +32,13 @@ pub use entry::{
 };
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
+pub use observer::{EndedRun, UsageObserver};
 pub use prices::PriceTable;
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,
     UsageQuery, UsageQueryError, UsageRow,
 };
-pub use recorder::{MAX_QUEUED_ENTRIES, UsageObserver, UsageRecorder};
+pub use recorder::{MAX_QUEUED_ENTRIES, UsageRecorder};
 pub use servers::MeteredServers;
 pub(crate) use servers::server_names;
 pub use store::{MAX_RUN_ENTRIES, MAX_TRIMMED_ENTRIES, UsageStore};

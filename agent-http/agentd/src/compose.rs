@@ -46,6 +46,7 @@ use agent_platform::bpe::BpeCounter;
 use agent_platform::coding::CodingAuthority;
 use agent_platform::compaction::Compaction;
 use agent_platform::console::ConsoleSessions;
+use agent_platform::fallback::Circuits;
 use agent_platform::ingestion::{Ingestion, IngestionLimits, IngestionServices};
 use agent_platform::journal::{JournaledModels, Journals};
 use agent_platform::layers::{
@@ -75,7 +76,7 @@ use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
 use compaction::compaction;
-use fallback::{with_fallbacks, with_server_fallbacks};
+use fallback::{circuits, with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
 pub(crate) use models::model_source;
 use models::{embedded_models, hosted, model_limits, ollama};
@@ -113,7 +114,9 @@ pub fn application(
     let documents = documents_layer(config, &stores, retriever.clone(), &parts);
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
-    let services = BackendServices { local, usage, conversations, providers, compaction, own_tool_registry };
+    let circuits = circuits(base.health.metrics());
+    let services =
+        BackendServices { local, usage, circuits, conversations, providers, compaction, own_tool_registry };
     Ok(App {
         uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
         runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
@@ -294,6 +297,7 @@ fn subscriptions(
 struct BackendServices {
     local: Option<Arc<dyn Model>>,
     usage: UsageRecorder,
+    circuits: Arc<Circuits>,
     conversations: Arc<ConversationService>,
     providers: Arc<Providers>,
     compaction: Compaction,
@@ -308,19 +312,19 @@ fn platform(
     (parts, documents, coding): (Arc<PartCache>, DocumentsLayer, &CodingLink),
     services: &BackendServices,
 ) -> Platform {
-    let BackendServices { local, usage, conversations, providers, compaction, own_tool_registry } = services;
+    let BackendServices { local, usage, circuits, conversations, providers, .. } = services;
+    let BackendServices { compaction, own_tool_registry, .. } = services;
     let (observers, changes) = (conversations.observers(), own_tool_registry.tool_changes());
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local.clone(), &limits);
-    let circuits = Arc::default();
-    let models = with_fallbacks(config, models, usage, (providers, &circuits));
+    let models = with_fallbacks(config, models, usage, (providers, circuits));
     let embedded = model_backend(config, models, (&tools, &journals), observers);
     let subscriptions = subscriptions(config, outbound, coding, &limits);
     let subscriptions = FormattedModels::new(subscriptions, config.server.catalog.clone());
     let subscriptions = MeteredModels::new(subscriptions, usage.clone());
     let subscriptions = model_backend(config, subscriptions, (&tools, &journals), observers);
     let agent_server = agent_server_backend(config, outbound, public_url, limits);
-    let agent_server = with_server_fallbacks(config, agent_server, usage, circuits);
+    let agent_server = with_server_fallbacks(config, agent_server, usage, circuits.clone());
     let workflow = WorkflowBackend {
         outbound: outbound.clone(),
         public_url: public_url.clone(),

@@ -117,6 +117,11 @@ impl Circuits {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of circuits through which no call is made at `now`.
+    pub fn open_count(&self, now: Instant) -> usize {
+        self.lock().circuits.values().filter(|circuit| circuit.state(now) == CircuitState::Open).count()
+    }
+
     /// Returns the state of a circuit.
     pub(super) fn state(&self, key: &CircuitKey, now: Instant) -> CircuitState {
         self.lock().circuits.get(key).map_or(CircuitState::Closed, |circuit| circuit.state(now))

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use agent_core::backend::ModelSource;
+use agent_core::clock::Clock;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::message::{FinishReason, Message};
 use agent_core::model::{Model, ModelEvent, ModelInfo, ModelRequest, ModelStream};
@@ -478,6 +479,7 @@ fn a_preview_shows_the_request_of_each_entry_as_it_is_sent() {
     let payload = model.prepare(&request()).expect("a payload");
     let shown = preview_attempts(&payload, false);
     assert_eq!((shown[0].circuit, shown[0].reason), (CircuitState::Open, Some("CIRCUIT_OPEN")));
+    assert_eq!(bench.circuits.open_count(bench.clock.monotonic()), 1);
     let text = serde_json::to_string(&shown[0]).expect("JSON");
     assert!(text.contains(r#""circuit":"open""#) && !text.contains("payload"), "{text}");
 }

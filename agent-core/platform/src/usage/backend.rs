@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
+use agent_core::backend::{Backend, BackendCapabilities, BackendSettings, PreparedRequest, Turn};
 use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream};
+use agent_core::select::BackendKind;
 use async_trait::async_trait;
 
 use super::budget::{CallDemand, RunAdmission, RunHold, with_deadline};
@@ -81,6 +82,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
+        let backend = settings.clone().into_choice().kind();
         let RunAdmission { hold, deadline } = match self.recorder.budgets() {
             Some(budgets) => budgets.admit_run(&scope).await?,
             None => RunAdmission::default(),
@@ -92,11 +94,11 @@ impl<B: Backend> Backend for MeteredBackend<B> {
                 Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens).await?)
             }
         };
-        let mut meter = RunMeter::new(self.recorder.clone(), scope, call, hold);
+        let mut meter = RunMeter::new(self.recorder.clone(), scope, backend, (call, hold));
         match self.backend.start(settings, prepared).await {
             Ok(events) => {
                 let events = match deadline {
-                    Some((timer, error)) => with_deadline(events, timer, error),
+                    Some((timer, expire)) => with_deadline(events, timer, expire),
                     None => events,
                 };
                 Ok(events.with_observer(Box::new(meter)))
@@ -113,7 +115,9 @@ impl<B: Backend> Backend for MeteredBackend<B> {
 pub(super) struct RunMeter {
     recorder: UsageRecorder,
     scope: RunScope,
+    backend: BackendKind,
     call: Option<MeteredCall>,
+    has_content: bool,
     outcome: Option<String>,
     /// Counts the run among the concurrent ones.
     _hold: RunHold,
@@ -123,11 +127,11 @@ impl RunMeter {
     pub(super) fn new(
         recorder: UsageRecorder,
         scope: RunScope,
-        call: Option<MeteredCall>,
-        hold: RunHold,
+        backend: BackendKind,
+        (call, hold): (Option<MeteredCall>, RunHold),
     ) -> Self {
         recorder.open_run(&scope);
-        Self { recorder, scope, call, outcome: None, _hold: hold }
+        Self { recorder, scope, backend, call, has_content: false, outcome: None, _hold: hold }
     }
 
     fn refuse(&mut self, error: &AgentError) {
@@ -148,6 +152,10 @@ impl RunMeter {
 
 impl EventObserver for RunMeter {
     fn observe(&mut self, event: &Event) -> Option<Event> {
+        if !self.has_content && is_content(event) {
+            self.has_content = true;
+            self.recorder.record_first_content(&self.scope);
+        }
         match event {
             Event::RunFinished { outcome, usage, .. } => self.end(finished_outcome(outcome.as_ref()), usage),
             Event::RunError { code, usage, .. } => self.end(code, usage),
@@ -165,6 +173,16 @@ impl Drop for RunMeter {
     fn drop(&mut self) {
         // Books the call before the run's sums are logged.
         drop(self.call.take());
-        self.recorder.close_run(&self.scope, self.outcome.as_deref().unwrap_or("cancelled"));
+        self.recorder.close_run(&self.scope, self.backend, self.outcome.as_deref().unwrap_or("cancelled"));
     }
+}
+
+/// Returns true for text, reasoning and tool calls.
+fn is_content(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::TextMessageContent { .. }
+            | Event::ReasoningMessageContent { .. }
+            | Event::ToolCallStart { .. }
+    )
 }

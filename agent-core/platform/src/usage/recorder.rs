@@ -2,19 +2,21 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
 use agent_core::ids::{CompanyId, RunId};
+use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
 use super::call::CompanyBilling;
+use super::sums::caller_name;
 use super::{
-    Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation,
-    UsageStore, UsageSums,
+    Budgets, EndedRun, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry,
+    UsageObserver, UsageOperation, UsageStore, UsageSums,
 };
 use crate::spawner::Spawner;
 
@@ -29,16 +31,6 @@ const MAX_OPEN_RUNS: usize = 100_000;
 const MAX_LOGGED_MODELS: usize = 8;
 /// Time until the next attempt after an error of the store.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Receiver of the ends of calls, such as the process's metrics.
-pub trait UsageObserver: Send + Sync + 'static {
-    /// A call of a model has ended. `provider` is the built-in provider whose API was called, where that of the entry is the
-    /// identifier of a company's.
-    fn on_model_call(&self, entry: &UsageEntry, provider: &str);
-
-    /// A call of a tool has ended; `tool` is the name of a tool that exists.
-    fn on_tool_call(&self, tool: &str, outcome: &'static str);
-}
 
 /// Books the calls of models and tools. Clones share the queue.
 #[derive(Clone)]
@@ -83,6 +75,8 @@ impl From<UsageEntry> for QueuedEntry {
 struct RunTotals {
     /// Number of streams of the run: a turn that is sent again has two.
     streams: usize,
+    started: Option<Instant>,
+    first_content: Option<Duration>,
     sums: UsageSums,
     models: Vec<String>,
 }
@@ -193,16 +187,31 @@ impl UsageRecorder {
 
     /// Begins to sum up the calls of a run's stream.
     pub(super) fn open_run(&self, scope: &RunScope) {
+        let now = self.shared.clock.monotonic();
         let mut queue = self.shared.lock();
         let is_full = queue.runs.len() >= MAX_OPEN_RUNS;
         let key = run_key(scope);
         if !scope.run_id.is_empty() && (!is_full || queue.runs.contains_key(&key)) {
-            queue.runs.entry(key).or_default().streams += 1;
+            let totals = queue.runs.entry(key).or_default();
+            totals.streams += 1;
+            totals.started.get_or_insert(now);
         }
     }
 
-    /// Ends a stream of a run: books its tool calls, and logs the sums.
-    pub(super) fn close_run(&self, scope: &RunScope, outcome: &str) {
+    /// Records the time of a run's first content.
+    pub(super) fn record_first_content(&self, scope: &RunScope) {
+        let now = self.shared.clock.monotonic();
+        if let Some(totals) = self.shared.lock().runs.get_mut(&run_key(scope)) {
+            let started = totals.started;
+            totals.first_content.get_or_insert_with(|| {
+                started.map(|started| now.saturating_duration_since(started)).unwrap_or_default()
+            });
+        }
+    }
+
+    /// Ends a stream of a run: books its tool calls, reports its end, and logs the sums.
+    pub(super) fn close_run(&self, scope: &RunScope, backend: BackendKind, outcome: &str) {
+        let now = self.shared.clock.monotonic();
         let key = run_key(scope);
         let mut queue = self.shared.lock();
         let Some(totals) = queue.runs.get_mut(&key) else { return };
@@ -214,6 +223,16 @@ impl UsageRecorder {
         match totals.sums.tool_calls {
             0 => drop(queue),
             calls => self.push(queue, tool_entry(scope.clone(), calls, self.now()).into()),
+        }
+        if let Some(observer) = &self.shared.observer {
+            let duration = totals.started.map(|started| now.saturating_duration_since(started));
+            observer.on_run_end(&EndedRun {
+                backend,
+                caller: caller_name(scope.caller),
+                outcome,
+                duration: duration.unwrap_or_default(),
+                first_content: totals.first_content,
+            });
         }
         totals.log(scope, outcome);
     }
@@ -295,7 +314,7 @@ impl RunTotals {
             user = %user_id,
             agent = %agent_id,
             run = %run_id,
-            caller = super::sums::caller_name(*caller),
+            caller = caller_name(*caller),
             model = self.models.join(","),
             calls,
             input_tokens = tokens.input_tokens,

@@ -12,6 +12,7 @@ use agent_core::message::{FinishReason, Usage};
 use agent_core::model::{Model, ModelStream};
 use agent_core::payload::Payload;
 use agent_core::role::EmbeddedAi;
+use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use agent_core::testing::{ManualClock, ScriptedAnswer, ScriptedModel};
 use agent_core::tool::{Caller, ExecutionContext};
@@ -177,7 +178,7 @@ async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>
     let scope = RunScope::from(&context());
     let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
-    let meter = RunMeter::new(usage.clone(), scope, Some(call), RunHold::default());
+    let meter = RunMeter::new(usage.clone(), scope, BackendKind::Workflow, (Some(call), RunHold::default()));
     let events = stream::iter(events).chain(stream::pending());
     EventStream::new(ids, events).with_observer(Box::new(meter)).take(count).for_each(async |_| ()).await;
 }
@@ -270,7 +271,8 @@ impl ConcatResults for [Vec<Result<SourceEvent, AgentError>>; 2] {
 async fn tool_calls_of_a_run_are_one_entry() {
     let usage = recorder(Arc::new(MemoryUsage::default()));
     let scope = RunScope::from(&context());
-    let meter = RunMeter::new(usage.clone(), scope.clone(), None, RunHold::default());
+    let meter =
+        RunMeter::new(usage.clone(), scope.clone(), BackendKind::Embedded, (None, RunHold::default()));
     for _ in 0..3 {
         usage.book_tool_call(scope.clone(), Some("look"), "ok");
     }

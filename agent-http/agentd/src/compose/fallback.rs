@@ -5,6 +5,8 @@ use std::sync::Arc;
 use agent_client::backends::agent_server::AgentServerBackend;
 use agent_client::models::EmbeddedModels;
 use agent_core::clock::SystemClock;
+use agent_http::metrics::Metrics;
+use agent_http::usage_metrics::register_circuits;
 use agent_platform::fallback::{
     Circuits, FallbackModels, FallbackServers, FirstContentModels, FirstContentServers,
 };
@@ -20,6 +22,13 @@ use crate::config::AppConfig;
 /// parameters that they are not sent.
 type ProvidedModels =
     ParameterNotices<ProviderModels<ModelCache<FirstContentModels<FormattedModels<EmbeddedModels>>>>>;
+
+/// Creates the circuits of a process, whose number of open ones is a metric.
+pub(super) fn circuits(metrics: &Metrics) -> Arc<Circuits> {
+    let circuits = Arc::default();
+    register_circuits(metrics, Arc::clone(&circuits));
+    circuits
+}
 
 /// Has failed calls repeated, and made with an agent's fallbacks.
 pub(super) fn with_fallbacks(

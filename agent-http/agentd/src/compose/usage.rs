@@ -32,7 +32,8 @@ pub(super) fn recorder(
         BudgetOptions { lease: config.server.run_timeout + LEASE_MARGIN, ..BudgetOptions::default() };
     let budgets =
         Budgets::new(stores.records.clone(), store.clone(), clock.clone(), spawner.clone(), options)
-            .with_default_limits(config.default_limits, rates.clone());
+            .with_default_limits(config.default_limits, rates.clone())
+            .with_observer(observer.clone());
     UsageRecorder::new(store, prices, clock, spawner, Some(observer), Some(budgets))
 }
 

@@ -8,20 +8,26 @@ use agent_core::event::{Event, EventStream, SourceEvent};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
 
-/// Returns the events of a run, which fails with an error if it has not ended by the end of a timer.
+/// Returns the error of a run whose time is over.
+pub(super) type ExpireRun = Box<dyn FnOnce() -> AgentError + Send>;
+
+/// Returns the events of a run, which fails with the error that `expire` returns if it has not ended by the end of a timer.
 pub(in crate::usage) fn with_deadline(
     events: EventStream,
     timer: BoxFuture<'static, ()>,
-    error: AgentError,
+    expire: ExpireRun,
 ) -> EventStream {
-    EventStream::new(events.run().clone(), DeadlineStream { events: Some(events), timer, error: Some(error) })
+    EventStream::new(
+        events.run().clone(),
+        DeadlineStream { events: Some(events), timer, expire: Some(expire) },
+    )
 }
 
 struct DeadlineStream {
     /// `None` once the time is over.
     events: Option<EventStream>,
     timer: BoxFuture<'static, ()>,
-    error: Option<AgentError>,
+    expire: Option<ExpireRun>,
 }
 
 impl Stream for DeadlineStream {
@@ -33,7 +39,7 @@ impl Stream for DeadlineStream {
             ready!(self.timer.poll_unpin(cx));
             // Dropping the events cancels what is in progress.
             self.events = None;
-            return Poll::Ready(self.error.take().map(Err));
+            return Poll::Ready(self.expire.take().map(|expire| Err(expire())));
         };
         match event {
             // The outer stream has a start of its own.

@@ -10,14 +10,15 @@ use agent_core::store_error::StoreError;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::super::{RunScope, TokenCounts, UsageStore, WIDGET_USER_PREFIX};
+use super::super::{RunScope, TokenCounts, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
+use super::deadline::ExpireRun;
 use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
 use super::demand::{AppliedLimit, CallDemand, Demand};
 use super::hold::{Hold, ReservedCall};
 use super::limit::Budget;
 use super::meter::MeterState;
 use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
-use super::{BudgetKind, BudgetLimit, BudgetUnit, Settlement};
+use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, Settlement};
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 use crate::user_rates::UserRates;
@@ -50,6 +51,7 @@ pub struct Budgets {
     state: Arc<BudgetState>,
     /// Default limits, if there are any.
     defaults: Option<Arc<DefaultMeters>>,
+    observer: Option<Arc<dyn UsageObserver>>,
 }
 
 /// Budget of a subject with the state of its limits.
@@ -84,8 +86,8 @@ pub(in crate::usage) type RunHold = (Option<Hold>, Option<RunSlot>);
 pub(in crate::usage) struct RunAdmission {
     /// Counts the run among the concurrent ones until it is dropped.
     pub(in crate::usage) hold: RunHold,
-    /// End of the time that the run may take, and its error then.
-    pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, AgentError)>,
+    /// End of the time that the run may take, and the function that returns its error then.
+    pub(in crate::usage) deadline: Option<(BoxFuture<'static, ()>, ExpireRun)>,
 }
 
 impl Budgets {
@@ -99,13 +101,27 @@ impl Budgets {
     ) -> Self {
         let times = (options.lease, options.max_wait);
         let state = Arc::new(BudgetState::new(records, usage, (clock, spawner), times));
-        Self { state, defaults: None }
+        Self { state, defaults: None, observer: None }
     }
 
     /// Adds limits for companies and runs whose budgets have none. `rates` counts the runs of companies.
     #[must_use]
     pub fn with_default_limits(self, limits: DefaultLimits, rates: UserRates) -> Self {
         Self { defaults: Some(Arc::new(DefaultMeters::new(limits, rates))), ..self }
+    }
+
+    /// Sets the receiver of refusals.
+    #[must_use]
+    pub fn with_observer(self, observer: Arc<dyn UsageObserver>) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    /// Reports a refusal, and returns it as the error of a run.
+    fn refuse(&self, refusal: BudgetExceededError, scope: &RunScope) -> AgentError {
+        if let Some(observer) = &self.observer {
+            observer.on_budget_refusal(refusal.kind.as_str(), refusal.unit.as_str());
+        }
+        refusal.into_error(scope.caller)
     }
 
     pub(super) fn state(&self) -> &Arc<BudgetState> {
@@ -286,7 +302,7 @@ impl Budgets {
         let request = |answer| Admission { demands, output, call, deadline, answer };
         match self.state.admit(&scope.company_id, request).await {
             Ok(admitted) => Ok(Some(admitted)),
-            Err(BudgetError::Refused(refusal)) => Err(refusal.into_error(scope.caller)),
+            Err(BudgetError::Refused(refusal)) => Err(self.refuse(*refusal, scope)),
             Err(BudgetError::Store(error)) => Err(store_error(error)),
         }
     }
@@ -339,7 +355,7 @@ impl Budgets {
             Some(defaults) => {
                 let admitted =
                     defaults.admit_run(&scope.company_id, &kinds(&applied), self.state.now()).await;
-                admitted.map_err(|refusal| refusal.into_error(scope.caller))?
+                admitted.map_err(|refusal| self.refuse(refusal, scope))?
             }
             None => None,
         };
@@ -350,8 +366,12 @@ impl Budgets {
         let deadline = of_time.first().map(|limit| {
             let (clock, amount) = (&self.state.clock, limit.limit.amount);
             let timer = clock.sleep(Duration::from_millis(amount.unsigned_abs()));
-            let spent = MeterState { used: amount, ..MeterState::default() };
-            (timer, limit.exceeded(&spent, self.state.now()).into_error(scope.caller))
+            let (budgets, scope, limit) = (self.clone(), scope.clone(), limit.clone());
+            let expire: ExpireRun = Box::new(move || {
+                let spent = MeterState { used: amount, ..MeterState::default() };
+                budgets.refuse(limit.exceeded(&spent, budgets.state.now()), &scope)
+            });
+            (timer, expire)
         });
         Ok(RunAdmission { hold: (admitted.and_then(|admitted| admitted.hold), slot), deadline })
     }
@@ -364,7 +384,7 @@ impl Budgets {
         let applied = self.limits(scope, &[BudgetUnit::ToolCalls]).await.map_err(store_error)?;
         if let Some(defaults) = &self.defaults {
             let admitted = defaults.admit_tool_call(scope, &kinds(&applied), self.state.now());
-            admitted.map_err(|refusal| refusal.into_error(scope.caller))?;
+            admitted.map_err(|refusal| self.refuse(refusal, scope))?;
         }
         let demands = applied.into_iter().map(|limit| (limit, Demand::One)).collect();
         self.admit(scope, demands, (OutputRange::default(), None)).await.map(drop)
