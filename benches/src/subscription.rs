@@ -50,11 +50,7 @@ pub(crate) fn issuer_answer(path: &str) -> Option<Script> {
 pub(crate) fn start(bench: &Bench) -> Result<RunningSubject> {
     let (runtime_address, address) = (free_address()?, free_address()?);
     let mut command = bench.agentd(&["runtime"])?;
-    command
-        .env("CODING_API_URL", format!("{}/responses", bench.vendor_url()))
-        .env("CODING_AUTH_URL", format!("http://{}/issuer", bench.upstream))
-        .env("CODING_AUTH_DIALECT", "rfc8628")
-        .env("CODING_CLIENT_ID", "bench");
+    command.envs(runtime_settings(bench.upstream));
     let runtime = bench.service(command, runtime_address, &[])?;
     let agents = BEHAVIOURS.into_iter().map(agent).collect();
     let runtime_url = format!("http://{runtime_address}");
@@ -63,6 +59,16 @@ pub(crate) fn start(bench: &Bench) -> Result<RunningSubject> {
     sign_in(address, &token)?;
     let exchange = application_exchange(token);
     Ok(RunningSubject { processes: vec![application, runtime], address, exchange })
+}
+
+/// Returns the settings by which a runtime calls the mock vendor and its issuer.
+fn runtime_settings(upstream: SocketAddr) -> [(&'static str, String); 4] {
+    [
+        ("CODING_API_URL", format!("http://{upstream}/v1/responses")),
+        ("CODING_AUTH_URL", format!("http://{upstream}/issuer")),
+        ("CODING_AUTH_DIALECT", "rfc8628".to_owned()),
+        ("CODING_CLIENT_ID", "bench".to_owned()),
+    ]
 }
 
 fn agent(behaviour: Behaviour) -> Value {
@@ -100,4 +106,61 @@ fn request(address: SocketAddr, method: &str, path: &str, token: &str) -> Result
     let (head, body) = response.split_once("\r\n\r\n").context("no end of the head")?;
     ensure!(head.starts_with("HTTP/1.1 2"), "refused: {response}");
     serde_json::from_str(body).with_context(|| format!("no JSON: {response}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use agent_http::shutdown::Shutdown;
+    use agentd::config::{AppConfig, Flags, RuntimeConfig};
+    use agentd::run;
+    use agentd::stores::Stores;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::application::session;
+    use crate::load::Connection;
+    use crate::measure::BURST;
+    use crate::subjects::{COMPANY, DATA_SECRET, SESSION_SECRET, workspace_of};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_user_signs_in_and_is_answered_by_the_mock_vendor() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let upstream = listener.local_addr().unwrap();
+        tokio::spawn(crate::upstream::serve(listener));
+
+        let settings = runtime_settings(upstream);
+        let mut env: BTreeMap<&str, &str> =
+            settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        env.insert("PORT", "0");
+        let config = RuntimeConfig::load(&Flags::default(), &env).unwrap();
+        let listener = run::listen(config.server.listen).await.unwrap();
+        let runtime_url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { run::serve_runtime(&config, listener, Shutdown::default()).await });
+
+        let env = BTreeMap::from([
+            ("PORT", "0"),
+            ("RUNTIME_URL", runtime_url.as_str()),
+            ("SESSION_SECRET", SESSION_SECRET),
+            ("DATA_SECRET", DATA_SECRET),
+        ]);
+        let config = AppConfig::load(&Flags::default(), &env).unwrap();
+        let workspace = workspace_of(vec![agent(Behaviour::First), agent(BURST)]).to_string();
+        let stores = Stores::in_memory("the workspace", &workspace).await.unwrap();
+        let listener = run::listen(config.server.listen).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(
+            async move { run::serve_app(&config, listener, stores, None, Shutdown::default()).await },
+        );
+
+        let token = session(COMPANY).unwrap();
+        let bearer = token.clone();
+        tokio::task::spawn_blocking(move || sign_in(address, &bearer)).await.unwrap().unwrap();
+        let exchange = application_exchange(token);
+        let mut connection = Connection::open(address).await.unwrap();
+        for behaviour in [Behaviour::First, BURST] {
+            connection.exchange(&exchange(behaviour)).await.unwrap();
+        }
+    }
 }
