@@ -1,7 +1,7 @@
 //! The Responses API as a backend of embedded agents, against a vendor that checks every request.
 
-mod faults;
-mod rounds;
+pub(crate) mod faults;
+pub(crate) mod rounds;
 mod rows;
 
 use serde_json::{Value, json};

@@ -1,9 +1,11 @@
-//! Scripted responses of the mock vendor, as Chat Completions streams or as a workflow's stream.
+//! Scripted responses of the mock vendor: Chat Completions streams, streams of the Responses API, or a workflow's stream.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+
+use crate::responses;
 
 /// Name of the tool that [`Behaviour::Tool`] calls.
 pub const TOOL: &str = "readTodos";
@@ -20,6 +22,8 @@ const HEAD: &str = "cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\
 pub enum Framing {
     /// Chat Completions over server-sent events.
     ChatCompletions,
+    /// The Responses API over server-sent events.
+    Responses,
     /// n8n's lines of JSON.
     Workflow,
 }
@@ -111,7 +115,7 @@ impl Behaviour {
         let tokens = |range: std::ops::Range<usize>| -> String {
             range.map(|n| framing.text(&model, &token(n))).collect()
         };
-        let end = |reason| framing.end(&model, reason);
+        let end = |reason| framing.end(&model, reason, &self.text());
         let opening = framing.opening(&model);
         let chunks = self.chunks();
         let pieces = match self {
@@ -144,7 +148,7 @@ impl Behaviour {
 impl Framing {
     fn head(self) -> String {
         let media_type = match self {
-            Self::ChatCompletions => "text/event-stream",
+            Self::ChatCompletions | Self::Responses => "text/event-stream",
             Self::Workflow => "application/json; charset=utf-8",
         };
         format!("HTTP/1.1 200 OK\r\ncontent-type: {media_type}\r\n{HEAD}")
@@ -154,6 +158,7 @@ impl Framing {
     fn opening(self, model: &str) -> String {
         let first = match self {
             Self::ChatCompletions => event(model, json!({"role": "assistant", "content": ""})),
+            Self::Responses => responses::opening(model),
             Self::Workflow => line("begin", None),
         };
         self.head() + &first
@@ -162,13 +167,15 @@ impl Framing {
     fn text(self, model: &str, text: &str) -> String {
         match self {
             Self::ChatCompletions => event(model, json!({"content": text})),
+            Self::Responses => responses::text_delta(text),
             Self::Workflow => line("item", Some(text)),
         }
     }
 
-    fn end(self, model: &str, finish_reason: &str) -> String {
+    fn end(self, model: &str, finish_reason: &str, text: &str) -> String {
         match self {
             Self::ChatCompletions => end(model, finish_reason),
+            Self::Responses => responses::end(model, text) + LAST_CHUNK,
             Self::Workflow => line("end", None) + LAST_CHUNK,
         }
     }
@@ -242,7 +249,8 @@ fn frame(model: &str, choices: Value, usage: Option<Value>) -> String {
     format!("data: {body}\n\n")
 }
 
-fn http_chunk(data: &str) -> String {
+/// Returns `data` as one HTTP chunk.
+pub(crate) fn http_chunk(data: &str) -> String {
     format!("{:x}\r\n{data}\r\n", data.len())
 }
 
@@ -271,6 +279,7 @@ mod tests {
     fn a_paced_script_has_a_write_per_token() {
         for (framing, end) in [
             (Framing::ChatCompletions, &b"data: [DONE]\n\n\r\n0\r\n\r\n"[..]),
+            (Framing::Responses, &b"}\n\n\r\n0\r\n\r\n"[..]),
             (Framing::Workflow, &b"}\n\r\n0\r\n\r\n"[..]),
         ] {
             let script = Behaviour::Paced { chunks: 3, every_ms: 40 }.script(framing, false);

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | [`application`] | the application over a chosen store, and its chats |
 //! | [`answer`] | the vendor's scripted responses, chosen by model name, and the text that a client must receive |
-//! | [`upstream`] | the mock vendor: Chat Completions over server-sent events on raw TCP |
+//! | [`upstream`] | the mock vendor on raw TCP: Chat Completions and the Responses API over server-sent events |
+//! | [`subscription`] | the subject whose user has signed in to a subscription, and the answers of its issuer |
 //! | [`wire`] | incremental parser and checks of a response, from the vendor or from a service |
 //! | [`batch`] | claiming and completing jobs of a store in batches |
 //! | [`comparison`] | a figure beside its reference, its limit, and the result table |
@@ -29,7 +30,9 @@ pub mod delivery;
 pub mod load;
 pub mod measure;
 pub mod process;
+mod responses;
 pub mod subjects;
+pub mod subscription;
 pub mod table;
 pub mod tricks;
 pub mod upstream;

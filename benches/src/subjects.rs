@@ -19,6 +19,7 @@ use crate::answer::{Behaviour, TOOL};
 use crate::load::{ExchangeSteps, Step};
 use crate::measure::{BEHAVIOURS, Measurement};
 use crate::process::Process;
+use crate::subscription;
 use crate::table::Limit;
 use crate::wire::{Expected, Wire};
 
@@ -55,9 +56,11 @@ const BURST_64: Measurement = Measurement::Burst { connections: 64 };
 
 /// Name of the subject that the long way of a tool call is compared with.
 const EMBEDDED: &str = "application, embedded backend";
+/// Name of the subject that the subscription backend is compared with.
+const AGENT_SERVER: &str = "application and runtime";
 
 /// The services under test.
-pub const SUBJECTS: [Subject; 6] = [
+pub const SUBJECTS: [Subject; 7] = [
     Subject {
         name: "runtime",
         start: runtime,
@@ -101,7 +104,7 @@ pub const SUBJECTS: [Subject; 6] = [
         ],
     },
     Subject {
-        name: "application and runtime",
+        name: AGENT_SERVER,
         start: application_and_runtime,
         limits: &[
             (BURST_8, Limit::Ratio(1.0)),
@@ -110,6 +113,12 @@ pub const SUBJECTS: [Subject; 6] = [
             (Measurement::FirstToken, Limit::Ratio(2.5)),
             (Measurement::ToolExchange, Limit::RatioTo { subject: EMBEDDED, most: 1.8 }),
         ],
+    },
+    // The same processes; the tool loop is the application's.
+    Subject {
+        name: "application and runtime, subscription backend",
+        start: subscription::start,
+        limits: &[(Measurement::FirstToken, Limit::RatioTo { subject: AGENT_SERVER, most: 1.05 })],
     },
     // The limits are 1.3 times those of the runtime.
     Subject {
@@ -191,7 +200,7 @@ impl Bench {
 
     /// Returns a command that runs `agentd` with `arguments` and an empty environment, in a new directory, since the
     /// default store's path is relative to the working directory.
-    fn agentd(&self, arguments: &[&str]) -> Result<Command> {
+    pub(crate) fn agentd(&self, arguments: &[&str]) -> Result<Command> {
         self.command(self.programs.agentd.as_ref().context("no agentd to measure")?, arguments)
     }
 
@@ -206,7 +215,12 @@ impl Bench {
 
     /// Starts one of `agentd`'s services at `address` and waits until it is ready. `allow` lists the addresses that URLs
     /// in roles and requests may name.
-    fn service(&self, mut command: Command, address: SocketAddr, allow: &[SocketAddr]) -> Result<Process> {
+    pub(crate) fn service(
+        &self,
+        mut command: Command,
+        address: SocketAddr,
+        allow: &[SocketAddr],
+    ) -> Result<Process> {
         let allow: Vec<_> = allow.iter().map(SocketAddr::to_string).collect();
         command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
         command.env("OUTBOUND_ALLOW", allow.join(","));
@@ -238,9 +252,20 @@ impl Bench {
         agents: Vec<Value>,
         allow: &[SocketAddr],
     ) -> Result<(Process, String)> {
+        self.start_application_with(address, agents, allow, &[])
+    }
+
+    /// Starts the application as [`start_application`](Self::start_application) does, with further settings.
+    pub(crate) fn start_application_with(
+        &self,
+        address: SocketAddr,
+        agents: Vec<Value>,
+        allow: &[SocketAddr],
+        settings: &[(&str, &str)],
+    ) -> Result<(Process, String)> {
         let workspace = self.file(&workspace_of(agents))?;
         let mut command = self.agentd(&["app"])?;
-        command.env("DATA_SECRET", DATA_SECRET);
+        command.env("DATA_SECRET", DATA_SECRET).envs(settings.iter().copied());
         for limit in ["MCP_REQUESTS_PER_MINUTE", "RUNS_PER_MINUTE", "CHANGES_PER_MINUTE"] {
             command.env(limit, UNLIMITED);
         }

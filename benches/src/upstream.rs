@@ -1,5 +1,5 @@
-//! The mock model vendor: `POST …/chat/completions`, streamed, with the behaviour named by the model; and the mock
-//! workflow: `POST /webhook/BEHAVIOUR`.
+//! The mock model vendor: `POST …/chat/completions` and `POST …/responses`, streamed, with the behaviour named by the
+//! model; its issuer of subscriptions' tokens: `POST /issuer/…`; and the mock workflow: `POST /webhook/BEHAVIOUR`.
 //!
 //! It uses raw TCP and responses prepared in advance, so that it uses little CPU time beside the subject.
 
@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use crate::answer::{Behaviour, Framing, Script};
+use crate::subscription;
 
 const MAX_HEAD: usize = 64 * 1024;
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -58,7 +59,7 @@ struct ChatRequest<'a> {
     model: &'a str,
     #[serde(default)]
     stream: bool,
-    #[serde(borrow)]
+    #[serde(borrow, default)]
     messages: Vec<Message<'a>>,
 }
 
@@ -82,7 +83,8 @@ async fn connection(mut stream: TcpStream, scripts: Arc<Scripts>) -> io::Result<
             }
         }
         let script = match head.asked {
-            Target::Chat => script(&inbox[..head.length], &scripts),
+            Target::Model(framing) => script(framing, &inbox[..head.length], &scripts),
+            Target::Issuer(script) => Some(Arc::new(script)),
             Target::Webhook(behaviour) => Some(scripts.get(behaviour, Framing::Workflow, false)),
             Target::Other => None,
         };
@@ -101,7 +103,8 @@ struct Head {
 
 /// The endpoint that a request names.
 enum Target {
-    Chat,
+    Model(Framing),
+    Issuer(Script),
     Webhook(Behaviour),
     Other,
 }
@@ -109,9 +112,13 @@ enum Target {
 impl Target {
     fn of(method: Option<&str>, path: Option<&str>) -> Self {
         let Some(path) = path.filter(|_| method == Some("POST")) else { return Self::Other };
+        if let Some(script) = subscription::issuer_answer(path) {
+            return Self::Issuer(script);
+        }
         match path.strip_prefix("/webhook/").map(str::parse) {
             Some(Ok(behaviour)) => Self::Webhook(behaviour),
-            None if path.ends_with("/chat/completions") => Self::Chat,
+            None if path.ends_with("/chat/completions") => Self::Model(Framing::ChatCompletions),
+            None if path.ends_with("/responses") => Self::Model(Framing::Responses),
             _ => Self::Other,
         }
     }
@@ -153,11 +160,11 @@ fn parse_head(inbox: &[u8]) -> io::Result<Option<(usize, Head)>> {
     Ok(Some((taken, Head { asked, length })))
 }
 
-fn script(body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
+fn script(framing: Framing, body: &[u8], scripts: &Scripts) -> Option<Arc<Script>> {
     let asked: ChatRequest<'_> = serde_json::from_slice(body).ok()?;
     let behaviour = asked.model.parse().ok().filter(|_| asked.stream)?;
     let tool_answered = asked.messages.iter().any(|message| message.role == "tool");
-    Some(scripts.get(behaviour, Framing::ChatCompletions, tool_answered))
+    Some(scripts.get(behaviour, framing, tool_answered))
 }
 
 async fn play(stream: &mut TcpStream, script: &Script) -> io::Result<()> {

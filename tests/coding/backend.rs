@@ -1,126 +1,14 @@
 //! Agents that answer by a user's own subscription: application, runtime, issuer and vendor together.
 
-use agent_client::device_auth::DeviceAuthDialect;
-use agentd::stores::Stores;
-use reqwest::Response;
 use serde_json::{Value, json};
 
-use crate::support::issuer::{FakeIssuer, IssuerRoute};
-use crate::support::responses_vendor::{self, OutputItem, Reply, ResponsesVendor};
-use crate::support::server::{self, INTERNAL_SECRET, Server, session_token};
+use super::installation::{CANARIES, MODEL, RUNTIME_SECRET, open, question, workspace};
+use super::{hello, refusal, unauthorized};
+use crate::support::issuer::IssuerRoute;
+use crate::support::responses_vendor::{self, OutputItem, Reply};
+use crate::support::server::{self, session_token};
 use crate::support::vendor::{self, Step, json_response};
-use crate::support::{expect_problem, parse_run, poll_until, text_of};
-
-const RUNTIME_SECRET: &str = "runtime-canary-0123456789";
-const MODEL: &str = "coder";
-/// Parts of every secret of the sign-in and of the services.
-const CANARIES: [&str; 2] = ["canary", "agd_v1."];
-
-/// The whole installation.
-struct Installation {
-    issuer: FakeIssuer,
-    vendor: ResponsesVendor,
-    _runtime: Server,
-    app: Server,
-}
-
-async fn open(settings: &[(&str, &str)]) -> Installation {
-    open_over(server::stores(&workspace()).await, settings).await
-}
-
-async fn open_over(stores: Stores, settings: &[(&str, &str)]) -> Installation {
-    let (issuer, vendor) =
-        (FakeIssuer::start(DeviceAuthDialect::Rfc8628).await, ResponsesVendor::start().await);
-    issuer.set_interval(1, false);
-    let of_runtime = [
-        vec![
-            ("RUNTIME_SECRET", RUNTIME_SECRET.to_owned()),
-            ("CODING_API_URL", format!("{}/responses", vendor.base_url())),
-        ],
-        issuer.settings(),
-    ]
-    .concat();
-    let of_runtime: Vec<_> = of_runtime.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let runtime = server::runtime(&of_runtime).await;
-    let url = runtime.url("");
-    let own = [("RUNTIME_URL", &*url), ("RUNTIME_SECRET", RUNTIME_SECRET)];
-    let app = server::app_with_stores(stores, &[&own, settings].concat()).await;
-    Installation { issuer, vendor, _runtime: runtime, app }
-}
-
-fn workspace() -> Value {
-    let content = json!({"systemPrompt": "Be brief.", "mcpPreset": ["readTodos", "createTodo"],
-        "widgetTools": []});
-    let container = |content: Value| json!([{"name": "SubscriptionConnector", "content": content}]);
-    json!({
-        "users": [{"id": "u1", "companyId": "c1"}, {"id": "u2", "companyId": "c1"}],
-        "agents": [
-            {"id": "a1", "name": "Coder", "ownerId": "u2", "companyId": "c1", "content": content,
-                "children": container(json!({"model": MODEL}))},
-            {"id": "own-words", "name": "Coder", "ownerId": "u2", "companyId": "c1", "content": content,
-                "children": container(json!({"model": MODEL, "instructions": "You are a vendor's agent."}))},
-        ],
-        "todoLists": [{"id": "l1", "ownerId": "u1", "companyId": "c1", "name": "Mine", "todos": [
-            {"id": "t1", "title": "Water the basil", "done": false}]}]
-    })
-}
-
-impl Installation {
-    async fn send(&self, user: &str, method: &str, path: &str) -> Response {
-        let request = self.app.request(method, path).bearer_auth(session_token(user, "c1"));
-        request.send().await.expect("an answer")
-    }
-
-    /// Signs a user in, as the person does who enters the code.
-    async fn sign_in(&self, user: &str) {
-        let begun: Value = self.send(user, "POST", "/api/coding/sign-in").await.json().await.expect("JSON");
-        self.issuer.approve(begun["userCode"].as_str().expect("a code"));
-        let path = format!("/api/coding/sign-in/{}", begun["signInId"].as_str().expect("an id"));
-        let look = async || self.send(user, "GET", &path).await.json::<Value>().await.expect("JSON");
-        poll_until(look, |status| status["status"] == "complete").await;
-    }
-
-    async fn chat(&self, user: &str, body: Value) -> Response {
-        self.app.chat_as(&session_token(user, "c1"), "", &body).await
-    }
-
-    /// Asks the agent as a user, and returns the events of the run.
-    async fn run(&self, user: &str, agent: &str) -> Vec<Value> {
-        let response = self.chat(user, question(agent)).await;
-        let status = response.status();
-        let body = response.text().await.expect("a whole body");
-        assert_eq!(status, 200, "{body}");
-        for canary in CANARIES {
-            assert!(!body.contains(canary), "{body}");
-        }
-        parse_run(&body)
-    }
-
-    fn assert_no_complaints(&self) {
-        assert_eq!((self.vendor.complaints(), self.issuer.complaints()), (vec![], vec![]));
-    }
-}
-
-fn question(agent: &str) -> Value {
-    json!({"agentId": agent, "message": "What is left?", "todoListId": "l1"})
-}
-
-/// Returns the vendor's refusal with this status and body.
-fn refusal(status: &str, headers: &str, body: &Value) -> Reply {
-    Reply::steps(json_response(status, headers, &body.to_string()))
-}
-
-fn unauthorized() -> Reply {
-    refusal(
-        "401 Unauthorized",
-        "",
-        &json!({"error": {"code": "token_expired", "message": "upstream-canary"}}),
-    )
-}
-
-fn hello() -> Reply {
-    Reply::answer(vec![OutputItem::text(&["Hel", "lo."])])
-}
+use crate::support::{expect_problem, parse_run, text_of};
 
 #[tokio::test]
 async fn a_user_signs_in_and_is_answered_with_tools_and_reasoning() {
@@ -336,38 +224,6 @@ async fn limits_within_an_answer_are_told_and_are_no_part_of_it() {
         json!({"primary": {"usedPercent": 42.5, "windowMinutes": 300}, "secondary": {"usedPercent": 7.0}});
     assert_eq!(limits().await, expected, "those of the latest event that can be read");
     all.assert_no_complaints();
-}
-
-#[tokio::test]
-async fn only_the_user_is_answered() {
-    let all = open(&[]).await;
-    all.sign_in("u1").await;
-    all.vendor.on(MODEL, [hello()]);
-    let minted = all.app.request("POST", "/api/agents/a1/tokens").bearer_auth(session_token("u2", "c1"));
-    let minted: Value =
-        minted.json(&json!({"kind": "widget"})).send().await.expect("an answer").json().await.expect("JSON");
-    let widget = all
-        .app
-        .request("POST", "/api/agent/chat")
-        .header("x-widget-token", minted["token"].as_str().expect("a token"));
-    let response = widget.json(&json!({"agentId": "a1", "message": "Hi"})).send().await.expect("an answer");
-    expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
-
-    let response = proactive(&all.app).await;
-    expect_problem(response, 403, "SIGN_IN_REQUIRED").await;
-    assert_eq!(all.vendor.received_bodies(MODEL).len(), 0);
-
-    let unattended = open(&[("CODING_UNATTENDED", "on")]).await;
-    unattended.sign_in("u1").await;
-    unattended.vendor.on(MODEL, [hello()]);
-    let body = proactive(&unattended.app).await.text().await.expect("a whole body");
-    assert_eq!(text_of(&parse_run(&body)), "Hello.");
-}
-
-async fn proactive(app: &Server) -> Response {
-    let request = app.request("POST", "/api/agent/chat").bearer_auth(INTERNAL_SECRET);
-    let body = json!({"agentId": "a1", "message": "Report.", "userId": "u1", "companyId": "c1"});
-    request.header("x-proactive-trigger", "every morning").json(&body).send().await.expect("an answer")
 }
 
 #[tokio::test]

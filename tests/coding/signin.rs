@@ -232,24 +232,40 @@ async fn a_sign_in_is_its_users_alone() {
     let id = own.rsplit('/').next().expect("an id");
     let ids =
         [id, "x", "u1", "..%2Fu1", "%2A", "codingTokens", &id.to_uppercase(), &format!("{id}x"), "01a1", "-"];
+    let of_ids =
+        ids.iter().flat_map(|id| ["GET", "DELETE", "HEAD"].map(|method| (method, format!("{SIGN_IN}/{id}"))));
+    let of_ids: Vec<(&str, String)> = of_ids.collect();
+    // Routes that are about the caller alone, so that another user's session is answered with what that user has.
+    let own_routes = [("POST", SIGN_IN), ("DELETE", SIGN_IN), ("GET", STATE), ("HEAD", STATE)];
+    let own_routes = own_routes.map(|(method, path)| (method, path.to_owned()));
     let mut cells = 0;
     for (headers, statuses) in &credentials {
-        for (method, target) in ids.iter().flat_map(|id| [("GET", *id), ("DELETE", *id), ("HEAD", *id)]) {
-            let mut request = bench.app.request(method, &format!("{SIGN_IN}/{target}"));
+        let is_user = *statuses == [404];
+        for (method, path) in of_ids.iter().chain(own_routes.iter().filter(|_| !is_user)) {
+            let mut request = bench.app.request(method, path);
             for (name, value) in headers {
                 request = request.header(*name, value);
             }
             let response = request.send().await.expect("an answer");
             let status = response.status().as_u16();
             let text = response.text().await.expect("a whole body").to_lowercase();
-            assert!(statuses.contains(&status), "{method} {target} {headers:?}: {status} {text}");
+            assert!(statuses.contains(&status), "{method} {path} {headers:?}: {status} {text}");
             assert!(
                 !text.contains("canary") && !text.contains("pending"),
-                "{method} {target} {headers:?}: {text}"
+                "{method} {path} {headers:?}: {text}"
             );
             cells += 1;
         }
     }
     assert!(cells >= 300, "{cells}");
+    for (user, company) in [("u2", "c1"), ("u1", "c2"), ("u2", "c2")] {
+        let bearer = session_token(user, company);
+        let state = bench.app.request("GET", STATE).bearer_auth(&bearer).send().await.expect("an answer");
+        let state: Value = state.json().await.expect("JSON");
+        assert_eq!(state, json!({"signedIn": false, "state": "signInRequired"}), "{user} of {company}");
+        let left = bench.app.request("DELETE", SIGN_IN).bearer_auth(&bearer).send().await.expect("an answer");
+        assert_eq!(left.status(), 204);
+    }
+    assert_eq!(bench.runtime.issuer.calls(IssuerCall::Device), 1, "nobody else has begun one");
     assert_eq!(get(&bench.app, &own).await["status"], "pending", "nothing of it is changed");
 }

@@ -1,5 +1,6 @@
 //! Faults of the vendor, each at every place at which it can occur: before the head of the response, before the first
-//! output, within a text and within a call. Each run ends once, with the code of the fault.
+//! output, within a text and within a call. Each run ends once, with the code of the fault. The table is also run with
+//! agents that answer by a subscription (`tests/coding/faults.rs`).
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -16,9 +17,9 @@ use crate::support::vendor::{Step, chunk, event, json_response, last_chunk, stre
 use crate::support::{parse_run, report, text_of};
 
 /// Response header time-out of the application (`RESPONSE_HEADER_TIMEOUT_MS`).
-const HEADER_TIMEOUT_MS: &str = "1000";
+pub(crate) const HEADER_TIMEOUT_MS: &str = "1000";
 /// Stream idle time-out of the application (`STREAM_IDLE_MS`).
-const IDLE_TIMEOUT_MS: &str = "1100";
+pub(crate) const IDLE_TIMEOUT_MS: &str = "1100";
 /// Number of cases that run concurrently.
 const MAX_CONCURRENT_CASES: usize = 8;
 /// Time limit for one case, after which it counts as hanging.
@@ -26,7 +27,7 @@ const CASE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Place at which a fault occurs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Head,
     BeforeOutput,
     InText,
@@ -38,7 +39,7 @@ const EVERYWHERE: [Place; 4] = [Place::Head, Place::BeforeOutput, Place::InText,
 
 impl Place {
     /// Returns what the vendor has sent when the fault occurs.
-    fn begun(self) -> Vec<Step> {
+    pub(crate) fn begun(self) -> Vec<Step> {
         let mut steps = vec![stream_head(), event(created())];
         match self {
             Self::Head => return Vec::new(),
@@ -54,8 +55,8 @@ impl Place {
 }
 
 /// A fault with its code at a place of the stream, and before the head.
-struct Fault {
-    name: &'static str,
+pub(crate) struct Fault {
+    pub(crate) name: &'static str,
     places: &'static [Place],
     steps: Vec<Step>,
     /// Code in a stream; `None` for an answer that is complete all the same.
@@ -170,34 +171,59 @@ fn heads() -> Vec<Fault> {
     ]
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_fault_at_every_place_ends_the_run_once() {
+/// Returns all faults.
+pub(crate) fn faults() -> Vec<Fault> {
     let faults: Vec<Fault> = connections().into_iter().chain(contents()).chain(heads()).collect();
     assert_eq!(faults.len(), 36);
-    let vendor = ResponsesVendor::start().await;
-    let cases: Vec<(String, &Fault, Place)> = faults
-        .iter()
-        .flat_map(|fault| {
-            fault.places.iter().map(move |place| (format!("{}-{place:?}", fault.name), fault, *place))
-        })
-        .collect();
-    for (model, fault, place) in &cases {
-        let steps = place.begun().into_iter().chain(fault.steps.clone()).collect::<Vec<_>>();
-        vendor.on(model, [Reply::steps(steps)]);
+    faults
+}
+
+/// A fault at a place.
+pub(crate) struct FaultCase<'f> {
+    /// Name of the agent, and of its model.
+    pub(crate) model: String,
+    pub(crate) fault: &'f Fault,
+    pub(crate) place: Place,
+}
+
+impl FaultCase<'_> {
+    /// Returns the code of the case; `None` for an answer that is complete all the same.
+    pub(crate) fn code(&self) -> Option<&'static str> {
+        if self.place == Place::Head { Some(self.fault.head_code) } else { self.fault.code }
     }
-    let models: Vec<&str> = cases.iter().map(|(model, ..)| model.as_str()).collect();
-    let settings = [("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT_MS), ("STREAM_IDLE_MS", IDLE_TIMEOUT_MS)];
-    let app = app(&vendor, &models, json!({}), &settings).await;
+}
+
+/// Returns each fault at each of its places, and sets the vendor's replies.
+pub(crate) fn cases<'f>(faults: &'f [Fault], vendor: &ResponsesVendor) -> Vec<FaultCase<'f>> {
+    let mut cases = Vec::new();
+    for fault in faults {
+        for &place in fault.places {
+            let model = format!("{}-{place:?}", fault.name);
+            let steps = place.begun().into_iter().chain(fault.steps.clone()).collect::<Vec<_>>();
+            vendor.on(&model, [Reply::steps(steps)]);
+            cases.push(FaultCase { model, fault, place });
+        }
+    }
+    cases
+}
+
+/// Runs all cases as user `u1`, and panics with those that do not end with the code that `expected` returns.
+pub(crate) async fn check_cases(
+    app: &Server,
+    cases: &[FaultCase<'_>],
+    expected: impl Fn(&FaultCase<'_>) -> Option<&'static str>,
+) {
     let slowest = Mutex::new(Duration::ZERO);
-    let wrong: Vec<String> = stream::iter(&cases)
-        .map(async |(model, fault, place)| {
-            let begun = Instant::now();
-            let checked = tokio::time::timeout(CASE_TIMEOUT, check(&app, model, fault, *place)).await;
-            if ![fault.code, Some(fault.head_code)].contains(&Some("BACKEND_TIMEOUT")) {
+    let wrong: Vec<String> = stream::iter(cases)
+        .map(async |case| {
+            let (code, begun) = (expected(case), Instant::now());
+            let checked = tokio::time::timeout(CASE_TIMEOUT, check(app, case, code)).await;
+            if code != Some("BACKEND_TIMEOUT") {
                 let mut slowest = slowest.lock().expect("unpoisoned");
                 *slowest = slowest.max(begun.elapsed());
             }
-            checked.unwrap_or_else(|_| Err("it hangs".into())).err().map(|what| format!("{model}: {what}"))
+            let outcome = checked.unwrap_or_else(|_| Err("it hangs".into()));
+            outcome.err().map(|what| format!("{}: {what}", case.model))
         })
         .buffer_unordered(MAX_CONCURRENT_CASES)
         .filter_map(async |wrong| wrong)
@@ -205,28 +231,39 @@ async fn every_fault_at_every_place_ends_the_run_once() {
         .await;
     report(&format!("the slowest case without a time-out: {:?}", slowest.lock().expect("unpoisoned")));
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_at_every_place_ends_the_run_once() {
+    let (faults, vendor) = (faults(), ResponsesVendor::start().await);
+    let cases = cases(&faults, &vendor);
+    let models: Vec<&str> = cases.iter().map(|case| case.model.as_str()).collect();
+    let settings = [("RESPONSE_HEADER_TIMEOUT_MS", HEADER_TIMEOUT_MS), ("STREAM_IDLE_MS", IDLE_TIMEOUT_MS)];
+    let app = app(&vendor, &models, json!({}), &settings).await;
+    check_cases(&app, &cases, |case| case.code()).await;
     assert_eq!(vendor.complaints(), [""; 0]);
 }
 
 /// Runs one case.
-async fn check(app: &Server, model: &str, fault: &Fault, place: Place) -> Result<(), String> {
-    let response = app.chat(&json!({"agentId": model, "message": "hello", "todoListId": "l1"})).await;
+async fn check(app: &Server, case: &FaultCase<'_>, code: Option<&str>) -> Result<(), String> {
+    let question = json!({"agentId": case.model, "message": "hello", "todoListId": "l1"});
+    let response = app.chat(&question).await;
     let status = response.status().as_u16();
     let body = response.text().await.map_err(|error| error.to_string())?;
     if body.contains("canary") {
         return Err(format!("the vendor's text is shown: {body}"));
     }
-    if place == Place::Head {
+    if case.place == Place::Head {
         let problem: Value = serde_json::from_str(&body).map_err(|error| format!("{error}: {body}"))?;
-        let is_right = status >= 400 && problem["code"] == fault.head_code;
+        let is_right = status >= 400 && problem["code"].as_str() == code;
         return if is_right { Ok(()) } else { Err(format!("{status} {body}")) };
     }
     let events = parse_run(&body);
     let ends: Vec<&Value> =
         ["RUN_ERROR", "RUN_FINISHED"].iter().flat_map(|kind| of_type(&events, kind)).collect();
     let [end] = ends[..] else { return Err(format!("{} ends: {body}", ends.len())) };
-    let said = if place == Place::InText { "par" } else { "" };
-    let is_right = end["code"].as_str() == fault.code && text_of(&events) == said;
+    let said = if case.place == Place::InText { "par" } else { "" };
+    let is_right = end["code"].as_str() == code && text_of(&events) == said;
     let ran = of_type(&events, "TOOL_CALL_RESULT").len();
     if is_right && ran == 0 { Ok(()) } else { Err(format!("{end}, {ran} calls made: {body}")) }
 }

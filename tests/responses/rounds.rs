@@ -9,7 +9,7 @@ use crate::support::{expect_problem, text_of};
 const NO_COMPLAINT: &[String] = &[];
 
 /// Returns an answer with reasoning, a text and three calls, which are different in each round.
-fn round(number: usize) -> Vec<OutputItem> {
+pub(crate) fn round(number: usize) -> Vec<OutputItem> {
     let call = |place: usize, name, arguments: Value| {
         OutputItem::call(format!("call_{number}_{place}"), name, arguments.to_string())
     };

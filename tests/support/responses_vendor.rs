@@ -19,7 +19,10 @@ use super::vendor::{
     ConnectionState, ReceivedRequest, Step, event, last_chunk, perform_step, read_request, stream_head,
 };
 
-/// Members of a request, in their order. `max_output_tokens` is accepted from callers with an API key.
+/// Member of a request that is accepted from callers with an API key alone.
+const OUTPUT_LIMIT: &str = "max_output_tokens";
+
+/// Members of a request, in their order.
 const MEMBERS: [&str; 12] = [
     "model",
     "instructions",
@@ -30,7 +33,7 @@ const MEMBERS: [&str; 12] = [
     "include",
     "store",
     "stream",
-    "max_output_tokens",
+    OUTPUT_LIMIT,
     "prompt_cache_key",
     "input",
 ];
@@ -263,6 +266,7 @@ struct Conversation {
 
 #[derive(Default)]
 struct VendorState {
+    is_for_subscriptions: bool,
     received: Vec<ReceivedRequest>,
     conversations: BTreeMap<String, Conversation>,
     complaints: Vec<String>,
@@ -272,6 +276,7 @@ struct VendorState {
 pub struct ResponsesVendor {
     address: SocketAddr,
     state: Arc<Mutex<VendorState>>,
+    came: watch::Receiver<usize>,
     left: watch::Receiver<usize>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -279,9 +284,19 @@ pub struct ResponsesVendor {
 impl ResponsesVendor {
     /// Starts a vendor on a free port.
     pub async fn start() -> Self {
+        Self::start_with(VendorState::default()).await
+    }
+
+    /// Starts a vendor of subscriptions, which accepts no limit on the answer and requires what the runtime adds.
+    pub async fn start_for_subscriptions() -> Self {
+        Self::start_with(VendorState { is_for_subscriptions: true, ..VendorState::default() }).await
+    }
+
+    async fn start_with(state: VendorState) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let state = Arc::new(Mutex::new(VendorState::default()));
+        let state = Arc::new(Mutex::new(state));
+        let (comer, came) = watch::channel(0);
         let (leaver, left) = watch::channel(0);
         let task = tokio::spawn({
             let state = state.clone();
@@ -289,11 +304,11 @@ impl ResponsesVendor {
                 while let Ok((stream, _)) = listener.accept().await {
                     // Without Nagle's algorithm, bytes written before a reset are sent rather than discarded.
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(serve(stream, state.clone(), leaver.clone()));
+                    tokio::spawn(serve(stream, state.clone(), comer.clone(), leaver.clone()));
                 }
             }
         });
-        Self { address, state, left, task }
+        Self { address, state, came, left, task }
     }
 
     /// Returns the base address for an agent.
@@ -314,6 +329,19 @@ impl ResponsesVendor {
         bodies.filter(|body| body["model"] == model).collect()
     }
 
+    /// Returns the heads of the requests received for `model`.
+    pub fn received_heads(&self, model: &str) -> Vec<String> {
+        let state = self.state.lock().expect("unpoisoned");
+        let received = state.received.iter().filter(|request| request.json()["model"] == model);
+        received.map(|request| request.head.clone()).collect()
+    }
+
+    /// Waits until `count` requests for `model` have been received.
+    pub async fn wait_for_requests(&self, model: &str, count: usize) {
+        let mut came = self.came.clone();
+        came.wait_for(|_| self.received_bodies(model).len() >= count).await.expect("the vendor runs");
+    }
+
     /// Returns what was wrong with the requests.
     pub fn complaints(&self) -> Vec<String> {
         self.state.lock().expect("unpoisoned").complaints.clone()
@@ -332,10 +360,16 @@ impl Drop for ResponsesVendor {
     }
 }
 
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<VendorState>>, leaver: watch::Sender<usize>) {
+async fn serve(
+    mut stream: TcpStream,
+    state: Arc<Mutex<VendorState>>,
+    comer: watch::Sender<usize>,
+    leaver: watch::Sender<usize>,
+) {
     let mut buffer = Vec::new();
     while let Some(request) = read_request(&mut stream, &mut buffer).await {
         let steps = state.lock().expect("unpoisoned").reply_to(request);
+        comer.send_modify(|came| *came += 1);
         for step in steps {
             match perform_step(step, &mut stream).await {
                 ConnectionState::Open => {}
@@ -354,6 +388,9 @@ impl VendorState {
         let mut check = RequestCheck::default();
         check.head(&request);
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        if self.is_for_subscriptions {
+            check.subscription(&request, &body);
+        }
         let model = body["model"].as_str().unwrap_or_default().to_owned();
         let conversation = self.conversations.entry(model.clone()).or_default();
         check.body(&request.body, &body, conversation);
@@ -403,6 +440,18 @@ impl RequestCheck {
         }
         self.expect(head.contains("\r\nauthorization: bearer "), || format!("no key: {head}"));
         self.expect(request.head.starts_with("POST /v1/responses HTTP/1.1\r\n"), || request.head.clone());
+    }
+
+    /// Checks what a vendor of subscriptions requires beyond the API.
+    fn subscription(&mut self, request: &ReceivedRequest, body: &Value) {
+        self.expect(body.get(OUTPUT_LIMIT).is_none(), || format!("{OUTPUT_LIMIT} is not supported"));
+        self.expect(body["instructions"].is_string(), || "no instructions".into());
+        let key = body["prompt_cache_key"].as_str().unwrap_or_default();
+        let is_hash = key.len() == 32 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
+        self.expect(is_hash, || format!("prompt_cache_key: {key}"));
+        for line in [format!("session_id: {key}"), "originator: agentd".into()] {
+            self.expect(request.head.lines().any(|found| found == line), || format!("no {line}"));
+        }
     }
 
     fn body(&mut self, bytes: &[u8], body: &Value, conversation: &mut Conversation) {

@@ -24,6 +24,7 @@ pub async fn coding(make: impl AsyncFn() -> Arc<dyn Inventory>, spawner: Arc<dyn
     sign_in::what_was_cancelled_gets_no_tokens(&bench().await).await;
     sign_in::what_was_erased_gets_no_tokens(&bench().await).await;
     sign_in::a_crash_during_a_poll_is_no_end(&bench().await).await;
+    sign_in::a_sign_in_survives_a_rotation(&bench().await).await;
     sign_in::old_sign_ins_are_deleted(&bench().await).await;
     refresh::a_crash_is_no_end(&bench).await;
     refresh::a_stopped_process_overwrites_nothing(&bench().await).await;

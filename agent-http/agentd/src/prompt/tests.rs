@@ -6,6 +6,16 @@ use serde_json::{Value, json};
 use super::*;
 
 async fn shown(asked: PreviewArgs, json: bool, styles: &Styles) -> (Result<(), CommandError>, String) {
+    shown_with(&[], asked, json, styles).await
+}
+
+/// Returns the output of the command with these settings.
+async fn shown_with(
+    settings: &[(&str, &str)],
+    asked: PreviewArgs,
+    json: bool,
+    styles: &Styles,
+) -> (Result<(), CommandError>, String) {
     let container = |content: Value| json!([{"name": "EmbeddedAI", "content": content}]);
     let vendor =
         json!({"provider": "openai", "model": "m", "baseUrl": "https://v.example", "apiKey": "key-canary"});
@@ -15,12 +25,15 @@ async fn shown(asked: PreviewArgs, json: bool, styles: &Styles) -> (Result<(), C
         "agents": [
             {"id": "a1", "ownerId": "u1", "companyId": "c1", "content": role, "children": container(vendor)},
             {"id": "nobody's", "companyId": "c1", "children": container(json!({}))},
-            {"id": "mute", "ownerId": "u1", "companyId": "c1"}
+            {"id": "mute", "ownerId": "u1", "companyId": "c1"},
+            {"id": "coder", "ownerId": "u1", "companyId": "c1",
+                "children": [{"name": "SubscriptionConnector", "content": {"model": "m"}}]}
         ],
         "documents": [{"id": "d1", "companyId": "c1", "title": "T", "text": "D"}]
     });
     let stores = Stores::in_memory("the test's", &workspace.to_string()).await.expect("a workspace");
-    let config = AppConfig::load(&Flags::default(), &BTreeMap::<&str, &str>::new()).expect("settings");
+    let settings: BTreeMap<&str, &str> = settings.iter().copied().collect();
+    let config = AppConfig::load(&Flags::default(), &settings).expect("settings");
     let mut out = Vec::new();
     let done = show_from(&config, stores, asked, json, styles, &mut out).await;
     (done, String::from_utf8(out).expect("text"))
@@ -102,4 +115,26 @@ async fn what_cannot_be_shown_is_said() {
         assert_eq!(done.expect_err("no preview").to_string(), expected);
         assert_eq!(text.starts_with("Backend: none\n  - "), agent == "mute", "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_subscription_is_shown_without_a_sign_in_and_without_tokens() {
+    let (done, _) = shown(asked("coder", None), true, &Styles::plain()).await;
+    let refused = done.expect_err("there is no runtime").to_string();
+    assert!(refused.contains("RUNTIME_URL is not configured"), "{refused}");
+
+    let settings = [("RUNTIME_URL", "http://127.0.0.1:9"), ("RUNTIME_SECRET", "runtime-canary-0123456789")];
+    let (done, text) = shown_with(&settings, asked("coder", None), true, &Styles::plain()).await;
+    done.expect("nothing is sent");
+    assert!(!text.contains("canary"), "{text}");
+    let preview: Value = serde_json::from_str(&text).expect("JSON");
+    let payload = &preview["payload"];
+    assert_eq!((&payload["accessToken"], &payload["accountId"]), (&json!("***"), &json!("***")));
+    let body = &payload["body"];
+    assert_eq!((&body["model"], &body["prompt_cache_key"]), (&json!("m"), &json!("***")));
+    assert_eq!((&body["store"], &body["stream"]), (&json!(false), &json!(true)));
+    let (done, text) = shown_with(&settings, asked("coder", None), false, &Styles::plain()).await;
+    done.expect("nothing is sent");
+    assert!(text.lines().any(|line| line == "Backend: subscription"), "{text}");
+    assert!(text.contains("  * SubscriptionConnector    present"), "{text}");
 }

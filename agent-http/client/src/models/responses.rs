@@ -29,8 +29,8 @@ use url::Url;
 
 use self::answer::AnswerReader;
 pub use self::refusal::Account;
-use self::refusal::Refusal;
 pub(crate) use self::refusal::turned_away;
+use self::refusal::{RESET_HEADER, Refusal};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
@@ -146,8 +146,9 @@ impl ResponsesProtocol {
             return Err(refusal.into_failure(self.account, SystemTime::now()));
         }
         let prompt_tokens = context.prompt_tokens;
-        let mut answer = AnswerReader::new(self.provider, self.account, context)
-            .with_limit_handler(self.limit_handler.clone());
+        let mut answer = AnswerReader::new(self.provider, self.account, context);
+        answer.limit_handler.clone_from(&self.limit_handler);
+        answer.reset_time = response.headers.get(RESET_HEADER).cloned();
         match response.media_type().as_str() {
             // Some servers report an error with status 200, and some do not stream although a stream was requested.
             "application/json" => {

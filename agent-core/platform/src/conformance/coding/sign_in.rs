@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::ids::UserId;
+use agent_core::secret::Secret;
 use futures_util::future::{join, join_all};
 use jiff::Timestamp;
 
 use super::bench::{Bench, Gate, Process, company, never, user};
 use crate::coding::{
     CodingAuthorityError, CodingTokenError, MAX_SIGN_INS_PER_HOUR, SignInError, SignInReason, SignInStatus,
-    SignInView, erase, expire_sign_ins,
+    SignInView, erase, expire_sign_ins, rotate_secrets,
 };
+use crate::roles::RotationReport;
+use crate::seal::Sealer;
 use crate::testing::{IssuerCall, IssuerStep, SignInDecision};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -165,6 +168,23 @@ pub(super) async fn a_crash_during_a_poll_is_no_end(bench: &Bench) {
         SignInStatus::Complete,
         "another poll completes it"
     );
+    assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
+}
+
+pub(super) async fn a_sign_in_survives_a_rotation(bench: &Bench) {
+    let (old, new) = (Secret::new("the secret of last year"), Secret::new("the secret of this year"));
+    let process = bench.with_sealer(Sealer::new(&old, None)).process();
+    let id = begin(&process).await;
+    process.crash();
+    let both = Sealer::new(&new, Some(&old));
+    let rotated = rotate_secrets(&*bench.records, &both, &mut RotationReport::default()).await;
+    rotated.expect("the open sign-in is sealed again");
+    bench.issuer.decide(SignInDecision::Approved);
+    bench.clock.advance(5 * SECOND);
+    let next = bench.with_sealer(Sealer::new(&new, None)).process();
+    let view = next.settled_status(&id).await.expect("a status");
+    assert_eq!(view.status, SignInStatus::Complete, "a process with the new secret completes it");
+    next.tokens.access(&company(), &user()).await.expect("its tokens are there");
     assert_eq!(bench.issuer.violations(), Vec::<String>::new(), "the issuer is polled by its rules");
 }
 

@@ -11,6 +11,7 @@ use agent_core::message::{FinishReason, ProviderItem, SharedJson};
 use agent_core::model::ModelEvent;
 use agent_platform::coding::SubscriptionLimits;
 use agent_platform::model_notice::ModelNotice;
+use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -42,7 +43,10 @@ pub(super) struct AnswerReader {
     provider: &'static str,
     account: Account,
     context: AnswerContext,
-    limit_handler: Option<LimitHandler>,
+    /// Function that receives the usage limits within the answer.
+    pub(super) limit_handler: Option<LimitHandler>,
+    /// Time at which a usage limit ends, as the head of the response reports it.
+    pub(super) reset_time: Option<HeaderValue>,
     items: Vec<AnswerItem>,
     calls: usize,
     provider_item_bytes: usize,
@@ -150,16 +154,12 @@ impl AnswerReader {
             account,
             context,
             limit_handler: None,
+            reset_time: None,
             items: Vec::new(),
             calls: 0,
             provider_item_bytes: 0,
             is_refusal: false,
         }
-    }
-
-    /// Sets the function that receives the usage limits within the answer.
-    pub(super) fn with_limit_handler(self, limit_handler: Option<LimitHandler>) -> Self {
-        Self { limit_handler, ..self }
     }
 
     /// Reads a whole answer, from a server that does not stream.
@@ -177,7 +177,8 @@ impl AnswerReader {
 
     /// Classifies an error that the server reports within the answer.
     fn reported(&self, data: &[u8]) -> AgentError {
-        Refusal::from_event(data).into_failure(self.account, SystemTime::now())
+        let refusal = Refusal::from_event(data).with_reset_time(self.reset_time.as_ref());
+        refusal.into_failure(self.account, SystemTime::now())
     }
 
     /// Passes the usage limits in an event to their handler. An event that cannot be read is ignored, since the answer

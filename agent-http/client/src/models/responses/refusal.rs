@@ -23,7 +23,7 @@ const TURNED_AWAY_DELAY: Duration = Duration::from_secs(60);
 /// Header of a proxy that asks for proof of a browser.
 const CHALLENGE_HEADER: &str = "cf-mitigated";
 /// Header with the time at which a usage limit ends, in seconds since 1970.
-const RESET_HEADER: &str = "x-codex-primary-reset-at";
+pub(super) const RESET_HEADER: &str = "x-codex-primary-reset-at";
 /// Limit on the headers of an error event.
 const MAX_EVENT_HEADERS: usize = 64;
 
@@ -79,6 +79,14 @@ impl Refusal {
             Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
         });
         Self { status: status.filter(|status| !status.is_success()), headers: headers.collect(), body }
+    }
+
+    /// Sets the time at which a usage limit ends, as the head of the response reports it, unless the error has its own.
+    pub(super) fn with_reset_time(mut self, reset_time: Option<&HeaderValue>) -> Self {
+        if let Some(time) = reset_time {
+            self.headers.entry(RESET_HEADER).or_insert_with(|| time.clone());
+        }
+        self
     }
 
     /// Classifies the error.
