@@ -18,12 +18,3 @@ for (const name of Object.getOwnPropertyNames(page)) {
 }
 page.fetch = page.fetch.bind(page);
 Object.assign(globalThis, { window: globalThis, fetch });
-
-/** Waits until `found` returns something, within a test's own time limit. */
-export async function until(found) {
-  for (;;) {
-    const value = found();
-    if (value) return value;
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { agentdUrl, widgetTokens } from './setting.js';
-import { until } from './page.js';
+import './page.js';
+import { until } from './wait.js';
 
 const recipe = (name) => import(`../../examples/clients/${name}`);
 

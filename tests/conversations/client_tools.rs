@@ -147,6 +147,22 @@ async fn without_a_thread_the_client_holds_the_history() {
 }
 
 #[tokio::test]
+async fn tools_by_their_names_are_those_of_a_list() {
+    let test = ConversationApp::start().await;
+    test.vendor.on("m", [answer(&["Hi."]), answer(&["Hi."]), answer(&["Hi."])]);
+    let mut by_name = client_tools()[0].clone();
+    by_name.as_object_mut().expect("an object").remove("name");
+    for tools in [client_tools(), json!({ "paint": by_name }), json!({})] {
+        test.chat(json!({"message": "Paint", "tools": tools})).await;
+    }
+    let offered: Vec<Value> =
+        test.vendor.received_bodies("m").into_iter().map(|body| body["tools"].clone()).collect();
+    assert!(offered[0].to_string().contains("Paints the page."), "{}", offered[0]);
+    assert_eq!(offered[0], offered[1]);
+    assert!(!offered[2].to_string().contains("paint"), "{}", offered[2]);
+}
+
+#[tokio::test]
 async fn one_object_and_ui_messages_name_the_pending_calls() {
     let test = ConversationApp::start().await;
     let calls = || tool_calls(&[("c1", "paint", "{}")]);
@@ -181,6 +197,13 @@ async fn invalid_tools_are_refused_and_the_role_decides_who_brings_any() {
         (json!([{"name": "a", "parameters": large}]), "tools[0].parameters"),
         (json!(many), "tools"),
         (json!(["a"]), "tools[0]"),
+        (json!({"readTodos": {}}), "tools"),
+        (json!({"a b": {}}), "tools"),
+        (json!({"": {}}), "tools"),
+        (json!({"a": null}), "tools.a"),
+        (json!({"a": {"description": 1}}), "tools.a.description"),
+        (json!({"a": {"parameters": large}}), "tools.a.parameters"),
+        (json!("a"), "tools"),
     ] {
         let problem = expect_problem(test.app.chat(&body(tools)).await, 400, "INVALID_REQUEST").await;
         assert!(problem["detail"].as_str().expect("text").starts_with(place), "{problem}");

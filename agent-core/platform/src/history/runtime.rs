@@ -125,13 +125,18 @@ fn read_tool(value: &Value<'_>) -> Result<ToolSpec, FieldError> {
 }
 
 fn read_definition(tool: ObjectFields<'_>) -> Result<ToolSpec, FieldError> {
+    read_named_tool(tool.required_id("name")?, tool)
+}
+
+/// Reads the definition of a tool whose name is elsewhere.
+pub(super) fn read_named_tool(name: String, tool: ObjectFields<'_>) -> Result<ToolSpec, FieldError> {
     let schema = match tool.first_present_name("inputSchema", "input_schema") {
         "inputSchema" => tool.first_present_name("inputSchema", "parameters"),
         other => other,
     };
     let annotations = tool.object("annotations")?.map(read_annotations).transpose();
     Ok(ToolSpec {
-        name: tool.required_id("name")?,
+        name,
         description: tool.text("description")?.unwrap_or_default().to_owned(),
         input_schema: tool.json_object(schema)?.unwrap_or_else(empty_object_schema),
         output_schema: tool.json_object("outputSchema")?,
