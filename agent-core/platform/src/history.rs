@@ -23,6 +23,7 @@ use agent_core::tool::ToolChoice;
 
 mod client_tools;
 mod completion;
+mod completion_error;
 mod json;
 mod media;
 mod message;
@@ -37,7 +38,8 @@ mod tests;
 mod thread_fields;
 mod ui_message;
 
-pub use completion::{CompletionError, CompletionRequest, read_completion};
+pub use completion::{CompletionRequest, read_completion};
+pub use completion_error::CompletionError;
 pub use json::JsonBody;
 pub(crate) use media::part_for_media_type;
 pub use repair::{is_missing_result, repair};

@@ -23,6 +23,7 @@ mod registry;
 mod request;
 mod schema;
 mod server_calls;
+mod settings;
 mod template;
 mod tool_server;
 

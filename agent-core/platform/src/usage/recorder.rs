@@ -11,7 +11,7 @@ use futures_channel::oneshot;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
-use super::call::CompanyBilling;
+use super::prices::CompanyBilling;
 use super::{
     Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation,
     UsageStore, UsageSums,
