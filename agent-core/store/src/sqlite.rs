@@ -72,6 +72,7 @@ use crate::job_row::UnreadableJobs;
 use crate::read_cache::{PageKey, ReadCache};
 
 mod backup;
+mod claimed;
 mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
@@ -79,6 +80,7 @@ mod fault;
 mod file;
 mod freshness;
 mod jobs;
+mod open_error;
 mod readers;
 mod rows;
 mod schema;
@@ -89,8 +91,8 @@ mod writer;
 
 pub use backup::BackupError;
 pub use fault::{SqliteError, SqliteErrorKind};
-pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
+pub use open_error::SqliteOpenError;
 pub use schema::schema_versions;
 pub use spin::SpinOptions;
 
