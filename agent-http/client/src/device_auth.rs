@@ -12,10 +12,12 @@ mod call;
 mod codex;
 mod error;
 pub(crate) mod fields;
+mod issuer_call;
 mod jwt;
 mod rfc8628;
 #[cfg(test)]
 mod tests;
+pub(crate) mod text;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,8 @@ use url::Url;
 
 pub use error::{DeviceAuthError, OauthErrorCode};
 
-use call::{CallBody, IssuerCall, OperationDeadline};
+use call::{CallBody, OperationDeadline};
+use issuer_call::IssuerCall;
 
 use crate::outbound::OutboundClient;
 

@@ -20,11 +20,14 @@
 //! query, a header, or any text from the remote side.
 
 mod address;
+mod body;
 mod connect;
+mod connect_error;
 mod connection;
 mod failure;
 mod network;
 mod pool;
+mod pooled;
 mod request;
 mod resolve;
 mod response;
@@ -45,9 +48,10 @@ use url::Url;
 
 pub use address::{AddressError, AllowList, AllowListError};
 
+pub use body::OutboundBody;
 pub use failure::{retry_after, status_failure, was_sent};
 pub use network::{Network, SystemNetwork};
-pub use request::{OutboundBody, OutboundRequest};
+pub use request::OutboundRequest;
 pub(crate) use response::media_type;
 pub use response::{BodyStream, OutboundResponse};
 pub(crate) use target::LazyTarget;

@@ -3,7 +3,8 @@
 use agent_core::secret::Secret;
 use url::Url;
 
-use super::call::{CallBody, IssuerCall, OperationDeadline};
+use super::call::{CallBody, OperationDeadline};
+use super::issuer_call::IssuerCall;
 use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet, url_or_below};
 
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";

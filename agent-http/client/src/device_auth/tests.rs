@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::call::IssuerResponse;
 use super::error::read_error_response;
 use super::fields::AnswerFields;
+use super::issuer_call::IssuerResponse;
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer};
 use crate::outbound::OutboundConfig;

@@ -5,13 +5,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent_core::error::AgentError;
-use agent_core::secret::Secret;
-use http::{HeaderValue, Method, Uri, header};
+use http::{HeaderValue, Uri};
 use url::Url;
 
 use super::connect::Connector;
 use super::failure;
-use super::request::{OutboundBody, OutboundRequest};
 use super::{OutboundClient, UrlTrust};
 
 /// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
@@ -50,32 +48,6 @@ impl Target {
 
     pub(super) fn parts(&self) -> &TargetParts {
         &self.0
-    }
-
-    /// Creates a request. Nothing is sent before [`OutboundRequest::send`].
-    pub fn request(&self, method: Method) -> OutboundRequest {
-        OutboundRequest::new(self.clone(), method)
-    }
-
-    /// Creates a `POST` request with a JSON body, an optional bearer token and the `Accept` header `accept`.
-    ///
-    /// # Errors
-    /// See [`OutboundRequest::bearer`].
-    pub fn post_json(
-        &self,
-        bearer: Option<&Secret>,
-        accept: &'static str,
-        body: impl Into<OutboundBody>,
-    ) -> Result<OutboundRequest, AgentError> {
-        let request = self
-            .request(Method::POST)
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .body(body);
-        match bearer {
-            Some(secret) => request.bearer(secret),
-            None => Ok(request),
-        }
     }
 }
 
