@@ -359,9 +359,13 @@ class Source:
         }
 
     def plain_paths(self):
-        """Yields paths of more than one segment outside of `use` items, also those in attributes' strings."""
+        """Yields paths of more than one segment, also those in attributes' strings.
+
+        Left out are those of `use` items and of visibilities.
+        """
         for index, token in enumerate(self.code):
-            if index in self._use_tokens or self._is_punct(index - 1, "::"):
+            is_visibility = self.text(index - 1) == "in" and self.text(index - 3) == "pub"
+            if index in self._use_tokens or self._is_punct(index - 1, "::") or is_visibility:
                 continue
             if token.kind == "ident" and self._is_punct(index + 1, "::"):
                 yield UsePath(self._read_path(index), None, index)

@@ -2,7 +2,20 @@
 
 use serde_json::{Map, Value};
 
-use super::SettingsFault;
+/// Fault of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsFault {
+    /// Path of the field in the role's content, such as `httpTools[1].request.url`.
+    pub path: String,
+    /// Description, worded to follow the path.
+    pub message: String,
+}
+
+impl SettingsFault {
+    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
 
 /// Deserializes settings; the fault has the path of the field.
 pub(super) fn read<T: serde::de::DeserializeOwned>(

@@ -18,7 +18,8 @@ use agent_platform::usage::DefaultLimits;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 
-use super::resolve::{ResolvedSettings, SettingSource};
+use super::resolve::ResolvedSettings;
+use super::source::SettingSource;
 use super::values::{SettingValues, required, required_usize};
 use super::{
     AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,

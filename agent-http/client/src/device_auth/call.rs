@@ -11,7 +11,7 @@ use url::{Url, form_urlencoded};
 use super::error::{self, DeviceAuthError};
 use super::fields::AnswerFields;
 use super::issuer_call::{IssuerCall, IssuerResponse};
-use super::{DeviceAuthClient, DeviceAuthDialect};
+use super::{DeviceAuthClient, DeviceAuthDialect, TokenSet};
 use crate::outbound::{OutboundResponse, UrlTrust};
 
 /// Maximum time from a request to the head of its response.
@@ -110,6 +110,20 @@ impl DeviceAuthClient {
         };
         tracing::debug!(%call, status, upstream_request_id = request_id, elapsed_ms, "the issuer was called");
         response.map(|(response, _)| response)
+    }
+
+    /// Sends a request whose response has tokens.
+    pub(super) async fn request_tokens(
+        &self,
+        call: IssuerCall,
+        url: &Url,
+        body: CallBody<'_>,
+        deadline: OperationDeadline,
+    ) -> Result<TokenSet, DeviceAuthError> {
+        let response = self.call(call, url, body, deadline).await?;
+        let fields = response.into_fields(self.config.dialect, call)?;
+        let tokens = fields.tokens(self.config.dialect, self.clock.now());
+        tokens.ok_or_else(|| fields.into_error(call))
     }
 }
 

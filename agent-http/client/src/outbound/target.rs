@@ -1,16 +1,14 @@
 //! Checked targets of outbound requests.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::AgentError;
 use http::{HeaderValue, Uri};
-use url::Url;
 
 use super::connect::Connector;
 use super::failure;
-use super::{OutboundClient, UrlTrust};
 
 /// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
 #[derive(Clone)]
@@ -48,32 +46,6 @@ impl Target {
 
     pub(super) fn parts(&self) -> &TargetParts {
         &self.0
-    }
-}
-
-/// A URL whose [`Target`] is created at its first use and cached. A refusal is not cached: it is decided at each use.
-pub(crate) struct LazyTarget {
-    outbound: OutboundClient,
-    pub(crate) url: Url,
-    trust: UrlTrust,
-    target: OnceLock<Target>,
-}
-
-impl LazyTarget {
-    pub(crate) fn new(outbound: OutboundClient, url: Url, trust: UrlTrust) -> Self {
-        Self { outbound, url, trust, target: OnceLock::new() }
-    }
-
-    /// Returns the target, creating it at the first call.
-    ///
-    /// # Errors
-    /// See [`OutboundClient::target`].
-    pub(crate) fn target(&self) -> Result<&Target, AgentError> {
-        if let Some(target) = self.target.get() {
-            return Ok(target);
-        }
-        let target = self.outbound.target(&self.url, self.trust)?;
-        Ok(self.target.get_or_init(|| target))
     }
 }
 
