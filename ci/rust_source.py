@@ -342,11 +342,30 @@ class Source:
                 paths.append(UsePath(segments, segments[-1] if segments else None, start))
                 return index
 
+    @functools.cached_property
+    def _use_tokens(self):
+        """The indices of the code tokens of `use` items."""
+        return {index for start, end, _ in self._use_items for index in range(start, end)}
+
+    def used_names(self):
+        """Returns the names in the product's code outside of `use` items, those of fields, methods and modules left out."""
+        return {
+            token.text
+            for index, token in enumerate(self.code)
+            if token.kind == "ident"
+            and index not in self._use_tokens
+            and self.text(index - 1) not in ("::", ".", "mod")
+            and not self.is_test(index)
+        }
+
     def plain_paths(self):
-        """Yields paths of more than one segment outside of `use` items, also those in attributes' strings."""
-        covered = {index for start, end, _ in self._use_items for index in range(start, end)}
+        """Yields paths of more than one segment, also those in attributes' strings.
+
+        Left out are those of `use` items and of visibilities.
+        """
         for index, token in enumerate(self.code):
-            if index in covered or self._is_punct(index - 1, "::"):
+            is_visibility = self.text(index - 1) == "in" and self.text(index - 3) == "pub"
+            if index in self._use_tokens or self._is_punct(index - 1, "::") or is_visibility:
                 continue
             if token.kind == "ident" and self._is_punct(index + 1, "::"):
                 yield UsePath(self._read_path(index), None, index)

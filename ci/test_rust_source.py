@@ -120,6 +120,10 @@ class Items(unittest.TestCase):
         source = Source(text)
         self.assertEqual([path.segments for path in source.plain_paths()], [("crate", "d", "e"), ("crate", "c")])
 
+    def test_visibilities_are_no_paths(self):
+        source = Source("pub(in crate::a) fn f() { for x in crate::b::C {} } pub(super) use c::D;")
+        self.assertEqual([path.segments for path in source.plain_paths()], [("crate", "b", "C")])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -18,6 +18,8 @@
 
 mod api;
 mod console;
+mod error;
+mod headers;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -27,39 +29,29 @@ use std::sync::Arc;
 
 use agent_core::request::Principal;
 use agent_core::secret::Secret;
-use agent_platform::records::StoreError;
 use agent_platform::token::Tokens;
-use http::header::{AUTHORIZATION, COOKIE, HOST, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
 use http::{HeaderMap, request};
 use subtle::ConstantTimeEq;
 use url::{Origin, Url};
 
-use crate::error::{Code, HttpError};
 use crate::request::Query;
 
 pub use api::ApiClient;
 pub use console::ConsoleAuth;
 pub(crate) use console::check_site;
+pub use error::AuthError;
+pub(crate) use headers::{
+    PROACTIVE_TRIGGER_HEADER, VISITOR_KEY_HEADER, WIDGET_PARAMETER, WIDGET_TOKEN_HEADER,
+};
 pub use session::{MintError, mint_session};
 pub use widget::Visitor;
 
+use error::MAX_REASON_BYTES;
+use headers::{bearer_token, cookie, single_header};
+
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "agent_session";
-
-/// Header with the widget token.
-pub(crate) const WIDGET_TOKEN_HEADER: HeaderName = HeaderName::from_static("x-widget-token");
-
-/// Header with a visitor's key, which a page makes at random and keeps. It counts with a widget token alone.
-pub(crate) const VISITOR_KEY_HEADER: HeaderName = HeaderName::from_static("x-visitor-key");
-
-/// Query parameter with the widget token.
-pub(crate) const WIDGET_PARAMETER: &str = "widgetToken";
-
-/// Header that marks a proactive call; its value is the reason.
-pub(crate) const PROACTIVE_TRIGGER_HEADER: HeaderName = HeaderName::from_static("x-proactive-trigger");
-
-/// Maximum length of the reason of a proactive call, in bytes.
-const MAX_REASON_BYTES: usize = 256;
 
 /// Verified credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,56 +74,6 @@ pub(crate) enum HeadCredential {
     Explicit(Credential),
     /// No explicit credential: the result of checking the cookie. A credential in the body takes precedence.
     Cookie(Result<Credential, AuthError>),
-}
-
-/// Authentication error.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AuthError {
-    /// No valid credential.
-    #[error("a valid credential is required")]
-    Unauthenticated,
-    /// More than one explicit credential, or one that is repeated.
-    #[error("exactly one credential is allowed")]
-    Ambiguous,
-    /// Session cookie on a request that does not come from our own pages.
-    #[error("a request with a session cookie must have the application's own origin in Origin")]
-    CrossOrigin,
-    /// Console session, or request to the console, under a host that is not the application's.
-    #[error("the console is not served under this Host; see PUBLIC_URL and ALLOWED_HOSTS")]
-    UnknownHost,
-    /// Reason of a proactive call that is blank, too long, or not printable ASCII.
-    #[error("x-proactive-trigger must be a reason of at most {MAX_REASON_BYTES} printable characters")]
-    InvalidReason,
-    /// Widget token that is bound to origins, on a page of another origin or without an `Origin` header.
-    #[error("this widget token is not valid for pages of this origin")]
-    WrongOrigin,
-    /// Key of a visitor that is repeated, too short, too long, or not base64url.
-    #[error("x-visitor-key must be one key of 22 to 128 characters of base64url")]
-    InvalidVisitorKey,
-    /// The setting that verifies this kind of credential is missing.
-    #[error("{0} is not configured")]
-    NotConfigured(&'static str),
-    /// The token store cannot be read.
-    #[error("the credential cannot be verified")]
-    Store(#[source] StoreError),
-}
-
-impl From<AuthError> for HttpError {
-    fn from(error: AuthError) -> Self {
-        match error {
-            AuthError::Unauthenticated => Self::unauthenticated(error.to_string()),
-            AuthError::Ambiguous => Self::new(Code::AmbiguousCredentials, error.to_string()),
-            AuthError::CrossOrigin => Self::forbidden(error.to_string()),
-            AuthError::WrongOrigin => Self::forbidden(error.to_string()).deny_cross_origin(),
-            AuthError::UnknownHost => Self::new(Code::MisdirectedRequest, error.to_string()),
-            AuthError::InvalidReason | AuthError::InvalidVisitorKey => {
-                Self::new(Code::InvalidRequest, error.to_string())
-            }
-            AuthError::NotConfigured(setting) => Self::not_configured(setting),
-            AuthError::Store(error) => Self::internal(error),
-        }
-    }
 }
 
 /// Verifies the credentials of requests to the application server.
@@ -378,37 +320,6 @@ pub(crate) fn parse_trigger_reason(text: &str) -> Option<String> {
     let text = text.trim();
     let printable = text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
     (printable && !text.is_empty() && text.len() <= MAX_REASON_BYTES).then(|| text.to_owned())
-}
-
-/// Returns a header's value if present; an error if it is repeated.
-fn single_header<'h>(
-    headers: &'h HeaderMap,
-    name: &HeaderName,
-) -> Result<Option<&'h HeaderValue>, AuthError> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(AuthError::Ambiguous),
-        (value, None) => Ok(value),
-    }
-}
-
-/// Returns the token of a bearer credential (RFC 6750); the scheme is case-insensitive.
-fn bearer_token(value: &HeaderValue) -> Option<&str> {
-    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-}
-
-/// Returns the value of a cookie (RFC 6265); an error if it is repeated.
-fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, AuthError> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| {
-        let (own, value) = cookie.split_once('=')?;
-        (own.trim() == name).then_some(value.trim().trim_matches('"'))
-    });
-    match (values.next(), values.next()) {
-        (_, Some(_)) => Err(AuthError::Ambiguous),
-        (value, None) => Ok(value),
-    }
 }
 
 /// Returns true if `presented` equals the secret, in a time that does not depend on where they differ.

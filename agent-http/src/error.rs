@@ -132,6 +132,11 @@ impl HttpError {
         Self::new(Code::Conflict, detail)
     }
 
+    /// Creates a 410 `GONE`.
+    pub(crate) fn gone(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::Gone, detail)
+    }
+
     /// Creates a 413 `PAYLOAD_TOO_LARGE` for a body over `limit` bytes.
     #[must_use]
     pub fn too_large(limit: usize) -> Self {

@@ -13,9 +13,7 @@
 //! [`negotiate()`] selects the format, [`into_response`] encodes. A streamed body runs in one
 //! task with its source, without channels; [`StreamBody`] describes when it writes. Dropping the body drops the run.
 
-use std::time::Duration;
-
-use agent_client::relay::{EventWriter, RelayOptions};
+use agent_client::relay::EventWriter;
 use agent_core::error::AgentError;
 use agent_core::event::EventStream;
 use agent_core::ids::RunId;
@@ -26,13 +24,13 @@ use http_body_util::BodyExt;
 use crate::body::{EntersSpan, ResponseBody};
 use crate::error::HttpError;
 use crate::service::HandlerResult;
-use crate::shutdown::Shutdown;
 
 mod body;
 mod collect;
 mod completion;
 mod encode;
 mod json;
+mod limits;
 mod n8n;
 mod negotiate;
 mod record;
@@ -45,6 +43,7 @@ mod watch;
 pub use body::StreamBody;
 pub(crate) use collect::CollectedRun;
 pub(crate) use completion::ChatCompletion;
+pub use limits::StreamLimits;
 pub use negotiate::{Framing, NegotiationError, negotiate};
 pub(crate) use record::{Departure, RunRecorder};
 pub(crate) use replay::replay_response;
@@ -54,33 +53,6 @@ pub(crate) use timer::{StreamTimeout, StreamTimer};
 use collect::collect;
 use encode::Encoder;
 use watch::{AttachedStream, TimeoutStream};
-
-/// Limits and optimizations of a streamed response, and what ends it early.
-#[derive(Debug, Clone)]
-pub struct StreamLimits {
-    /// Maximum time without an event; 120 s.
-    pub idle_timeout: Duration,
-    /// Maximum duration of a run; 30 min.
-    pub run_timeout: Duration,
-    /// Maximum bytes of text, arguments and results that [`Framing::Json`] collects; 8 MiB.
-    pub max_collected_bytes: usize,
-    /// Optimizations of encoding and writing; those of the build.
-    pub relay: RelayOptions,
-    /// Shutdown of the service, at whose end a run fails; by default one that never begins.
-    pub shutdown: Shutdown,
-}
-
-impl Default for StreamLimits {
-    fn default() -> Self {
-        Self {
-            idle_timeout: Duration::from_secs(120),
-            run_timeout: Duration::from_secs(30 * 60),
-            max_collected_bytes: 8 * 1024 * 1024,
-            relay: RelayOptions::default(),
-            shutdown: Shutdown::default(),
-        }
-    }
-}
 
 /// Creates the response for a run. Streams begin at once; [`Framing::Json`] waits for the end of the run.
 ///

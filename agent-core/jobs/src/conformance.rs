@@ -14,29 +14,28 @@
 //! # });
 //! ```
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use agent_core::ids::{CompanyId, JobId, UserId};
-use agent_core::store_error::StoreError;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use crate::job::{
-    AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobKind, JobOrder, JobPayload, JobScope,
-    JobState, JobStore, NewJob, Phase, Step, StepError, StepOutcome, StepResult,
+    AttemptOutcome, IdempotencyKey, InsertOutcome, Job, JobFilter, JobOrder, JobScope, JobState, JobStore,
+    NewJob, Phase, Step, StepError, StepOutcome,
 };
 use crate::schedule::{CronSchedule, DstPolicy, MisfirePolicy, OverlapPolicy, Schedule};
 
 mod claims;
 mod lists;
 mod model;
+mod support;
 #[cfg(test)]
 mod tests;
 
 pub use model::jobs_against_reference;
 
-type SharedJobStore = Arc<dyn JobStore>;
+use support::{
+    SharedJobStore, at, claim_job, company_scope, ended, every, expect_ok, filter_of, get, insert, once,
+    payload, step,
+};
 
 /// Runs the conformance suite of [`JobStore`] against stores from `make`, which must return an empty one at every call.
 ///
@@ -63,87 +62,6 @@ pub async fn jobs(make: impl AsyncFn() -> SharedJobStore) {
     claims::two_never_claim_the_same(make().await).await;
     claims::the_earliest_is_told(&*make().await).await;
     claims::who_waits_is_told_of_an_earlier_one(&*make().await).await;
-}
-
-/// Returns the time `ms` milliseconds after the suite's start time.
-fn at(ms: i64) -> Timestamp {
-    let since = SignedDuration::from_millis(1_767_225_600_000 + ms);
-    Timestamp::UNIX_EPOCH.checked_add(since).expect("the suite's times are in the calendar")
-}
-
-fn payload(company: &str, user: &str) -> JobPayload {
-    JobPayload {
-        kind: JobKind::Tool,
-        user_id: user.into(),
-        company_id: company.into(),
-        agent_id: "agent".into(),
-        tool_id: Some("remind".to_owned()),
-        assignment_id: None,
-        arguments: None,
-        message: None,
-        todo_list_id: None,
-        thread_id: None,
-        timezone: None,
-    }
-}
-
-/// Builds a job of a company that is due once, `ms` milliseconds after the start time.
-fn once(company: &str, ms: i64) -> Job {
-    Job::new(NewJob::new(payload(company, "ada"), Schedule::At(at(ms))), at(0))
-}
-
-/// Builds a job that is due every `ms` milliseconds.
-fn every(company: &str, ms: u64) -> Job {
-    let schedule = Schedule::Every { every: Duration::from_millis(ms), anchor: at(0) };
-    Job::new(NewJob::new(payload(company, "ada"), schedule), at(0))
-}
-
-fn expect_ok<T>(what: &str, result: Result<T, StoreError>) -> T {
-    result.unwrap_or_else(|error| panic!("{what} failed: {error:?}"))
-}
-
-/// Stores jobs and asserts that all of them are new.
-async fn insert(store: &dyn JobStore, jobs: &[Job]) {
-    let inserted = expect_ok("insert", store.insert(jobs.to_vec()).await);
-    assert_eq!(inserted, vec![InsertOutcome::New; jobs.len()], "what is new is stored");
-}
-
-async fn get(store: &dyn JobStore, job: &Job) -> Job {
-    expect_ok("get", store.get(&JobScope::default(), &job.id).await).expect("what was stored is there")
-}
-
-async fn step(store: &dyn JobStore, job: &Job, step: Step, now: Timestamp) -> Result<StepResult, StepError> {
-    match expect_ok("step", store.apply_step(&JobScope::default(), &job.id, step, now).await) {
-        StepOutcome::Applied(result) => Ok(*result),
-        StepOutcome::Rejected(error) => Err(error),
-        StepOutcome::NotFound | StepOutcome::Unreadable => panic!("the job is there"),
-    }
-}
-
-/// Claims the given job, which must be due.
-async fn claim_job(store: &dyn JobStore, job: &Job, now: Timestamp, lease: Timestamp) -> Job {
-    let claim = Step::Claim { until: now, lease };
-    step(store, job, claim, now).await.expect("the job is due").job
-}
-
-fn ended(job: &Job, outcome: AttemptOutcome) -> Step {
-    Step::End { fence: job.fence, outcome, took: Duration::from_millis(7), status: Some(200), jitter: 0 }
-}
-
-fn rejected() -> AttemptOutcome {
-    AttemptOutcome::Rejected { error: "no such tool".to_owned() }
-}
-
-fn failed() -> AttemptOutcome {
-    AttemptOutcome::Failed { error: "it was busy".to_owned(), retry_after: None }
-}
-
-fn company_scope(company: &str) -> JobScope {
-    JobScope { company: Some(company.into()), user: None }
-}
-
-fn filter_of(scope: JobScope) -> JobFilter {
-    JobFilter { scope, ..JobFilter::default() }
 }
 
 async fn a_job_is_got_as_it_was_stored(store: &dyn JobStore) {

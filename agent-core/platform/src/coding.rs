@@ -15,12 +15,14 @@
 //!
 //! Tokens, device codes, user codes and account ids are sealed at rest ([`Sealer`]) and never logged.
 
+mod access_token;
 mod authority;
 mod limits;
 mod poll;
 mod refresh;
 mod rotation;
 mod sign_in;
+mod sign_in_state;
 mod sign_ins;
 mod stored;
 mod tasks;
@@ -43,17 +45,17 @@ use crate::records::{Key, Precondition, Records, StoreError, Write};
 use crate::seal::{SealError, Sealer};
 use crate::spawner::Spawner;
 
+pub use access_token::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 pub use authority::{
     CodingAuthority, CodingAuthorityError, DeviceCode, InvalidGrantReason, IssuedTokens, TokenHint,
 };
 pub use limits::{Credits, LimitWindow, SubscriptionLimits};
 pub use rotation::rotate_secrets;
-pub use sign_in::{BegunSignIn, SignInError, SignInStatus, SignInView, SignIns};
+pub use sign_in::{SignInStatus, SignInView, SignIns};
+pub use sign_in_state::{BegunSignIn, SignInError};
 pub use sign_ins::{MAX_SIGN_INS_PER_HOUR, expire_sign_ins};
 pub use stored::{SIGN_IN_COLLECTION, TOKEN_COLLECTION};
-pub use tokens::{
-    AccessToken, CodingTokenError, CodingTokens, SignInReason, SubscriptionState, SubscriptionStatus,
-};
+pub use tokens::{CodingTokens, SubscriptionStatus};
 
 /// Maximum duration of a call of the authority whose answer may have tokens. It is below [`LEASE`], so that a process
 /// that runs holds its lease for the whole call.

@@ -6,7 +6,9 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback` | data, in its JSON form on the wire |
+//! | `key`, `thread`, `node`, `run`, `run_record`, `run_write`, `run_list`, `run_log`, `approval`, `feedback`, `agent_feedback` | data, in its JSON form on the wire |
+//! | `id_check`, `thread_limit` | checks of identifiers, limits on numbers |
+//! | `approval_request`, `decision` | questions for approval, decisions about them |
 //! | `title`, `tree`, `merge`, `fold` | pure functions: titles, paths, requests into trees, events into nodes |
 //! | `context` | contexts with which messages were sent, and the nodes to which they belong |
 //! | `event_log`, `interrupt` | packed form of a run's events, and the end of a run by it |
@@ -15,14 +17,18 @@
 //! | `memory` | [`MemoryConversations`] |
 //! | `export` | threads as text, in pieces |
 
+mod agent_feedback;
 mod approval;
+mod approval_request;
 pub mod commit;
 mod context;
+mod decision;
 mod error;
 mod event_log;
 mod export;
 mod feedback;
 mod fold;
+mod id_check;
 mod interrupt;
 mod key;
 mod memory;
@@ -37,28 +43,25 @@ mod run_record;
 mod run_write;
 mod store;
 mod thread;
+mod thread_limit;
 mod time;
 mod title;
 pub mod tree;
 
 pub use agent_core::role::OnDisconnect;
-pub use approval::{
-    Approval, ApprovalState, CallExecution, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, RunChange,
-    Verdict, approval_interrupt, parse_approval_id,
-};
+pub use agent_feedback::{AgentFeedback, FeedbackCursor, FeedbackPage, RatedMessage};
+pub use approval::{Approval, ApprovalState, CallExecution, DecisionRoute};
+pub use approval_request::{approval_interrupt, parse_approval_id};
 pub use context::{MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, PathContexts, SentContext, TurnContext};
+pub use decision::{ChangeRun, Decision, MAX_REASON_CHARS, RunChange, Verdict};
 pub use error::ConversationError;
 pub use event_log::{ChunkReader, ChunkWriter, LogChunk, LogError};
 pub use export::{ExportFormat, OwnerExport, ThreadExport, VisitorNodes};
-pub use feedback::{
-    AgentFeedback, Feedback, FeedbackCursor, FeedbackPage, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS,
-    MAX_TAG_BYTES, RatedMessage, Rating,
-};
+pub use feedback::{Feedback, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, Rating};
 pub use fold::{FoldedRun, RunFold, fold};
+pub use id_check::{MAX_CONVERSATION_ID_BYTES, check_conversation_id};
 pub use interrupt::interrupt_run;
-pub use key::{
-    MAX_CONVERSATION_ID_BYTES, NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX, check_conversation_id,
-};
+pub use key::{NodeId, ThreadKey, ThreadOwner, VISITOR_OWNER_PREFIX};
 pub use memory::MemoryConversations;
 pub use merge::{
     Envelope, MergeInput, Merged, ParentChoice, UiTrigger, append_queued, continue_head, import_nodes, merge,
@@ -72,7 +75,7 @@ pub use run::{
     CancelReason, RUN_INTERRUPTED, RUN_LEASE_MS, Run, RunContext, RunEndKind, RunEnding, RunEvents,
     RunFailure, RunState, RunStep, RunStepError, RunTrigger, RunTriggerKind,
 };
-pub use run_list::{DueRuns, RunFilter, RunPage, parse_number_cursor};
+pub use run_list::{DueRuns, MAX_REAPED_RUNS, RunFilter, RunPage, parse_number_cursor};
 pub use run_log::{
     LogEnd, LogPage, MAX_LOG_PAGE_BYTES, MAX_TRIMMED_LOGS, RunChunk, RunClock, RunKey, RunSignal,
 };
@@ -83,12 +86,14 @@ pub use run_record::{
 pub use run_write::{BeginOrder, BeginRun, BegunRun, EndRun, EndedRun, MAX_QUEUED_RUNS, QueueRun, RunLease};
 pub use store::{
     AppendedNodes, Conversations, CreateThread, DEFAULT_PAGE_NODES, DeleteFilter, DeletedThreads, ForkThread,
-    MAX_DELETED_THREADS, MAX_PAGE_NODES, MAX_REAPED_RUNS, NodePage, NodeQuery, NodeSelection, ThreadLinks,
+    MAX_DELETED_THREADS, MAX_PAGE_NODES, NodePage, NodeQuery, NodeSelection, ThreadLinks,
 };
 pub use thread::{
-    MAX_METADATA_BYTES, MAX_NODE_CHILDREN, MAX_PAGE_THREADS, MAX_THREAD_NODES, MAX_TITLE_CHARS,
-    MAX_USER_THREADS, MAX_VISITOR_THREADS, NewThread, Thread, ThreadCursor, ThreadFilter, ThreadLimit,
-    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, VisitorThreadCursor, max_threads,
+    MAX_METADATA_BYTES, MAX_PAGE_THREADS, MAX_TITLE_CHARS, NewThread, Thread, ThreadCursor, ThreadFilter,
+    ThreadOrigin, ThreadPage, ThreadPatch, ThreadStatus, TitleFrom, VisitorThreadCursor,
+};
+pub use thread_limit::{
+    MAX_NODE_CHILDREN, MAX_THREAD_NODES, MAX_USER_THREADS, MAX_VISITOR_THREADS, ThreadLimit, max_threads,
 };
 pub use title::{MAX_MESSAGE_TITLE_CHARS, title};
 

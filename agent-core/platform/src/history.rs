@@ -9,10 +9,6 @@
 //! absent; a known field of the wrong type is an error that contains its path, such as `messages[2].toolCalls[0].id`,
 //! and never its value.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fmt;
-
 use serde_json::Value;
 
 use agent_core::ids::{CompanyId, UserId};
@@ -23,7 +19,11 @@ use agent_core::tool::ToolChoice;
 
 mod client_tools;
 mod completion;
+mod completion_error;
+mod conversation;
+mod field_error;
 mod json;
+mod limits;
 mod media;
 mod message;
 mod repair;
@@ -37,8 +37,13 @@ mod tests;
 mod thread_fields;
 mod ui_message;
 
-pub use completion::{CompletionError, CompletionRequest, read_completion};
+pub use completion::{CompletionRequest, read_completion};
+pub use completion_error::CompletionError;
+pub use conversation::expects_answer;
+pub use field_error::FieldError;
 pub use json::JsonBody;
+pub use limits::MAX_ID_BYTES;
+pub(crate) use limits::{MAX_LIST_ITEMS, MAX_MESSAGES};
 pub(crate) use media::part_for_media_type;
 pub use repair::{is_missing_result, repair};
 pub use resume::ResumeEntry;
@@ -46,53 +51,9 @@ pub use runtime::RuntimeRequest;
 pub use stored_file::stored_file_id;
 pub use thread_fields::{HistorySource, MAX_GRACE_MS, ThreadFields};
 
+use conversation::Conversation;
 use json::ObjectFields;
-use sources::FieldSources;
-
-/// Limit on an identifier, in bytes.
-pub const MAX_ID_BYTES: usize = 128;
-
-/// Limit on the messages of one conversation.
-pub(crate) const MAX_MESSAGES: usize = 10_000;
-
-/// Limit on the elements of any other list: parts and tool calls of a message, tools, context blocks.
-pub(crate) const MAX_LIST_ITEMS: usize = 1_000;
-
-/// An invalid field. The problem is worded to follow the path: "`messages[2].role` is missing".
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FieldError {
-    /// Path of the field, such as `messages[2].toolCalls[0].id`; empty for the whole body.
-    pub path: String,
-    /// Description of the problem, which never contains the value.
-    pub problem: Cow<'static, str>,
-}
-
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = if self.path.is_empty() { "the body" } else { &self.path };
-        write!(f, "{path} {}", self.problem)
-    }
-}
-
-impl std::error::Error for FieldError {}
-
-impl FieldError {
-    fn new(path: impl Into<String>, problem: impl Into<Cow<'static, str>>) -> Self {
-        Self { path: path.into(), problem: problem.into() }
-    }
-
-    /// Prepends the name of the containing field to the path.
-    fn with_parent_path(mut self, parent: &str) -> Self {
-        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("{parent}{dot}{}", self.path);
-        self
-    }
-
-    /// Prepends the index in the containing list to the path.
-    fn with_index(self, index: usize) -> Self {
-        self.with_parent_path(&format!("[{index}]"))
-    }
-}
+use sources::{FieldSources, is_of_ai_sdk};
 
 /// Fields of a chat request, before authentication.
 #[derive(Debug, Clone, Default)]
@@ -288,63 +249,6 @@ fn read_chat(
     })
 }
 
-/// A conversation in the platform's own format.
-struct Conversation {
-    messages: Vec<Message>,
-    /// Path of the first `system` or `developer` message.
-    first_instruction_path: Option<String>,
-    /// Results of calls that the conversation does not have.
-    results: Vec<Message>,
-}
-
-impl Conversation {
-    /// Reads `messages`. One element may result in several messages or none.
-    fn read(list: &[json::Value<'_>]) -> Result<Self, FieldError> {
-        let mut conversation = Self {
-            messages: Vec::with_capacity(list.len() + 1),
-            first_instruction_path: None,
-            results: Vec::new(),
-        };
-        for (index, value) in list.iter().enumerate() {
-            let role = message::read(value, &mut conversation.messages)
-                .map_err(|fault| fault.with_index(index).with_parent_path("messages"))?;
-            if matches!(role, Some(Role::System | Role::Developer))
-                && conversation.first_instruction_path.is_none()
-            {
-                conversation.first_instruction_path = Some(format!("messages[{index}].role"));
-            }
-        }
-        Ok(conversation)
-    }
-
-    /// Repairs the conversation. `to_answer` requires that it ends with a user message or a tool result.
-    fn finish(mut self, to_answer: bool) -> Result<Self, FieldError> {
-        if self.messages.len() > MAX_MESSAGES {
-            return Err(FieldError::new("messages", format!("has more than {MAX_MESSAGES} elements")));
-        }
-        // Checked before and after the repair: repair gives a dangling call a result, which needs no answer, and
-        // removes a result whose call is missing.
-        let called_for = expects_answer(&self.messages);
-        self.results = results_without_calls(&self.messages);
-        self.messages = repair(self.messages);
-        if to_answer && !(called_for && expects_answer(&self.messages)) {
-            return Err(FieldError::new("messages", "must end with a user message or a tool result"));
-        }
-        Ok(self)
-    }
-}
-
-/// Returns the results of calls that an earlier request has had, which a repair removes.
-fn results_without_calls(messages: &[Message]) -> Vec<Message> {
-    let calls: HashSet<&str> =
-        messages.iter().flat_map(|message| &message.tool_calls).map(|call| call.id.as_str()).collect();
-    let has_no_call = |message: &&Message| {
-        message.role == Role::Tool
-            && message.tool_call_id.as_deref().is_some_and(|call| !calls.contains(call))
-    };
-    messages.iter().filter(has_no_call).cloned().collect()
-}
-
 fn read_conversation(sources: &FieldSources<'_>, to_answer: bool) -> Result<Conversation, FieldError> {
     let list = sources.body.list("messages", MAX_MESSAGES)?;
     let mut conversation = Conversation::read(list.unwrap_or_default())?;
@@ -380,13 +284,6 @@ fn read_user_message(value: &json::Value<'_>, into: &mut Vec<Message>) -> Result
     Ok(())
 }
 
-/// Returns true if the last message, instructions aside, is a user message or a tool result.
-pub fn expects_answer(messages: &[Message]) -> bool {
-    let mut latest = messages.iter().rev().map(|message| message.role);
-    let spoken = latest.find(|role| !matches!(role, Role::System | Role::Developer));
-    matches!(spoken, Some(Role::User | Role::Tool))
-}
-
 /// Returns the conversation's identifier: `threadId`, the older route's `sessionId`, or the `id` of an AI SDK body.
 fn thread_id(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     if let Some(id) = sources.id("threadId")? {
@@ -397,15 +294,6 @@ fn thread_id(sources: &FieldSources<'_>) -> Result<Option<String>, FieldError> {
     }
     // Other bodies may use `id` for anything, so it counts only beside fields that only the AI SDK sends.
     if is_of_ai_sdk(sources)? { sources.body.id("id") } else { Ok(None) }
-}
-
-/// Returns true if the body has fields that only the AI SDK sends.
-fn is_of_ai_sdk(sources: &FieldSources<'_>) -> Result<bool, FieldError> {
-    let has_parts =
-        |value: &json::Value<'_>| ObjectFields::from_value(value).is_ok_and(|fields| fields.has("parts"));
-    Ok(sources.body.has("trigger")
-        || sources.body.get("message").is_some_and(has_parts)
-        || sources.body.list("messages", MAX_MESSAGES)?.unwrap_or_default().iter().any(has_parts))
 }
 
 /// Returns the time zone name. Only its syntax is checked, which makes it safe in a query and a prompt; the code that

@@ -16,6 +16,7 @@ mod credential;
 mod definition;
 mod fingerprint;
 mod inspection;
+mod limits;
 mod open_api;
 mod pins;
 mod redact;
@@ -23,6 +24,7 @@ mod registry;
 mod request;
 mod schema;
 mod server_calls;
+mod settings;
 mod template;
 mod tool_server;
 
@@ -42,33 +44,13 @@ pub use changes::{ReportedToolChanges, ToolChanges};
 pub use inspection::{
     DiscoveredTool, Discovery, InspectionError, OwnToolReport, ToolSource, spec_fingerprint,
 };
+pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
 pub use open_api::compile_open_api;
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
 pub use server_calls::{ToolServerAddress, ToolServerClient, ToolServerConnection};
+pub use settings::SettingsFault;
 pub use tool_server::ToolDefinition;
-
-/// Maximum number of tools that a role defines.
-pub const MAX_OWN_TOOLS: usize = 64;
-/// Maximum size of their definitions, as the model receives them, in bytes.
-pub const MAX_DEFINITION_BYTES: usize = 32 * 1024;
-/// Maximum length of a tool's name, in bytes.
-pub const MAX_NAME_BYTES: usize = 64;
-
-/// Fault of a setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingsFault {
-    /// Path of the field in the role's content, such as `httpTools[1].request.url`.
-    pub path: String,
-    /// Description, worded to follow the path.
-    pub message: String,
-}
-
-impl SettingsFault {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
-    }
-}
 
 /// Request of a tool call, complete but for the headers that every request of the client has.
 #[derive(Debug, Clone)]

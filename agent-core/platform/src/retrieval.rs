@@ -10,6 +10,7 @@ mod blocking;
 mod boundary;
 mod cache;
 mod citations;
+mod document_retriever;
 mod embedding;
 mod external;
 mod load;
@@ -19,19 +20,19 @@ mod report;
 mod rerank;
 mod retriever;
 mod search;
+mod search_result;
 mod texts;
 
 pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
+pub use document_retriever::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
 pub use external::IndexRetriever;
 pub use query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 pub use report::RetrievalReport;
 pub use rerank::RerankedRetriever;
 pub use retriever::Retriever;
-pub use search::{
-    DEFAULT_CACHE_BYTES, DocumentRetriever, DocumentSearch, FoundDocument, RetrieverConfig, SearchResult,
-    SkipReason, SkippedDocument,
-};
+pub use search::DocumentSearch;
+pub use search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod budget;
 mod call;
 mod counts;
 mod entry;
+mod expired;
 mod memory;
 mod models;
 mod observer;
@@ -24,12 +25,12 @@ mod tools;
 pub use backend::{Booking, MeteredBackend};
 pub use budget::{
     Budget, BudgetExceededError, BudgetKind, BudgetLimit, BudgetOptions, BudgetStatus, BudgetUnit,
-    BudgetWindow, Budgets, DefaultLimits, ExpiredReservations, Hold, InvalidBudgetError, LimitStatus,
-    MAX_LIMITS,
+    BudgetWindow, Budgets, DefaultLimits, Hold, InvalidBudgetError, LimitStatus, MAX_LIMITS,
 };
 pub use entry::{
     MAX_NAME_BYTES, RunScope, TokenCounts, UsageEntry, UsageOperation, WIDGET_USER_PREFIX, ledger_user,
 };
+pub use expired::ExpiredReservations;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
 pub use observer::{EndedRun, UsageObserver};

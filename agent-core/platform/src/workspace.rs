@@ -13,6 +13,9 @@ use crate::records::{Record, StoreError};
 mod assignments;
 mod companies;
 mod contents;
+mod document;
+mod document_archive;
+mod document_change;
 mod document_indexes;
 mod document_versions;
 mod documents;
@@ -26,36 +29,38 @@ mod plans;
 mod tally;
 mod text;
 mod todos;
+mod uploads;
+mod user_deletion;
 mod user_files;
 mod users;
 mod view;
 
 pub use assignments::{Assignment, AssignmentSchedule, assignment_key, list_assignments};
 pub use companies::{CompanyMatch, find_agent_company};
-pub use contents::{
-    ContentFormat, ContentStatus, DocumentContent, MAX_TEXT_BYTES, NewUpload, PENDING_COLLECTION,
-    STORED_COLLECTION, StagedUpload, TextRange, UploadUsage, read_document_text, read_original,
-    read_original_piece, read_page_starts, reindex_document, rename_upload, sweep_pending_pieces,
-    sweep_stored_contents,
-};
 pub(crate) use contents::{
     INGESTION_COLLECTION, IngestionTask, PendingPieces, TaskLease, discard_pieces, page_starts_write,
     stored_head_write, text_release_writes, unchanged_write, write_text_pieces,
 };
+pub use contents::{
+    MAX_TEXT_BYTES, PENDING_COLLECTION, STORED_COLLECTION, TextRange, read_document_text, read_original,
+    read_original_piece, read_page_starts, sweep_pending_pieces, sweep_stored_contents,
+};
+pub use document::{ContentFormat, ContentStatus, Document, DocumentContent, MAX_DOCUMENT_BYTES};
+pub use document_archive::{DocumentVersion, MAX_DOCUMENT_VERSIONS};
 pub use document_indexes::{IndexStatus, document_index_status};
 pub(crate) use document_indexes::{
     IndexedDocument, StoredDocIndex, claim_embedding, index_key, load_document_indexes, release_embedding,
     store_document_index,
 };
 pub use document_versions::{
-    DocumentVersion, DocumentVersionSummary, MAX_DOCUMENT_VERSIONS, delete_document, get_document_version,
-    list_document_versions, restore_document, save_document,
+    DocumentVersionSummary, delete_document, get_document_version, list_document_versions, restore_document,
+    save_document,
 };
 #[cfg(test)]
 pub(crate) use documents::MAX_DOCUMENTS_PER_COMPANY;
 pub use documents::{
-    Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, append_document, create_document,
-    get_document, get_documents, list_document_summaries,
+    DocumentEditor, DocumentSummary, append_document, create_document, get_document, get_documents,
+    list_document_summaries,
 };
 pub(crate) use documents::{get_document_summaries, require_document};
 pub use epics::{EpicSummary, get_epic, list_epic_summaries};
@@ -87,12 +92,14 @@ pub(crate) use todos::MAX_TODOS;
 pub use todos::{
     Todo, TodoChange, TodoList, create_todo, delete_todo, get_todo_list, get_todo_list_record, update_todo,
 };
+pub use uploads::{NewUpload, StagedUpload, UploadUsage, reindex_document, rename_upload};
+pub use user_deletion::{UserDeletion, delete_user};
 pub use user_files::{
     ExpiredFiles, MAX_FILE_NAME_BYTES, MAX_USER_FILES, NewUserFile, USER_FILE_COLLECTION, UserFile,
     delete_expired_file, delete_user_file, get_user_files, has_all_user_files, hold_user_file,
     list_expired_files, list_user_files,
 };
-pub use users::{CompanyRole, User, UserDeletion, delete_user, get_company_role, get_user};
+pub use users::{CompanyRole, User, get_company_role, get_user};
 pub use view::ListPage;
 pub(crate) use view::list_projected;
 

@@ -8,6 +8,7 @@
 //! 6. The relevance of a chunk is its BM25 score without feedback over the best score that a chunk could have. A ranking
 //!    whose best chunk has less than a minimum answers nothing.
 
+mod bm25;
 mod feedback;
 mod fusion;
 mod nearest;

@@ -52,13 +52,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use agent_core::clock::{Clock, SystemClock};
 use agent_jobs::job::WakeSignal;
 use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, MAX_VALUE_BYTES, Page, Precondition, Record, Records, StoreError,
-    Write, check_writes,
+    Collection, Inventory, Key, ListQuery, Page, Precondition, Record, Records, StoreError, Write,
+    check_writes,
 };
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -72,6 +70,7 @@ use crate::job_row::UnreadableJobs;
 use crate::read_cache::{PageKey, ReadCache};
 
 mod backup;
+mod claimed;
 mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
@@ -79,6 +78,8 @@ mod fault;
 mod file;
 mod freshness;
 mod jobs;
+mod open_error;
+mod options;
 mod readers;
 mod rows;
 mod schema;
@@ -89,65 +90,14 @@ mod writer;
 
 pub use backup::BackupError;
 pub use fault::{SqliteError, SqliteErrorKind};
-pub use file::SqliteOpenError;
 pub use freshness::MAX_STALENESS;
+pub use open_error::SqliteOpenError;
+pub use options::SqliteOptions;
 pub use schema::schema_versions;
 pub use spin::SpinOptions;
 
 /// Name of the platform's collection of records that are written to find out if the file can be.
 const PROBES: &str = "probes";
-
-/// Configuration of [`SqliteStore`].
-#[derive(Clone)]
-pub struct SqliteOptions {
-    /// Approximate size of the read cache in bytes; 0 disables it. Default: 32 MiB.
-    pub cache_bytes: usize,
-    /// Number of reader threads, at least one. Default: 4.
-    pub readers: usize,
-    /// Capacity of the commit queue and of the read queue, at least one. Callers wait while a queue is full.
-    /// Default: 1,024.
-    pub queue: usize,
-    /// Timeout of waiting for another process's lock. Default: 5 seconds.
-    pub busy_timeout: Duration,
-    /// Maximum size of one value as JSON text, in bytes. Default: [`MAX_VALUE_BYTES`].
-    pub max_value_bytes: usize,
-    /// Maximum size of the file in bytes, rounded down to pages of 4 KiB. Writes beyond it fail as on a full
-    /// disk. Default: no limit.
-    pub max_file_bytes: Option<u64>,
-    /// Polling of queues before a thread or a task sleeps. Default: all.
-    pub spin: SpinOptions,
-    /// Clock for record timestamps and for the age of cache entries.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for SqliteOptions {
-    fn default() -> Self {
-        Self {
-            cache_bytes: 32 << 20,
-            readers: 4,
-            queue: 1024,
-            busy_timeout: Duration::from_secs(5),
-            max_value_bytes: MAX_VALUE_BYTES,
-            max_file_bytes: None,
-            spin: SpinOptions::default(),
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
-
-impl fmt::Debug for SqliteOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteOptions")
-            .field("cache_bytes", &self.cache_bytes)
-            .field("readers", &self.readers)
-            .field("queue", &self.queue)
-            .field("busy_timeout", &self.busy_timeout)
-            .field("max_value_bytes", &self.max_value_bytes)
-            .field("max_file_bytes", &self.max_file_bytes)
-            .field("spin", &self.spin)
-            .finish_non_exhaustive()
-    }
-}
 
 /// [`Records`] and [`JobStore`](agent_jobs::job::JobStore) in one SQLite file. See the [module
 /// documentation](self) for its guarantees.

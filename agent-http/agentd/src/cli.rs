@@ -3,19 +3,22 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::{AppConfig, ConfigError, Env, Flags, Service};
+use crate::config::{Flags, Service};
 use crate::dev::DevOptions;
 use crate::usage::UsageSelection;
-use agent_core::ids::{AgentId, CompanyId, UserId};
+use agent_core::ids::{CompanyId, UserId};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use url::Url;
 
+mod args;
 mod budget;
 mod provider;
 mod replay;
 mod token;
 
+use args::whole_seconds;
+pub(crate) use args::{AgentArgs, ConfigFileArg};
 pub(crate) use budget::{BudgetArgs, BudgetCommand};
 pub(crate) use provider::ProviderCommand;
 pub(crate) use replay::ReplayArgs;
@@ -188,21 +191,6 @@ impl ServiceArgs {
     }
 }
 
-/// Configuration source of a command, besides the environment.
-#[derive(Debug, Default, Args)]
-pub(crate) struct ConfigFileArg {
-    /// TOML file with settings.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-}
-
-impl ConfigFileArg {
-    /// Loads the application's configuration.
-    pub(crate) fn load(self, env: &dyn Env) -> Result<AppConfig, ConfigError> {
-        AppConfig::load(&Flags { config: self.config, ..Flags::default() }, env)
-    }
-}
-
 /// Subcommands of `agentd secrets`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretsCommand {
@@ -246,20 +234,6 @@ pub(crate) struct ThreadsArgs {
     /// Identifier of the user's company.
     #[arg(long, value_name = "ID")]
     pub(crate) company: CompanyId,
-    /// Configuration source.
-    #[command(flatten)]
-    pub(crate) settings: ConfigFileArg,
-}
-
-/// Arguments that select an agent.
-#[derive(Debug, Args)]
-pub(crate) struct AgentArgs {
-    /// Identifier of the agent.
-    #[arg(long, value_name = "ID")]
-    pub(crate) agent: AgentId,
-    /// Company of the agent; may be left out if only one company has an agent of this id.
-    #[arg(long, value_name = "ID")]
-    pub(crate) company: Option<CompanyId>,
     /// Configuration source.
     #[command(flatten)]
     pub(crate) settings: ConfigFileArg,
@@ -393,13 +367,6 @@ pub(crate) struct HealthcheckArgs {
     /// Timeout of the check.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
-}
-
-/// Parses a duration of at least one second. Token claims have a resolution of one second, so a shorter
-/// lifetime would be zero.
-fn whole_seconds(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if duration.as_secs() == 0 { Err("must be a second or more".to_owned()) } else { Ok(duration) }
 }
 
 #[cfg(test)]

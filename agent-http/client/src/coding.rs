@@ -16,7 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::device_auth::fields::{check_page_url, is_printable, is_user_code};
+use crate::device_auth::fields::check_page_url;
+use crate::device_auth::text::{is_printable, is_user_code};
 use crate::device_auth::{MAX_ACCOUNT_BYTES, MAX_PLAN_BYTES, MAX_TOKEN_BYTES};
 use crate::outbound::{OutboundClient, UrlTrust, join_path, retry_after, status_failure, was_sent};
 use crate::problem::PROBLEM_JSON;

@@ -9,141 +9,33 @@
 //! checked. Texts of the issuer are in no error and no log, apart from error codes of a closed list.
 
 mod call;
+mod client;
 mod codex;
+mod config;
 mod error;
 pub(crate) mod fields;
+mod issuer_call;
 mod jwt;
 mod rfc8628;
 #[cfg(test)]
 mod tests;
+pub(crate) mod text;
+mod tokens;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use agent_core::clock::Clock;
 use agent_core::secret::Secret;
 use agent_platform::coding::TokenHint;
-use url::Url;
 
+pub use client::DeviceAuthClient;
+pub use config::{DeviceAuthDialect, IssuerConfig};
 pub use error::{DeviceAuthError, OauthErrorCode};
+pub(crate) use text::MAX_PLAN_BYTES;
+pub use text::{MAX_ACCOUNT_BYTES, MAX_TOKEN_BYTES};
+pub use tokens::{DeviceCode, TokenSet};
 
-use call::{CallBody, IssuerCall, OperationDeadline};
-
-use crate::outbound::OutboundClient;
-
-/// Maximum size of a token in bytes, which has to fit into a header.
-pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
-
-/// Maximum length of an account id in bytes.
-pub const MAX_ACCOUNT_BYTES: usize = 128;
-
-/// Maximum length of a plan's name in bytes.
-pub(crate) const MAX_PLAN_BYTES: usize = 64;
-
-/// Protocol of an issuer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeviceAuthDialect {
-    /// The device authorization grant of RFC 8628, with form bodies.
-    Rfc8628,
-    /// Three steps with JSON bodies: a poll returns an authorization code with its PKCE pair (RFC 7636), which is
-    /// exchanged for tokens.
-    Codex,
-}
-
-impl DeviceAuthDialect {
-    /// Names of the dialects in settings.
-    pub const NAMES: &[&str] = &["rfc8628", "codex"];
-
-    /// Returns the name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Rfc8628 => "rfc8628",
-            Self::Codex => "codex",
-        }
-    }
-
-    /// Returns the dialect with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Rfc8628, Self::Codex].into_iter().find(|dialect| dialect.name() == name)
-    }
-}
-
-/// Configuration of an issuer. Addresses that are absent are those of the dialect below `issuer`.
-#[derive(Debug, Clone)]
-pub struct IssuerConfig {
-    /// Base URL of the issuer.
-    pub issuer: Url,
-    /// Protocol of the issuer.
-    pub dialect: DeviceAuthDialect,
-    /// Client id, which the issuer has assigned to the operator.
-    pub client_id: String,
-    /// Address that issues device codes.
-    pub device_url: Option<Url>,
-    /// Address that is polled; with [`DeviceAuthDialect::Rfc8628`] also that of refreshes.
-    pub token_url: Option<Url>,
-    /// Address of the exchange and of refreshes with [`DeviceAuthDialect::Codex`].
-    pub exchange_url: Option<Url>,
-    /// Address of revocations (RFC 7009). [`DeviceAuthDialect::Rfc8628`] has no default.
-    pub revoke_url: Option<Url>,
-    /// Page on which people enter their code, with [`DeviceAuthDialect::Codex`].
-    pub verification_url: Option<Url>,
-    /// Scope that a sign-in requests unless its caller names another one.
-    pub scope: Option<String>,
-}
-
-/// Client of one issuer.
-#[derive(Clone)]
-pub struct DeviceAuthClient {
-    outbound: OutboundClient,
-    clock: Arc<dyn Clock>,
-    config: Arc<IssuerConfig>,
-}
-
-/// Codes of a sign-in that has begun.
-#[derive(Debug, Clone)]
-pub struct DeviceCode {
-    /// Code by which the issuer is polled: `device_code`, or the codex dialect's `device_auth_id`.
-    pub device_code: Secret,
-    /// Code that the person enters: 4 to 32 ASCII letters, digits and hyphens.
-    pub user_code: Secret,
-    /// Page on which the person enters the code: `https`, or `http` on loopback.
-    pub verification_uri: String,
-    /// The same page with the code in it.
-    pub verification_uri_complete: Option<Secret>,
-    /// Lifetime of the codes, at most 30 minutes.
-    pub expires_in: Duration,
-    /// Minimum time between two polls, 1 to 60 s.
-    pub interval: Duration,
-}
-
-/// Tokens of a sign-in or of a refresh.
-#[derive(Debug, Clone)]
-pub struct TokenSet {
-    /// Access token, of printable ASCII.
-    pub access_token: Secret,
-    /// Refresh token, of printable ASCII. If a refresh returns none, the previous one stays valid (RFC 6749 section 6).
-    pub refresh_token: Option<Secret>,
-    /// Lifetime of the access token.
-    pub expires_in: Duration,
-    /// Scope that was granted.
-    pub scope: Option<String>,
-    /// Account of the person at the vendor, if the dialect names one.
-    pub account_id: Option<Secret>,
-    /// Plan of the account.
-    pub plan: Option<String>,
-}
+use call::{CallBody, OperationDeadline};
+use issuer_call::IssuerCall;
 
 impl DeviceAuthClient {
-    /// Creates a client. Nothing is sent yet.
-    pub fn new(outbound: OutboundClient, clock: Arc<dyn Clock>, config: IssuerConfig) -> Self {
-        Self { outbound, clock, config: config.into() }
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &IssuerConfig {
-        &self.config
-    }
-
     /// Begins a sign-in. The codex dialect has no scope.
     ///
     /// # Errors
@@ -205,31 +97,4 @@ impl DeviceAuthClient {
         let response = self.call(IssuerCall::Revoke, &url, body, OperationDeadline::start()).await?;
         Ok(response.status.is_success())
     }
-
-    /// Sends a request whose response has tokens.
-    async fn request_tokens(
-        &self,
-        call: IssuerCall,
-        url: &Url,
-        body: CallBody<'_>,
-        deadline: OperationDeadline,
-    ) -> Result<TokenSet, DeviceAuthError> {
-        let response = self.call(call, url, body, deadline).await?;
-        let fields = response.into_fields(self.config.dialect, call)?;
-        let tokens = fields.tokens(self.config.dialect, self.clock.now());
-        tokens.ok_or_else(|| fields.into_error(call))
-    }
-}
-
-/// Returns `configured`, or else the issuer's URL with these segments appended to its path.
-fn url_or_below(configured: Option<&Url>, issuer: &Url, segments: &[&str]) -> Url {
-    let mut url = match configured {
-        Some(url) => return url.clone(),
-        None => issuer.clone(),
-    };
-    // Only URLs that cannot be a base, which have no host, have no segments.
-    if let Ok(mut path) = url.path_segments_mut() {
-        path.pop_if_empty().extend(segments);
-    }
-    url
 }

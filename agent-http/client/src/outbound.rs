@@ -20,17 +20,22 @@
 //! query, a header, or any text from the remote side.
 
 mod address;
+mod body;
 mod connect;
+mod connect_error;
 mod connection;
 mod failure;
+mod lazy_target;
 mod network;
 mod pool;
+mod pooled;
 mod request;
 mod resolve;
 mod response;
 mod target;
 mod timeout;
 mod url_text;
+mod url_trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,14 +50,16 @@ use url::Url;
 
 pub use address::{AddressError, AllowList, AllowListError};
 
+pub use body::OutboundBody;
 pub use failure::{retry_after, status_failure, was_sent};
+pub(crate) use lazy_target::LazyTarget;
 pub use network::{Network, SystemNetwork};
-pub use request::{OutboundBody, OutboundRequest};
+pub use request::OutboundRequest;
 pub(crate) use response::media_type;
 pub use response::{BodyStream, OutboundResponse};
-pub(crate) use target::LazyTarget;
 pub use target::Target;
 pub use url_text::{join_path, parse_supplied_url};
+pub use url_trust::UrlTrust;
 
 use address::AddressCheck;
 use connect::{Connector, Dialer};
@@ -60,15 +67,6 @@ use pool::Pool;
 use resolve::Resolver;
 
 use crate::relay::RelayOptions;
-
-/// Origin of a URL, which decides whether the address policy applies to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UrlTrust {
-    /// From the operator's configuration: reached at any address.
-    Operator,
-    /// From a role or a request: reached only at a public or allowed address.
-    Supplied,
-}
 
 /// Configuration of the client; `..Default::default()` fills in the fields that are not named.
 #[derive(Debug, Clone)]

@@ -23,6 +23,7 @@ mod events;
 mod exchange;
 mod fault;
 mod http_client;
+mod limits;
 mod message;
 mod session;
 mod stateless;
@@ -31,7 +32,6 @@ mod transport;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use async_trait::async_trait;
@@ -44,17 +44,9 @@ use self::connection::Connection;
 
 pub use self::discovery::{DiscoveryCache, DiscoveryEntry};
 pub use self::fault::MAX_RESULT_BYTES;
+pub use self::limits::McpClientLimits;
 pub use self::tool_server::ToolServerSession;
 pub use self::transport::{ResponseStream, ToolServerTransport, TransportResponse};
-
-/// Limits of a run's calls.
-#[derive(Debug, Clone, Copy)]
-pub struct McpClientLimits {
-    /// Timeout for connecting, and for each call. Callers may use a shorter one.
-    pub call_timeout: Duration,
-    /// Maximum number of concurrent calls; further calls wait.
-    pub max_calls: usize,
-}
 
 /// Tool registry of one run, backed by the MCP server that its request names.
 pub struct McpTools {

@@ -33,6 +33,7 @@ mod handler;
 mod host_guard;
 mod identity;
 mod message;
+mod permits;
 mod progress;
 mod query;
 mod refusal;

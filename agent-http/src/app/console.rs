@@ -3,7 +3,7 @@
 //! A code is in the fragment of a link, which reaches no server, log or `Referer`; the page exchanges it by `POST` for
 //! a session in a cookie. A `GET` uses nothing up.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::{CompanyId, UserId};
@@ -195,8 +195,12 @@ struct SessionView {
     features: Vec<&'static str>,
 }
 
-/// Handles `GET /api/console/session`.
-pub(super) async fn get_session(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+/// Handles `GET /api/console/session` of an application with these routes.
+pub(super) async fn get_session(
+    context: RequestContext<App>,
+    principal: Principal,
+    routes: &[&str],
+) -> HandlerResult {
     let app = &context.state;
     let Principal { user_id, company_id, .. } = principal;
     let role = get_company_role(&*app.records, &company_id, &user_id).await?;
@@ -204,7 +208,7 @@ pub(super) async fn get_session(context: RequestContext<App>, principal: Princip
         Some(text) => console(app)?.auth.sessions.find(text).await.ok().map(|session| session.expires_at),
         None => None,
     };
-    let (version, features) = (env!("CARGO_PKG_VERSION"), features(app));
+    let (version, features) = (env!("CARGO_PKG_VERSION"), features(app, routes));
     answer::json(
         StatusCode::OK,
         &SessionView { user_id, company_id, roles: [role], expires_at, version, features },
@@ -235,10 +239,7 @@ fn own_session<'h>(app: &App, headers: &'h HeaderMap) -> Result<Option<&'h str>,
 }
 
 /// Returns the features of this application.
-fn features(app: &App) -> Vec<&'static str> {
-    static ROUTES: OnceLock<Vec<&'static str>> = OnceLock::new();
-    let routes = ROUTES
-        .get_or_init(|| super::endpoints().into_iter().map(|endpoint| endpoint.path).collect::<Vec<_>>());
+fn features(app: &App, routes: &[&str]) -> Vec<&'static str> {
     let is_on = |feature: &str| match feature {
         "threads" | "runCancel" | "runEvents" | "approvals" => app.conversations.is_on(),
         "jobs" => app.pulse.client().is_ok(),

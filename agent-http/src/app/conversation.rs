@@ -2,20 +2,26 @@
 //! which it has them.
 
 mod approval;
+mod begin_error;
 mod contexts;
+mod continue_run;
 mod continued;
 mod detach;
 mod error;
 mod expiry;
 mod job;
 mod kept_run;
+mod kept_turn;
 mod live;
 mod log_reader;
 mod plan;
+mod planning;
 mod preview;
 mod queue;
+mod queued_begin;
 mod resume;
 mod retention;
+mod starting_client;
 mod stop;
 mod summaries;
 mod tail;
@@ -40,14 +46,16 @@ use crate::shutdown::{Shutdown, ShutdownStage};
 use live::LiveRuns;
 
 pub use approval::ApprovedCalls;
+pub(super) use continue_run::continue_run;
+pub(super) use error::events_path;
 pub(super) use expiry::sweep_approvals;
 pub(super) use job::start_job_turn;
+pub(super) use kept_turn::KeptTurn;
 pub(super) use log_reader::{LogReader, MAX_RUN_READERS};
 pub(super) use preview::load_preview_messages;
-pub(super) use resume::continue_run;
 pub(super) use retention::sweep_threads;
 pub(super) use summaries::{delete_obsolete_summaries, sweep_summaries};
-pub(super) use turn::{KeptTurn, ThreadRequest};
+pub(super) use turn::ThreadRequest;
 
 /// Settings of what is kept.
 #[derive(Debug, Clone, Copy)]

@@ -87,7 +87,7 @@ impl Authenticate<App> for PreviewSession {
         match app.auth.authenticate_head(head, &Query::from_uri(&head.uri)).await? {
             HeadCredential::Cookie(Err(error)) => Err(error.into()),
             HeadCredential::Explicit(Credential::Widget(_) | Credential::Proactive { .. }) => {
-                Err(super::debug::session_needed())
+                Err(session_needed())
             }
             session => Ok(session),
         }
@@ -172,4 +172,9 @@ impl Authenticate<App> for SchedulerCallback {
         let secret = secrets.next().ok_or(PulseError::NotConfigured)?;
         Ok(BearerAuth::with_previous(secret, secrets.next()).check(&head.headers)?)
     }
+}
+
+/// Returns the error for a valid credential that is not a session.
+pub(super) fn session_needed() -> HttpError {
+    HttpError::forbidden("a session is required")
 }

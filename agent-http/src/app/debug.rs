@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::chat::{self, AuthorizedTurn};
 use super::conversation::{ThreadRequest, load_preview_messages};
+use super::credential::session_needed;
 use super::{App, answer};
 use crate::auth::{self, Credential, HeadCredential};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
@@ -47,11 +48,6 @@ pub(super) async fn post(context: RequestContext<App>, presented: HeadCredential
     let Credential::Session(_) = credential else { return Err(session_needed()) };
     let thread = ThreadRequest::read(&app.conversations, &input)?;
     preview_response(&app, chat::authorize_turn(credential, input)?, thread, &query).await
-}
-
-/// Returns the error for a valid credential that is not a session.
-pub(super) fn session_needed() -> HttpError {
-    HttpError::forbidden("a session is required")
 }
 
 async fn preview_response(

@@ -3,34 +3,30 @@
 
 use std::time::Duration;
 
-use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::records::{Record, StoreError};
 use agent_platform::workspace::{
-    ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, UploadUsage, get_document,
-    read_document_text, read_original_piece, reindex_document, rename_upload,
+    ContentStatus, Document, MAX_TITLE_BYTES, NewUpload, StagedUpload, get_document, read_document_text,
+    read_original_piece, reindex_document, rename_upload,
 };
 use bytes::Bytes;
-use futures_util::{Stream, stream};
-use headers::{ETag, HeaderMapExt, IfNoneMatch};
-use http::header::{
-    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
-    X_CONTENT_TYPE_OPTIONS,
-};
-use http::{HeaderMap, Response, StatusCode, Uri};
+use futures_util::stream;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
+use http::{HeaderMap, StatusCode};
 use mediatype::{MediaType, ReadParams};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
 use super::answer;
+use super::attachment::Attachment;
 use super::documents::{Documents, TAG};
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
+use super::upload_checks::{check_upload_quota, line_parameter};
 use super::{App, document_uploads::UploadPermit, files::find_file};
-use crate::body::{empty, streaming};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
@@ -48,8 +44,6 @@ const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Default and maximum size of the text in a response, in bytes.
 const DEFAULT_TEXT_BYTES: usize = 64 * 1024;
 const MAX_TEXT_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Characters of a file name that are percent-encoded: all but the unreserved ones (RFC 8187, `attr-char`).
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// State of an upload.
 #[derive(Serialize, JsonSchema)]
@@ -150,25 +144,6 @@ async fn store(
     attached
 }
 
-/// Checks that a company may store further bytes in place of `replaced` ones.
-///
-/// # Errors
-/// 409 with the quota in `limit`.
-pub(super) async fn check_upload_quota(
-    app: &App,
-    company_id: &CompanyId,
-    replaced: u64,
-    bytes: usize,
-) -> Result<(), HttpError> {
-    let usage = UploadUsage::load(&*app.records, company_id).await?.bytes;
-    let limit = app.quotas.uploaded_bytes;
-    if usage.saturating_sub(replaced) + bytes as u64 <= limit {
-        return Ok(());
-    }
-    let detail = format!("the company's uploads have {usage} bytes, and at most {limit} can be stored");
-    Err(HttpError::conflict(detail).with_member("limit", limit.into()))
-}
-
 /// Returns the document if it has the original of an upload, and its text by the same extractor. It gets the title of
 /// the upload.
 async fn find_extracted(
@@ -264,7 +239,7 @@ async fn respond(
             with_entity_tag(answer::json(StatusCode::ACCEPTED, &status)?, stored.version)
         }
     };
-    let path = format!("/api/documents/{}", utf8_percent_encode(id, ESCAPED));
+    let path = format!("/api/documents/{}", utf8_percent_encode(id, answer::SEGMENT_ESCAPES));
     response.headers_mut().insert(LOCATION, HeaderValue::try_from(path).map_err(HttpError::internal)?);
     if let Some(wait) = preferred {
         let applied = HeaderValue::try_from(format!("wait={}", wait.as_secs()));
@@ -339,25 +314,6 @@ fn media_type(headers: &HeaderMap, app: &App) -> Result<String, HttpError> {
     if app.uploads.ingestion.supports(&essence) { Ok(essence) } else { Err(refused()) }
 }
 
-/// Returns a parameter of the query that is one line, trimmed; `None` if there is none.
-///
-/// # Errors
-/// 400 if it is too long or has a control character.
-pub(super) fn line_parameter(uri: &Uri, name: &str, max_bytes: usize) -> Result<Option<String>, HttpError> {
-    let query = Query::from_uri(uri);
-    let Some(line) = query.get(name)?.map(str::trim).filter(|line| !line.is_empty()) else {
-        return Ok(None);
-    };
-    if line.len() > max_bytes {
-        let fault = format!("has {} bytes; the limit is {max_bytes}", line.len());
-        return Err(HttpError::invalid(name, fault));
-    }
-    if line.chars().any(char::is_control) {
-        return Err(HttpError::invalid(name, "has a line break or another control character"));
-    }
-    Ok(Some(line.to_owned()))
-}
-
 /// Handles `GET` of a document's original.
 pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
     let RequestContext { state, head, params, .. } = context;
@@ -379,52 +335,6 @@ pub(super) async fn get(context: RequestContext<App>, principal: Principal) -> H
             Ok::<_, StoreError>(read.map(|bytes| (bytes, (documents, id, content, piece + 1))))
         });
     attachment.response(&head.headers, pieces)
-}
-
-/// Description of stored bytes that a browser saves and does not show.
-pub(super) struct Attachment {
-    /// Name under which they are saved.
-    pub(super) name: String,
-    pub(super) media_type: String,
-    pub(super) bytes: u64,
-    /// SHA-256 in hexadecimal, which is the entity tag.
-    pub(super) sha256: String,
-}
-
-impl Attachment {
-    /// Returns the response to a `GET`, whose body is that of `pieces`; 304 if the client has the bytes.
-    pub(super) fn response(
-        self,
-        headers: &HeaderMap,
-        pieces: impl Stream<Item = Result<Bytes, StoreError>> + Send + 'static,
-    ) -> HandlerResult {
-        let Self { name, media_type, bytes, sha256 } = self;
-        let tag: ETag = format!("\"{sha256}\"").parse().map_err(HttpError::internal)?;
-        let condition = headers.typed_get::<IfNoneMatch>();
-        let is_unchanged = condition.is_some_and(|condition| !condition.precondition_passes(&tag));
-        let mut response = match is_unchanged {
-            true => Response::new(empty()),
-            false => Response::new(streaming(pieces)),
-        };
-        if is_unchanged {
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-        } else {
-            let name = utf8_percent_encode(&name, ESCAPED);
-            let content_headers = [
-                (CONTENT_TYPE, media_type),
-                (CONTENT_LENGTH, bytes.to_string()),
-                (CONTENT_DISPOSITION, format!("attachment; filename*=UTF-8''{name}")),
-                (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-            ];
-            for (name, value) in content_headers {
-                let value = HeaderValue::try_from(value).map_err(HttpError::internal)?;
-                response.headers_mut().insert(name, value);
-            }
-        }
-        response.headers_mut().typed_insert(tag);
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
-        Ok(response)
-    }
 }
 
 /// Handles `GET` of a part of a document's text.

@@ -1,6 +1,6 @@
 //! The application's table of endpoints.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agent_platform::coding::SIGN_IN_PATH;
 
@@ -11,7 +11,6 @@ use super::credential::{
     ApiToken, ChatCredential, CronSecret, McpToken, PreviewSession, QuerySession, SchedulerCallback,
     SessionOrVisitor, UserSession,
 };
-use super::document_contents as contents;
 use super::document_indexes;
 use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
@@ -24,6 +23,7 @@ use super::{
     feedback, files, mcp, openai, openai_docs, resource, retrieve, role_preview, run_bundle, run_docs,
     run_events, runs, thread_docs, thread_export, thread_messages, threads, usage, usage_docs, widget,
 };
+use super::{credential, document_contents as contents};
 use crate::endpoint::{Endpoint, Public};
 use crate::error::HttpError;
 use crate::health::HealthRoute;
@@ -34,7 +34,7 @@ const USER: UserSession = UserSession(user_needed);
 /// Session for the management endpoints that change nothing although their method is `POST`.
 const READER: QuerySession = QuerySession(user_needed);
 /// Session for the previews and the deprecated endpoints.
-const SESSION: UserSession = UserSession(debug::session_needed);
+const SESSION: UserSession = UserSession(credential::session_needed);
 /// Session for the audit log.
 const AUDITOR: UserSession = UserSession(|| HttpError::unauthenticated("a session is required"));
 
@@ -68,6 +68,12 @@ pub(super) fn enabled(parts: OptionalParts) -> Vec<Endpoint<App>> {
         all.extend(widget_endpoints());
     }
     all
+}
+
+/// Returns the routes of all endpoints.
+fn routes() -> &'static [&'static str] {
+    static ROUTES: OnceLock<Vec<&'static str>> = OnceLock::new();
+    ROUTES.get_or_init(|| endpoints().into_iter().map(|endpoint| endpoint.path).collect())
 }
 
 fn permanent_endpoints() -> Vec<Endpoint<App>> {
@@ -371,6 +377,7 @@ fn widget_endpoints() -> Vec<Endpoint<App>> {
 
 fn console_endpoints() -> Vec<Endpoint<App>> {
     let session_path = console::SESSION_PATH;
+    let get_session = |context, principal| console::get_session(context, principal, routes());
     vec![
         Endpoint::get(agent_console::PAGE_PATH, Public, console::asset, console::describe_page),
         Endpoint::get("/assets/{*path}", Public, console::asset, console::describe_asset),
@@ -382,7 +389,7 @@ fn console_endpoints() -> Vec<Endpoint<App>> {
         ),
         Endpoint::post(session_path, Public, console::post_session, console::describe_post_session)
             .max_body_bytes(console::MAX_BODY_BYTES),
-        Endpoint::get(session_path, USER, console::get_session, console::describe_get_session),
+        Endpoint::get(session_path, USER, get_session, console::describe_get_session),
         Endpoint::delete(session_path, USER, console::delete_session, console::describe_delete_session),
     ]
 }

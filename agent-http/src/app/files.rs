@@ -20,8 +20,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
-use super::document_contents::{Attachment, check_upload_quota, line_parameter};
+use super::attachment::Attachment;
 use super::resource::Listing;
+use super::upload_checks::{check_upload_quota, line_parameter};
 use super::{App, answer};
 use crate::body::empty;
 use crate::endpoint::{Operation, Params, RequestContext, Schemas, string_schema};

@@ -1,7 +1,7 @@
 //! `/api/runs`: the caller's own runs.
 
 use agent_core::event::RunIds;
-use agent_core::ids::{AgentId, RunId, ThreadId};
+use agent_core::ids::{AgentId, ThreadId};
 use agent_core::request::Principal;
 use agent_platform::conversation::{
     CancelReason, Run, RunFilter, RunKey, RunRecord, RunState, RunTriggerKind, check_conversation_id,
@@ -11,6 +11,7 @@ use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
 
+use super::conversation::events_path;
 use super::resource::page_params;
 use super::threads::{OwnConversations, private, word_param};
 use super::{App, answer};
@@ -73,12 +74,6 @@ pub(super) fn accepted(run: &RunIds, state: RunState) -> HandlerResult {
     let location = HeaderValue::try_from(events_path(run_id));
     response.headers_mut().extend(location.ok().map(|path| (LOCATION, path)));
     private(Ok(response))
-}
-
-/// Returns the path of a run's log.
-pub(super) fn events_path(id: &RunId) -> String {
-    let id = percent_encoding::utf8_percent_encode(id, answer::SEGMENT_ESCAPES);
-    format!("/api/runs/{id}/events")
 }
 
 impl OwnConversations {

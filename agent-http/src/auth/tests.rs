@@ -3,6 +3,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use agent_core::testing::ManualClock;
 use agent_core::tool::Caller;
 use agent_platform::memory::MemoryRecords;
+use agent_platform::records::StoreError;
 use agent_platform::token::{Caps, Grant, McpGrant, NewToken, WidgetGrant};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::*;
+use crate::error::{Code, HttpError};
 
 const SECRET: &str = "session-secret-0";
 const INTERNAL: &str = "internal-secret-0";

@@ -8,7 +8,9 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt};
 use jiff::Timestamp;
 
-use super::{SharedJobStore, at, claim_job, ended, every, expect_ok, failed, get, insert, once, step};
+use super::support::{
+    SharedJobStore, at, claim_job, ended, every, expect_ok, failed, get, insert, once, step,
+};
 use crate::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, Job, JobState, JobStore, MAX_JOBS_PER_CLAIM, Phase, Step,
     StepError,

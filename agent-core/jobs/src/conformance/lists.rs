@@ -7,12 +7,13 @@ use agent_core::ids::{CompanyId, JobId, UserId};
 use futures_util::future::join;
 use jiff::Timestamp;
 
-use super::{
-    JobScope, at, claim_job, company_scope, ended, every, expect_ok, failed, filter_of, get, insert, once,
-    rejected, step,
+use super::support::{
+    at, claim_job, company_scope, ended, every, expect_ok, failed, filter_of, get, insert, once, rejected,
+    step,
 };
 use crate::job::{
-    AttemptOutcome, Job, JobCounts, JobFilter, JobOrder, JobState, JobStore, MAX_JOBS_PER_PAGE, Step,
+    AttemptOutcome, Job, JobCounts, JobFilter, JobOrder, JobScope, JobState, JobStore, MAX_JOBS_PER_PAGE,
+    Step,
 };
 
 /// Returns all jobs that match the filter, the oldest first, page by page.

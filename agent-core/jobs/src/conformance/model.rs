@@ -7,7 +7,7 @@ use agent_core::ids::JobId;
 use jiff::Timestamp;
 
 use super::lists::counted;
-use super::{SharedJobStore, at, expect_ok, payload};
+use super::support::{SharedJobStore, at, expect_ok, payload};
 use crate::job::{
     AttemptOutcome, ClaimRequest, CompanyQuota, IdempotencyKey, InsertOutcome, Job, JobCounts, JobFilter,
     JobOrder, JobScope, JobState, NewJob, Step, StepOutcome,

@@ -9,7 +9,9 @@ use jiff::civil::{Date, DateTime, Time, time};
 
 use super::error::{CronField, ScheduleError, excerpt};
 use super::field;
-use super::spec::MAX_CRON_BYTES;
+
+/// Maximum length of a cron expression, in bytes; the longest useful one has about 600.
+pub(crate) const MAX_CRON_BYTES: usize = 1024;
 
 /// Set of wall-clock times that an expression matches.
 ///

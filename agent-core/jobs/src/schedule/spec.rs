@@ -20,9 +20,6 @@ pub(crate) const MAX_SCHEDULE_AHEAD: Duration = Duration::from_secs(10 * 365 * 2
 /// belong in a timer of the calling program.
 pub(crate) const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum length of a cron expression, in bytes; the longest useful one has about 600.
-pub(crate) const MAX_CRON_BYTES: usize = 1024;
-
 const DEFAULT_ZONE: &str = "UTC";
 
 /// Schedule of a request: exactly one of `executeAt`, `delayMs`, `cron` and `everyMs`.

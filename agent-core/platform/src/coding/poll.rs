@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::authority::{CodingAuthorityError, IssuedTokens};
-use super::sign_in::{Inner, SignInError, SignInKey};
+use super::sign_in_state::{Inner, SignInError, SignInKey};
 use super::sign_ins::{SignInOutcome, StoredSignIns};
 use super::stored::{StoredTokens, put, sealed};
 use super::{CALL_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY, Subscriber, until};

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use agent_core::error::{AgentError, AgentErrorKind};
 
+use super::access_token::{AccessToken, CodingTokenError, SignInReason};
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
 use super::stored::{Lease, LeaseWatch, SealedTokens, StoredTokens, may_be_processed, sealed};
-use super::tokens::{AccessToken, CodingTokenError, SignInReason};
 use super::{
     CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, SEND_TIMEOUT, STORE_ATTEMPTS, STORE_RETRY,
     Subscriber,

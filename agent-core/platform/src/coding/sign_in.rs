@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use super::authority::{CodingAuthorityError, DeviceCode};
 use super::poll::watch;
+use super::sign_in_state::{BegunSignIn, Inner, SignInError};
 use super::sign_ins::{PendingSignIn, Phase, SignInOutcome, StoredSignIn, StoredSignIns};
-use super::stored::{put, sealed};
+use super::stored::sealed;
 use super::tasks::{SharedTasks, TaskError};
 use super::{CALL_TIMEOUT, CodingServices, HELD_RECHECK, HELD_TIMEOUT, MAX_TASKS, Subscriber, until};
-use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
 
 /// Users' sign-ins. Clones share the running tasks.
 ///
@@ -26,35 +26,6 @@ use crate::records::{RecordsExt, StoreError, UPDATE_ATTEMPTS};
 /// poll.
 #[derive(Clone)]
 pub struct SignIns(Arc<Inner>);
-
-pub(super) struct Inner {
-    pub(super) services: CodingServices,
-    begins: SharedTasks<Subscriber, Result<BegunSignIn, SignInError>>,
-    pub(super) polls: SharedTasks<SignInKey, Result<(), SignInError>>,
-    /// Background tasks that poll for their sign-ins.
-    watches: SharedTasks<SignInKey, ()>,
-    pub(super) is_stopped: AtomicBool,
-}
-
-/// A sign-in of a user, by its id.
-pub(super) type SignInKey = (Subscriber, String);
-
-/// Sign-in that the user can confirm.
-#[derive(Debug, Clone)]
-pub struct BegunSignIn {
-    /// Identifier of the sign-in.
-    pub id: String,
-    /// Code that the user enters at the verification URI.
-    pub user_code: Secret,
-    /// Page of the issuer at which the user enters the code.
-    pub verification_uri: String,
-    /// Remaining lifetime.
-    pub expires_in: Duration,
-    /// Interval at which the issuer is polled.
-    pub interval: Duration,
-    /// False if the sign-in was begun before.
-    pub is_new: bool,
-}
 
 /// Status of a sign-in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
@@ -93,42 +64,6 @@ pub struct SignInView {
     pub code: Option<String>,
     /// Remaining lifetime while it is pending.
     pub expires_in: Option<Duration>,
-}
-
-/// Error of an operation on a sign-in.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum SignInError {
-    /// The user has no such sign-in.
-    #[error("there is no such sign-in")]
-    NotFound,
-    /// The user has begun as many sign-ins as allowed in an hour.
-    #[error("too many sign-ins were begun within an hour")]
-    TooMany {
-        /// Time after which another one may be begun.
-        retry_after: Duration,
-    },
-    /// The issuer has not begun the sign-in.
-    #[error("the sign-in could not be begun")]
-    Issuer(#[source] CodingAuthorityError),
-    /// Another process begins a sign-in for too long, too many sign-ins run, or the process stops.
-    #[error("a sign-in is being begun; try again later")]
-    Busy,
-    /// The store failed.
-    #[error("the sign-in could not be read or written")]
-    Store(#[source] Arc<StoreError>),
-}
-
-impl From<StoreError> for SignInError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
-    }
-}
-
-impl From<TaskError> for SignInError {
-    fn from(_: TaskError) -> Self {
-        Self::Busy
-    }
 }
 
 impl SignIns {
@@ -240,38 +175,6 @@ fn view(sign_in: &StoredSignIn, now: Timestamp) -> Option<SignInView> {
 }
 
 impl Inner {
-    /// Reads the user's sign-ins as of now.
-    pub(super) async fn read(&self, who: &Subscriber) -> Result<StoredSignIns, SignInError> {
-        let found = self.services.records.get_as::<StoredSignIns>(&who.sign_ins_key()?).await?;
-        let mut stored = found.map(|record| record.value).unwrap_or_default();
-        stored.tidy(self.services.now());
-        Ok(stored)
-    }
-
-    /// Changes the user's sign-ins; `change` runs again if another task has changed them meanwhile. Nothing is written
-    /// if it returns `None`.
-    pub(super) async fn update<T>(
-        &self,
-        who: &Subscriber,
-        mut change: impl FnMut(&mut StoredSignIns, Timestamp) -> Result<Option<T>, SignInError> + Send,
-    ) -> Result<Option<T>, SignInError> {
-        let key = who.sign_ins_key()?;
-        let mut attempt = 1;
-        loop {
-            let found = self.services.records.get_as::<StoredSignIns>(&key).await?;
-            let version = found.as_ref().map(|record| record.version);
-            let mut stored = found.map(|record| record.value).unwrap_or_default();
-            let now = self.services.now();
-            stored.tidy(now);
-            let Some(done) = change(&mut stored, now)? else { return Ok(None) };
-            match self.services.records.commit(vec![put(key.clone(), &stored, version)?]).await {
-                Ok(_) => return Ok(Some(done)),
-                Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-                Err(error) => return Err(error.into()),
-            }
-        }
-    }
-
     /// Begins a sign-in, or returns the open one.
     async fn begin(self: Arc<Self>, who: Subscriber) -> Result<BegunSignIn, SignInError> {
         let clock = &self.services.clock;

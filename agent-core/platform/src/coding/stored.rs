@@ -6,8 +6,8 @@ use agent_core::secret::Secret;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::access_token::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::authority::{CodingAuthorityError, InvalidGrantReason, IssuedTokens};
-use super::tokens::{AccessToken, CodingTokenError, SignInReason, SubscriptionState};
 use super::{CALL_TIMEOUT, CodingServices, LEASE, Subscriber, after};
 use crate::records::{Key, Precondition, Record, RecordsExt, StoreError, Write, to_json};
 

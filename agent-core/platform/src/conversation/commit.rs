@@ -22,7 +22,8 @@ pub use queue::{QueueCommit, QueueRows, queue_run};
 use queue::{leave_queue, set_idle};
 pub use rating::rate_node;
 
-use super::thread::{check_metadata, check_title, expiry, max_threads};
+use super::thread::{check_metadata, check_title, expiry};
+use super::thread_limit::max_threads;
 use super::time::whole_millis;
 use super::{
     ConversationError, CreateThread, EndRun, ForkThread, MAX_NODE_CHILDREN, MAX_THREAD_NODES, NewNode,

@@ -4,7 +4,10 @@ use agent_core::ids::{AgentId, ThreadId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ConversationError, MAX_REAPED_RUNS, Run, RunState, RunTriggerKind, ThreadOwner};
+use super::{ConversationError, Run, RunState, RunTriggerKind, ThreadOwner};
+
+/// Maximum number of runs that one call interrupts.
+pub const MAX_REAPED_RUNS: usize = 100;
 
 /// Filter of a list of runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -17,8 +17,6 @@ pub const DEFAULT_PAGE_NODES: usize = 200;
 pub const MAX_PAGE_NODES: usize = 500;
 /// Maximum number of threads that one call deletes.
 pub const MAX_DELETED_THREADS: usize = 1_000;
-/// Maximum number of runs that one call interrupts.
-pub const MAX_REAPED_RUNS: usize = 100;
 
 /// Threads with their message trees and runs. All ids are looked up within a company and an owner; what belongs to
 /// others is reported as absent.
@@ -171,7 +169,7 @@ pub trait Conversations: Send + Sync {
     /// newest first.
     async fn waiting_runs(&self, company: &CompanyId) -> Result<Vec<(ThreadOwner, Run)>, ConversationError>;
 
-    /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most [`MAX_REAPED_RUNS`], in the
+    /// Returns a page of all companies' runs that are [due](super::Run::due_at) at `now`, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), in the
     /// order of the times at which they became due, and the cursor of the next page. Runs that wait for somebody cost nothing.
     ///
     /// # Errors
@@ -190,7 +188,7 @@ pub trait Conversations: Send + Sync {
         now: RunClock,
     ) -> Result<Option<Run>, ConversationError>;
 
-    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`], as
+    /// Interrupts runs whose process's lease has expired, at most [`MAX_REAPED_RUNS`](super::MAX_REAPED_RUNS), as
     /// [`interrupt_expired`](Self::interrupt_expired) does. Returns their number.
     async fn reap(&self, now: RunClock) -> Result<usize, ConversationError>;
 

@@ -8,44 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::time;
-use super::{ConversationError, NodeId, ThreadOwner};
+use super::{ConversationError, NodeId};
 
-/// Maximum number of nodes in a thread; the answer of a run that has begun may exceed it.
-pub const MAX_THREAD_NODES: u32 = 10_000;
-/// Maximum number of children of a node, and of roots of a thread.
-pub const MAX_NODE_CHILDREN: u32 = 100;
-/// Maximum number of threads of a user.
-pub const MAX_USER_THREADS: u64 = 100_000;
-/// Maximum number of threads of a visitor.
-pub const MAX_VISITOR_THREADS: u64 = 50;
 /// Maximum length of a title in characters.
 pub const MAX_TITLE_CHARS: usize = 200;
 /// Maximum size of a thread's metadata as JSON text, in bytes.
 pub const MAX_METADATA_BYTES: usize = 16 * 1024;
 /// Maximum number of threads or runs on a page.
 pub const MAX_PAGE_THREADS: usize = 200;
-
-/// Limit that an operation would exceed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ThreadLimit {
-    /// [`MAX_THREAD_NODES`].
-    Nodes,
-    /// [`MAX_NODE_CHILDREN`].
-    Children,
-    /// Threads of the owner: [`MAX_USER_THREADS`] or [`MAX_VISITOR_THREADS`].
-    Threads,
-}
-
-impl fmt::Display for ThreadLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nodes => "the thread has 10000 messages, which is the limit",
-            Self::Children => "the message has 100 alternatives, which is the limit",
-            Self::Threads => "the owner has as many threads as the limit allows",
-        })
-    }
-}
 
 /// A thread, in its JSON form on the wire.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -346,11 +316,6 @@ pub struct NewThread {
     pub title: Option<String>,
     /// The application's own data.
     pub metadata: Map<String, Value>,
-}
-
-/// Returns the maximum number of threads of an owner.
-pub fn max_threads(owner: &ThreadOwner) -> u64 {
-    if owner.is_visitor() { MAX_VISITOR_THREADS } else { MAX_USER_THREADS }
 }
 
 /// Returns the time at which retention deletes a thread; `None` for one that is kept.

@@ -5,6 +5,7 @@
 
 use serde_json::Map;
 
+use super::completion_error::CompletionError;
 use super::json::{ObjectFields, Value, check_single_line};
 use super::sources::FieldSources;
 use super::{
@@ -26,17 +27,6 @@ pub struct CompletionRequest {
     pub is_streamed: bool,
     /// Field `stream_options.include_usage`: the stream ends with a chunk that has the usage.
     pub includes_usage: bool,
-}
-
-/// Error of reading a request for a chat completion.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CompletionError {
-    /// A field is invalid.
-    #[error(transparent)]
-    Invalid(#[from] FieldError),
-    /// A field is valid in OpenAI's API, and not supported here.
-    #[error("{0}")]
-    Unsupported(FieldError),
 }
 
 /// Reads a request for a chat completion. `thread_id` names the thread in which the run is kept.

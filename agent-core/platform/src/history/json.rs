@@ -219,3 +219,8 @@ pub(super) fn check_single_line(text: &str, limit: usize) -> Result<(), FieldErr
     }
     Ok(())
 }
+
+/// Returns the arguments of a call without arguments: some models emit none, but all of them reject an empty string.
+pub(super) fn empty_arguments() -> String {
+    "{}".to_owned()
+}

@@ -1,7 +1,7 @@
 //! Parsing of one element of `messages`, in the format of AG-UI, OpenAI or the AI SDK.
 
 use super::FieldError;
-use super::json::{ObjectFields, Value, to_json};
+use super::json::{ObjectFields, Value, empty_arguments, to_json};
 use super::{media, ui_message};
 use agent_core::message::{Content, FunctionCall, FunctionKind, Message, Role, ToolCall};
 
@@ -83,9 +83,4 @@ fn read_function(fields: ObjectFields<'_>) -> Result<FunctionCall, FieldError> {
         Some(_) => return Err(FieldError::new("arguments", "must be JSON text")),
     };
     Ok(FunctionCall { name: fields.required_id("name")?, arguments })
-}
-
-/// Returns the arguments of a call without arguments: some models emit none, but all of them reject an empty string.
-pub(super) fn empty_arguments() -> String {
-    "{}".to_owned()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent_core::role::{ResponseFormat, ResponseKind};
 
 use super::FieldError;
-use super::completion::CompletionError;
+use super::completion_error::CompletionError;
 use super::json::{ObjectFields, Value};
 use super::sources::FieldSources;
 use crate::response_format::{FormatFault, check_response_format};

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::FieldError;
 use super::json::{ObjectFields, Value, check_single_line};
+use super::{FieldError, MAX_MESSAGES};
 use crate::history::MAX_ID_BYTES;
 
 /// Names of the query parameters that are read; all others are ignored here.
@@ -126,4 +126,13 @@ impl<'t> FieldSources<'t> {
     pub(super) fn query_message(&self) -> Option<&str> {
         self.message.as_deref().filter(|text| !text.is_empty())
     }
+}
+
+/// Returns true if the body has fields that only the AI SDK sends.
+pub(super) fn is_of_ai_sdk(sources: &FieldSources<'_>) -> Result<bool, FieldError> {
+    let has_parts =
+        |value: &Value<'_>| ObjectFields::from_value(value).is_ok_and(|fields| fields.has("parts"));
+    Ok(sources.body.has("trigger")
+        || sources.body.get("message").is_some_and(has_parts)
+        || sources.body.list("messages", MAX_MESSAGES)?.unwrap_or_default().iter().any(has_parts))
 }

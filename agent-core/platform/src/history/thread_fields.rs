@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::json::{self, check_single_line};
 use super::resume::{self, ResumeEntry};
-use super::sources::FieldSources;
-use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES, is_of_ai_sdk};
+use super::sources::{FieldSources, is_of_ai_sdk};
+use super::{FieldError, MAX_ID_BYTES, MAX_LIST_ITEMS, MAX_MESSAGES};
 use crate::conversation::{Envelope, MAX_METADATA_BYTES, MAX_TITLE_CHARS, ParentChoice, UiTrigger};
 
 /// Fields of a chat request that concern its thread. They have no effect on a run that is not kept.

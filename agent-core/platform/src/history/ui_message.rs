@@ -2,9 +2,8 @@
 //! an assistant message, its tool calls, their results, and further assistant messages after them.
 
 use super::FieldError;
-use super::json::{ObjectFields, Value, to_json};
+use super::json::{ObjectFields, Value, empty_arguments, to_json};
 use super::media;
-use super::message::empty_arguments;
 use agent_core::message::{ContentPart, Message, Role, ToolCall};
 
 /// Appends the messages that result from the parts of one UI message.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::redact::Redactor;
 use super::request::check_header_name;
-use super::{SettingsFault, definition};
+use super::{SettingsFault, settings};
 use crate::jwt;
 
 /// Header with the signed identity.
@@ -68,7 +68,7 @@ impl Credential {
             true => SettingsFault::new("auth", message),
             false => SettingsFault::new(format!("auth.{path}"), message),
         };
-        let kind: CredentialKind = definition::read(settings).map_err(in_auth)?;
+        let kind: CredentialKind = settings::read(settings).map_err(in_auth)?;
         match &kind {
             CredentialKind::Basic { user } if user.contains(':') || user.chars().any(char::is_control) => {
                 return Err(SettingsFault::new("auth.user", "has a character that is not allowed"));

@@ -8,10 +8,11 @@ use agent_core::role::OwnTool;
 use agent_core::tool::{ToolAnnotations, ToolSpec};
 use jsonschema::Validator;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::credential::Credential;
-use super::request::RequestTemplate;
+use super::request::{RequestSettings, RequestTemplate};
+use super::settings::read;
 use super::{MAX_NAME_BYTES, SettingsFault, schema};
 
 /// Maximum length of a tool's description, in bytes.
@@ -63,20 +64,6 @@ pub(super) enum IdentitySetting {
     #[default]
     None,
     Signed,
-}
-
-/// Request of a tool, with placeholders.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RequestSettings {
-    pub(super) method: String,
-    pub(super) url: String,
-    #[serde(default)]
-    pub(super) query: BTreeMap<String, Value>,
-    #[serde(default)]
-    pub(super) headers: BTreeMap<String, String>,
-    #[serde(default)]
-    pub(super) body: Option<Value>,
 }
 
 /// Use of a response.
@@ -187,17 +174,6 @@ impl HttpTool {
         let hints = self.spec.annotations.unwrap_or_default();
         self.request.method == "GET" || hints.idempotent_hint || hints.read_only_hint
     }
-}
-
-/// Deserializes settings; the fault has the path of the field.
-pub(super) fn read<T: serde::de::DeserializeOwned>(
-    settings: &Map<String, Value>,
-) -> Result<T, SettingsFault> {
-    serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
-        let path = error.path().to_string();
-        let path = if path == "." { String::new() } else { path };
-        SettingsFault::new(path, format!("is invalid: {}", error.inner()))
-    })
 }
 
 fn check_name(name: &str) -> Result<(), SettingsFault> {

@@ -9,7 +9,8 @@ use agent_core::role::{OwnTool, grouped_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::definition::{HttpTool, read};
+use super::definition::HttpTool;
+use super::settings::read;
 use super::tool_server::{check_group_id, parse_server_url};
 use super::{MAX_NAME_BYTES, MAX_OWN_TOOLS, SettingsFault};
 

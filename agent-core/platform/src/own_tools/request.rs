@@ -1,11 +1,27 @@
 //! The request of an HTTP tool: its template, and its expansion with a call's arguments.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use url::Url;
 
 use super::SettingsFault;
-use super::definition::RequestSettings;
 use super::template::{ArgumentError, BodyTemplate, Template, is_given, value_text};
+
+/// Request of a tool, with placeholders.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RequestSettings {
+    pub(super) method: String,
+    pub(super) url: String,
+    #[serde(default)]
+    pub(super) query: BTreeMap<String, Value>,
+    #[serde(default)]
+    pub(super) headers: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) body: Option<Value>,
+}
 
 /// Methods of tools.
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];

@@ -13,9 +13,10 @@ use url::Url;
 
 use super::credential::Credential;
 use super::definition::{
-    DEFAULT_RESULT_BYTES, IdentitySetting, RESULT_BYTES_RANGE, TIMEOUT_RANGE_MS, out_of_range, raw_json, read,
+    DEFAULT_RESULT_BYTES, IdentitySetting, RESULT_BYTES_RANGE, TIMEOUT_RANGE_MS, out_of_range, raw_json,
 };
 use super::fingerprint::fingerprint;
+use super::settings::read;
 use super::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS, SettingsFault, schema};
 
 /// Default time limit of a request to a tool server.

@@ -10,7 +10,7 @@ use agent_retrieval::document::DocumentId;
 use agent_retrieval::embed::EmbedderId;
 use futures_util::lock::Mutex as AsyncMutex;
 
-use super::search::SkipReason;
+use super::search_result::SkipReason;
 
 /// Assumed size of an entry without documents, in bytes.
 const ENTRY_BYTES: usize = 4 * 1024;

@@ -16,8 +16,8 @@ use futures_util::future::{Either, select};
 use jiff::Timestamp;
 
 use super::blocking::run_blocking;
+use super::document_retriever::DocumentRetriever;
 use super::load::put_vectors;
-use super::search::DocumentRetriever;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 

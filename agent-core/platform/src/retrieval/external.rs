@@ -15,7 +15,8 @@ use futures_util::future::{Either, select};
 
 use super::queue::DocumentQueue;
 use super::retriever::Retriever;
-use super::search::{DocumentSearch, FoundDocument, SearchResult, SkipReason, SkippedDocument};
+use super::search::DocumentSearch;
+use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
 use super::texts::{DocumentTexts, Versions};
 use crate::records::{Record, Records, StoreError};
 

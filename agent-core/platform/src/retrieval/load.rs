@@ -12,7 +12,8 @@ use agent_retrieval::embed::EmbedderId;
 
 use super::blocking::run_blocking;
 use super::cache::{CompanyEntry, DocumentState, IndexState, Unembedded};
-use super::search::{DocumentRetriever, SkipReason};
+use super::document_retriever::DocumentRetriever;
+use super::search_result::SkipReason;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::citations::CitationObserver;
-use super::search::SearchResult;
+use super::search_result::SearchResult;
 
 /// Member of a preview with the account.
 const PREVIEW_MEMBER: &str = "retrieval";

@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 
 use super::retriever::Retriever;
-use super::search::{DocumentSearch, SearchResult};
+use super::search::DocumentSearch;
+use super::search_result::SearchResult;
 use crate::records::StoreError;
 
 /// Maximum number of hits that are put into order; those behind them stay.

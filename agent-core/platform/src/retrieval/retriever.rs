@@ -5,7 +5,9 @@ use agent_retrieval::embed::EmbedderId;
 use async_trait::async_trait;
 use futures_util::future::join;
 
-use super::search::{DocumentRetriever, DocumentSearch, SearchResult};
+use super::document_retriever::DocumentRetriever;
+use super::search::DocumentSearch;
+use super::search_result::SearchResult;
 use crate::records::StoreError;
 
 /// Searches the documents of companies. [`DocumentRetriever`] is the platform's own, and

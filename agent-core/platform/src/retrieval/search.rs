@@ -1,67 +1,27 @@
 //! The search over a company's documents.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::budget::TokenCounter;
-use agent_core::clock::Clock;
 use agent_core::ids::CompanyId;
 use agent_retrieval::company::Scope;
 use agent_retrieval::document::DocumentId;
-use agent_retrieval::embed::EmbedderId;
-use agent_retrieval::pack::{Packed, pack};
 use agent_retrieval::search::{Dense, Query, Ranking, SearchOptions, VectorQuery};
 use futures_util::future::{Either, select};
-use futures_util::lock::Mutex as AsyncMutex;
-use serde::Serialize;
 
-use super::blocking::BlockingPool;
-use super::cache::{CompanyEntry, DocumentState, IndexCache, IndexState};
+use super::cache::{CompanyEntry, DocumentState, IndexState};
+use super::document_retriever::DocumentRetriever;
 use super::load::WantedDocuments;
-use super::query_vector::{EmbedderSkip, EmbedderUse, QueryEmbedder, RetrievalEmbedder};
-use super::queue::DocumentQueue;
-use super::texts::{DocumentTexts, NamedDocuments};
-use crate::records::{Records, StoreError};
+use super::query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
+use super::search_result::{FoundDocument, SearchResult, SkipReason, SkippedDocument};
+use super::texts::NamedDocuments;
+use crate::records::StoreError;
 use crate::workspace::index_key;
 
-/// Default limit on the indexes in memory, in bytes.
-pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
 /// Maximum time that a search waits for documents that are not indexed yet. It goes without those that are not by then.
 const INDEXING_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Configuration of a [`DocumentRetriever`].
-pub struct RetrieverConfig {
-    /// Store of the documents and of their indexes.
-    pub records: Arc<dyn Records>,
-    /// Pool in which texts are analyzed.
-    pub pool: Arc<dyn BlockingPool>,
-    /// Clock of the deadlines.
-    pub clock: Arc<dyn Clock>,
-    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts.
-    pub cache_bytes: usize,
-    /// Embedding model by which documents are found in addition to their words.
-    pub embedder: Option<RetrievalEmbedder>,
-}
-
-/// Searches the documents of companies; see the [module](super).
-pub struct DocumentRetriever {
-    pub(super) config: RetrieverConfig,
-    pub(super) cache: IndexCache,
-    pub(super) texts: DocumentTexts,
-    /// Held while documents are analyzed.
-    pub(super) analysis: Arc<AsyncMutex<()>>,
-    pub(super) query_embedder: Option<QueryEmbedder>,
-    /// Documents to index in the background.
-    pub(super) written: DocumentQueue,
-    /// Documents to embed in the background.
-    pub(super) unembedded: DocumentQueue,
-    /// Identity of this process in leases.
-    pub(super) owner: String,
-}
 
 /// A search of one company's documents.
 #[derive(Debug, Clone)]
@@ -84,83 +44,7 @@ impl<'a> DocumentSearch<'a> {
     }
 }
 
-/// Result of a search.
-pub struct SearchResult {
-    /// The ranking of the chunks.
-    pub ranking: Ranking,
-    /// Identifiers of the documents that were searched, in their order.
-    pub scope: Vec<String>,
-    /// The documents that were not searched.
-    pub skipped: Vec<SkippedDocument>,
-    /// The documents of the hits.
-    pub documents: HashMap<DocumentId, FoundDocument>,
-    /// Use of the embedding model; `None` if there is none.
-    pub embedder: Option<EmbedderUse>,
-    /// Duration of the search.
-    pub duration: Duration,
-}
-
-/// A document with hits.
-#[derive(Clone)]
-pub struct FoundDocument {
-    /// Version of the document's record.
-    pub version: u64,
-    /// The text, to which the positions of the hits refer.
-    pub text: Arc<str>,
-}
-
-/// A document that was not searched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct SkippedDocument {
-    /// Identifier of the document.
-    pub id: String,
-    /// The reason.
-    #[serde(rename = "why")]
-    pub reason: SkipReason,
-}
-
-/// Reason for which a document was not searched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum SkipReason {
-    /// The company does not have the document.
-    NotFound,
-    /// The document is being indexed.
-    Indexing,
-    /// The company's documents together need more memory than a company may take.
-    TooLarge,
-    /// The document cannot be indexed.
-    Failed,
-    /// The index of an application's own did not answer.
-    Unavailable,
-    /// The whole document is part of the prompt.
-    InPrompt,
-}
-
 impl DocumentRetriever {
-    /// Creates a retriever without indexes in memory.
-    pub fn new(config: RetrieverConfig) -> Self {
-        Self {
-            cache: IndexCache::new(config.cache_bytes),
-            texts: DocumentTexts { records: config.records.clone(), clock: config.clock.clone() },
-            analysis: Arc::default(),
-            query_embedder: config
-                .embedder
-                .clone()
-                .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
-            written: DocumentQueue::default(),
-            unembedded: DocumentQueue::default(),
-            owner: agent_core::new_id(),
-            config,
-        }
-    }
-
-    /// Returns the identifier of the embedding model.
-    pub(super) fn embedder(&self) -> Option<&EmbedderId> {
-        self.query_embedder.as_ref().map(QueryEmbedder::id)
-    }
-
     /// Searches documents; see [`Retriever`](super::Retriever).
     pub(super) async fn search_documents(
         &self,
@@ -357,21 +241,4 @@ fn rank(
     let version = |id: &DocumentId| Some((id.clone(), *state.versions.get(id)?));
     let versions = ranking.hits.iter().filter_map(|hit| version(&hit.document)).collect();
     (ranking, versions, scope, skipped)
-}
-
-impl SearchResult {
-    /// Chooses fragments of the hits: at most `max_tokens` in all.
-    pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> Packed {
-        let text_of =
-            |id: &DocumentId, range: Range<usize>| self.documents.get(id)?.text.get(range).map(str::to_owned);
-        pack(&self.ranking, max_tokens, text_of, |text| counter.count(text))
-    }
-}
-
-impl fmt::Debug for DocumentRetriever {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DocumentRetriever")
-            .field("cache_bytes", &self.config.cache_bytes)
-            .finish_non_exhaustive()
-    }
 }

@@ -5,7 +5,7 @@
 //! same commit as all other requests of the company that wait ([`Budgets`]), and the reservation is settled with what the
 //! call has used once the ledger has its entry. So the used and the reserved amounts together never exceed a limit, however
 //! many processes share it. A reservation has a lease; that of a process that was killed is booked and settled when the
-//! lease is over ([`ExpiredReservations`]).
+//! lease is over ([`ExpiredReservations`](super::ExpiredReservations)).
 //!
 //! [`DefaultLimits`] hold for a company's runs and a run's tool calls where no budget limits them.
 //!
@@ -15,24 +15,25 @@ mod batch;
 mod deadline;
 mod defaults;
 mod demand;
-mod expired;
-mod hold;
 mod limit;
 mod meter;
 mod queue;
 mod refusal;
+mod reservation;
 mod service;
+mod state;
 #[cfg(test)]
 mod tests;
 
 pub use defaults::DefaultLimits;
-pub use expired::ExpiredReservations;
-pub use hold::Hold;
 pub use limit::{Budget, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow, InvalidBudgetError, MAX_LIMITS};
+pub use meter::LimitStatus;
 pub use refusal::BudgetExceededError;
-pub use service::{BudgetOptions, BudgetStatus, Budgets, LimitStatus};
+pub use service::{BudgetOptions, BudgetStatus, Budgets};
+pub use state::Hold;
 
 pub(super) use deadline::with_deadline;
 pub(super) use demand::CallDemand;
-pub(super) use hold::Settlement;
+pub(super) use meter::{METERS, MeterState};
+pub(super) use reservation::{BudgetReservation, RESERVATIONS, ReservedCall, Settlement, UsedAmounts};
 pub(super) use service::{RunAdmission, RunHold};

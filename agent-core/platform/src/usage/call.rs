@@ -7,8 +7,9 @@ use jiff::Timestamp;
 
 use super::counts::token_counts;
 use super::entry::clean;
+use super::prices::CompanyBilling;
 use super::{Hold, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder};
-use crate::catalog::{ModelPrice, without_date};
+use crate::catalog::without_date;
 
 /// Maximum number of models in the usage of one call. Those of a run elsewhere beyond it are booked as the model `other`.
 const MAX_MODELS: usize = 16;
@@ -18,17 +19,6 @@ pub(super) const BYTES_PER_TOKEN: usize = 4;
 /// Returns a number of tokens as the ledger has it.
 pub(super) fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
-}
-
-/// Names and price with which the calls of a company's provider are booked.
-#[derive(Debug, Clone)]
-pub(super) struct CompanyBilling {
-    /// Identifier of the provider.
-    pub(super) provider: String,
-    /// Name of the built-in provider whose API it has.
-    pub(super) provider_type: String,
-    /// Price of the model, if it is known.
-    pub(super) price: Option<ModelPrice>,
 }
 
 /// Returns the outcome of a run that has finished.

@@ -15,7 +15,8 @@ use async_trait::async_trait;
 use futures_util::{Stream, StreamExt, stream};
 
 use super::budget::CallDemand;
-use super::call::{BYTES_PER_TOKEN, CompanyBilling, MeteredCall, count};
+use super::call::{BYTES_PER_TOKEN, MeteredCall, count};
+use super::prices::CompanyBilling;
 use super::{Hold, RunScope, UsageOperation, UsageRecorder};
 use crate::catalog::CatalogModel;
 use crate::model_notice::ModelNotice;

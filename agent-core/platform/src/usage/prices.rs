@@ -78,6 +78,17 @@ impl From<Arc<Catalog>> for PriceTable {
     }
 }
 
+/// Names and price with which the calls of a company's provider are booked.
+#[derive(Debug, Clone)]
+pub(super) struct CompanyBilling {
+    /// Identifier of the provider.
+    pub(super) provider: String,
+    /// Name of the built-in provider whose API it has.
+    pub(super) provider_type: String,
+    /// Price of the model, if it is known.
+    pub(super) price: Option<ModelPrice>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use futures_channel::oneshot;
 use jiff::Timestamp;
 
 use super::budget::Settlement;
-use super::call::CompanyBilling;
+use super::prices::CompanyBilling;
 use super::sums::caller_name;
 use super::{
     Budgets, EndedRun, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry,

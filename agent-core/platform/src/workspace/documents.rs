@@ -1,59 +1,19 @@
 //! Documents of a company.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::contents::{ContentStatus, DocumentContent, release_writes};
-use super::document_versions::archive_write;
+use super::document::{ContentStatus, Document, MAX_DOCUMENT_BYTES, absent, key};
+use super::document_change::change_document;
 use super::text::{self, MAX_TITLE_BYTES, checked_line, checked_text};
 use super::users::{CompanyRole, get_company_role};
 use super::view::{ListPage, READ_BATCH_SIZE, list_projected};
 use super::{WorkspaceError, check_version, collection};
-use crate::records::{
-    Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError, UPDATE_ATTEMPTS,
-    Write, to_json,
-};
+use crate::records::{Collection, Key, ListQuery, Precondition, Record, Records, RecordsExt, StoreError};
 use agent_core::ids::{CompanyId, UserId};
 
-/// Maximum size, in bytes, of the text of a document after creation or an append. As JSON, with the other fields, it
-/// fits into a record.
-pub const MAX_DOCUMENT_BYTES: usize = 400 * 1024;
 /// Maximum number of documents created by a company's agents.
 pub(crate) const MAX_DOCUMENTS_PER_COMPANY: usize = 10_000;
-
-/// Text with a title.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Document {
-    /// Identifier of the document, unique in its company.
-    pub id: String,
-    /// Company of the document.
-    pub company_id: CompanyId,
-    /// User who owns the document. Absent in documents that every editor of the company may change.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner_id: Option<UserId>,
-    /// Title of the document.
-    #[serde(default)]
-    pub title: String,
-    /// Text of the document, usually Markdown. Empty for an upload whose text is longer than 400 KiB or is not extracted
-    /// yet.
-    #[serde(default)]
-    pub text: String,
-    /// Number of changes since the document was created; set by the server.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub revision: u64,
-    /// User who has made the latest change, if one has; set by the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub updated_by: Option<UserId>,
-    /// Uploaded original from which the text is extracted, if there is one; set by the server. A change of the text
-    /// replaces it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<DocumentContent>,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
 
 /// User who changes documents, and the user's role in the company.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,29 +191,6 @@ pub async fn append_document(
     .await
 }
 
-/// Changes a document in the name of a user, and returns it with its version. `change` runs again whenever another
-/// writer changed the document meanwhile; `may_change` tests the document.
-pub(super) async fn change_document(
-    records: &dyn Records,
-    company_id: &CompanyId,
-    id: &str,
-    (user_id, may_change): (&UserId, impl Fn(&Document) -> bool + Send),
-    change: impl Fn(&Record<Document>) -> Result<Document, WorkspaceError> + Send,
-) -> Result<(Document, u64), WorkspaceError> {
-    let key = key(company_id, id)?;
-    let mut attempt = 1;
-    loop {
-        let found = records.get_as::<Document>(&key).await?.ok_or_else(|| absent(id))?;
-        if !may_change(&found.value) {
-            return Err(WorkspaceError::Forbidden { what: "document", id: id.to_owned() });
-        }
-        match commit_change(records, &key, &found, change(&found)?, user_id).await {
-            Err(StoreError::Conflict { .. }) if attempt < UPDATE_ATTEMPTS => attempt += 1,
-            changed => return Ok(changed?),
-        }
-    }
-}
-
 fn appended(before: &str, text: &str) -> Result<String, WorkspaceError> {
     let break_line = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
     let longer = [before, break_line, text].concat();
@@ -263,52 +200,6 @@ fn appended(before: &str, text: &str) -> Result<String, WorkspaceError> {
         return Err(text::invalid_field("text")(fault));
     }
     Ok(longer)
-}
-
-/// Returns the document `found` as it becomes by a change in the name of a user, and the writes that put it, keep the
-/// replaced version, and delete an upload that it no longer names. The first write is that of the document.
-pub(super) fn change_writes(
-    key: &Key,
-    found: &Record<Document>,
-    changed: Document,
-    user_id: &UserId,
-) -> Result<(Document, Vec<Write>), StoreError> {
-    let changed = Document {
-        revision: found.value.revision + 1,
-        updated_by: Some(user_id.clone()).filter(|user_id| !user_id.is_empty()),
-        ..changed
-    };
-    let precondition = Precondition::Version(found.version);
-    let mut writes = vec![Write::Put { key: key.clone(), value: to_json(&changed)?, precondition }];
-    writes.extend(archive_write(found)?);
-    if changed.generation() != found.value.generation() {
-        writes.extend(release_writes(&found.value)?);
-    }
-    Ok((changed, writes))
-}
-
-/// Replaces the document `found` by `changed` in the name of a user and keeps the replaced version, in one commit.
-/// Returns the document as it is stored and its version.
-pub(super) async fn commit_change(
-    records: &dyn Records,
-    key: &Key,
-    found: &Record<Document>,
-    changed: Document,
-    user_id: &UserId,
-) -> Result<(Document, u64), StoreError> {
-    let (changed, writes) = change_writes(key, found, changed, user_id)?;
-    let versions = records.commit(writes).await?;
-    let version = versions.into_iter().next().flatten();
-    Ok((changed, version.ok_or_else(|| StoreError::unavailable("a version is missing"))?))
-}
-
-/// Returns the record key of a document; an invalid identifier is reported as absent.
-pub(super) fn key(company_id: &CompanyId, id: &str) -> Result<Key, WorkspaceError> {
-    Key::new(company_id, collection::DOCUMENTS, id).map_err(|_| absent(id))
-}
-
-pub(super) fn absent(id: &str) -> WorkspaceError {
-    WorkspaceError::NotFound { what: "document", id: id.to_owned() }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::TermOrigin;
-use super::score::{Candidate, idf};
+use super::bm25::idf;
+use super::score::Candidate;
 use super::terms::WeightedTerm;
 use crate::part::Corpus;
 

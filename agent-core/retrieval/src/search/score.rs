@@ -2,13 +2,9 @@
 
 use std::cmp::Ordering;
 
+use super::bm25::{B, K1, contribution};
 use super::terms::WeightedTerm;
 use crate::part::Corpus;
-
-/// Saturation of repeated terms.
-const K1: f32 = 1.2;
-/// Share of a chunk's length in the normalization.
-const B: f32 = 0.75;
 
 /// A chunk with its score; `part` is the position in the corpus.
 #[derive(Debug, Clone, Copy)]
@@ -129,20 +125,4 @@ impl<'c> BestCandidates<'c> {
         self.best.truncate(self.limit);
         self.best
     }
-}
-
-fn contribution(best: f32, count: u8, norm: f32) -> f32 {
-    let count = f32::from(count);
-    best * count / (count + norm)
-}
-
-/// Returns the inverse document frequency of a term in `found` of `total` chunks.
-pub(super) fn idf(found: u64, total: u64) -> f32 {
-    let (found, total) = (found as f64, total as f64);
-    (1.0 + (total - found + 0.5) / (found + 0.5)).ln() as f32
-}
-
-/// Returns the score that a term approaches in a chunk that repeats it.
-pub(super) fn best_score(idf: f32) -> f32 {
-    idf * (K1 + 1.0)
 }

@@ -8,7 +8,7 @@ use super::conversations::feedback_tables::{FEEDBACK_COLUMNS, feedback_row, inse
 use super::conversations::log_tables::{insert_logs, log_row};
 use super::conversations::tables::{NODE_COLUMNS, insert_nodes, node_row};
 use super::schema::{APP, APP_JOBS};
-use super::session::{Session, SessionPool, Values};
+use super::session::{Session, Values};
 use super::usage::{insert_call_rows, insert_day_rows, select_call_rows, select_day_rows};
 use crate::conversation_row::{BATCH_LOG_BYTES, ContextRow, FeedbackRow, LogRow, NodeRow, RunRow, ThreadRow};
 use crate::copy_rows::{CopyError, CopyRows, CopySink, CopyTarget, JobTableRow, ROWS_PER_PAGE, RecordRow};
@@ -92,8 +92,8 @@ impl PostgresCopySource {
 
 async fn connect(url: &str) -> Result<Session, CopyError> {
     let options = PostgresOptions { connections: 1, ..PostgresOptions::default() };
-    SessionPool::open(&APP_JOBS, url, &options).await.map_err(CopyError::open)?;
-    let sessions = SessionPool::open(&APP, url, &options).await.map_err(CopyError::open)?;
+    APP_JOBS.open(url, &options).await.map_err(CopyError::open)?;
+    let sessions = APP.open(url, &options).await.map_err(CopyError::open)?;
     sessions.get().await.map_err(CopyError::failed)
 }
 

@@ -71,7 +71,7 @@ impl PostgresJobs {
         url: &str,
         options: &PostgresOptions,
     ) -> Result<Self, PostgresOpenError> {
-        let sessions = SessionPool::open(schema, url, options).await?;
+        let sessions = schema.open(url, options).await?;
         let sender = Sender { name: uuid::Uuid::new_v4().to_string(), channel: schema.job_channel() };
         Ok(Self {
             sessions,

@@ -5,7 +5,7 @@ use agent_jobs::job::{Job, JobFilter, JobOrder, JobPage, JobScope, MAX_JOBS_PER_
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use self::filter::SqlFilter;
+use self::filter::{SqlFilter, row_limit};
 use super::fault::OperationError;
 use super::session::{Session, contains_nul};
 use crate::job_row::{ceil_millis, from_millis, job_page, parse_job};
@@ -101,9 +101,4 @@ pub(super) async fn purge(
     let rows = session.query(sql, &[&ended_before, &limit]).await?;
     let removed: i64 = rows.first().map_or(0, |row| row.get(0));
     Ok(u64::try_from(removed).unwrap_or_default())
-}
-
-/// Converts a limit to the type that the server takes.
-fn row_limit(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -43,7 +43,7 @@ impl PostgresRecords {
     /// # Errors
     /// See [`PostgresOpenError`].
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
-        let sessions = SessionPool::open(&schema::APP, url, &options).await?;
+        let sessions = schema::APP.open(url, &options).await?;
         let tracker = Arc::new(ChangeTracker::new());
         let origin = uuid::Uuid::new_v4().to_string();
         let permits = Arc::new(FairQueue::new(options.connections));
@@ -58,7 +58,7 @@ impl PostgresRecords {
         let poller = match &cache {
             Some(_) => {
                 let one = PostgresOptions { connections: 1, ..options.clone() };
-                let poller = Poller::new(tracker, SessionPool::connect(&schema::APP, url, &one)?, origin);
+                let poller = Poller::new(tracker, SessionPool::connect(schema::APP.name, url, &one)?, origin);
                 Some(tokio::spawn(poller.run()).abort_handle())
             }
             None => None,

@@ -109,9 +109,24 @@ impl Schema {
         newest_version(self.steps)
     }
 
+    /// Creates a pool of connections that find tables in the schema, and migrates the schema.
+    pub(super) async fn open(
+        &self,
+        url: &str,
+        options: &PostgresOptions,
+    ) -> Result<SessionPool, PostgresOpenError> {
+        let pool = SessionPool::connect(self.name, url, options)?;
+        let mut session = pool.get().await?;
+        pool.check_not_shared(&session).await?;
+        // On an error, the session is dropped, which closes the connection and rolls back an open migration.
+        self.ensure(&mut session).await?;
+        drop(session);
+        Ok(pool)
+    }
+
     /// Migrates the schema to the newest version, in one transaction, unless it has that version or a newer compatible
     /// one.
-    pub(super) async fn ensure(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
+    async fn ensure(&self, session: &mut Session) -> Result<(), PostgresOpenError> {
         match self.check(session).await? {
             SchemaState::Version { version, .. } if version >= self.newest() => Ok(()),
             _ => self.migrate(session).await,
@@ -247,7 +262,7 @@ pub async fn migration_status(
 ) -> Result<Vec<MigrationStatus>, PostgresOpenError> {
     let mut status = Vec::new();
     for schema in [&APP, &APP_JOBS] {
-        let sessions = SessionPool::connect(schema, url, options)?;
+        let sessions = SessionPool::connect(schema.name, url, options)?;
         let found = match schema.check(&sessions.get().await?).await? {
             SchemaState::Version { version, .. } => version,
             SchemaState::Empty | SchemaState::OtherProgram => 0,
@@ -263,7 +278,7 @@ pub async fn migration_status(
 /// See [`PostgresOpenError`].
 pub async fn migrate(url: &str, options: &PostgresOptions) -> Result<(), PostgresOpenError> {
     for schema in [&APP, &APP_JOBS] {
-        SessionPool::open(schema, url, options).await?;
+        schema.open(url, options).await?;
     }
     Ok(())
 }

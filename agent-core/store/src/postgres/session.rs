@@ -18,7 +18,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::address::{Address, PoolMode};
 use super::fault::{OperationError, PostgresError, PostgresErrorKind};
 use super::param::Param;
-use super::schema::Schema;
 use super::{PostgresOpenError, PostgresOptions};
 
 /// Time that the client waits beyond the server's statement timeout.
@@ -76,24 +75,9 @@ pub(super) struct SessionPool {
 }
 
 impl SessionPool {
-    /// Creates a pool of connections that find tables in `schema`, and migrates the schema.
-    pub(super) async fn open(
-        schema: &'static Schema,
-        url: &str,
-        options: &PostgresOptions,
-    ) -> Result<Self, PostgresOpenError> {
-        let pool = Self::connect(schema, url, options)?;
-        let mut session = pool.get().await?;
-        pool.check_not_shared(&session).await?;
-        // On an error, the session is dropped, which closes the connection and rolls back an open migration.
-        schema.ensure(&mut session).await?;
-        drop(session);
-        Ok(pool)
-    }
-
-    /// Creates a pool of connections that find tables in `schema`. Connects when a session is taken.
+    /// Creates a pool of connections that find tables in the schema `schema`. Connects when a session is taken.
     pub(super) fn connect(
-        schema: &'static Schema,
+        schema: &str,
         url: &str,
         options: &PostgresOptions,
     ) -> Result<Self, PostgresOpenError> {
@@ -103,8 +87,8 @@ impl SessionPool {
         let manager = Manager::from_connect(address.config, connector, config);
         let mode = address.pool_mode;
         let (settings, begin) = match mode {
-            PoolMode::Session => (settings(options, schema.name, "SET"), "BEGIN".to_owned()),
-            PoolMode::Transaction => (String::new(), begin_with_settings(options, schema.name)),
+            PoolMode::Session => (settings(options, schema, "SET"), "BEGIN".to_owned()),
+            PoolMode::Transaction => (String::new(), begin_with_settings(options, schema)),
         };
         let limit = options.connect_timeout;
         let set_up = Hook::async_fn(move |client, _| {
@@ -130,7 +114,7 @@ impl SessionPool {
 
     /// Returns an error if a pooler is seen to share the server's connections, and the URL does not say so: settings
     /// and prepared statements of one connection would reach others. Connections of a busy pooler may not show it.
-    async fn check_not_shared(&self, session: &Session) -> Result<(), PostgresOpenError> {
+    pub(super) async fn check_not_shared(&self, session: &Session) -> Result<(), PostgresOpenError> {
         if self.mode != PoolMode::Session || self.max_size() < 2 {
             return Ok(());
         }

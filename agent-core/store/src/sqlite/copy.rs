@@ -9,7 +9,8 @@ use super::conversations::context_rows::{CONTEXT_COLUMNS, INSERT_CONTEXT, contex
 use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, feedback_row, insert_feedback};
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
-use super::file::{self, SqliteOpenError, sync_folder};
+use super::file::{self, sync_folder};
+use super::open_error::SqliteOpenError;
 use super::usage::{
     call_row, day_row, insert_call, insert_call_row, insert_day_row, select_calls, select_days, upsert_day,
 };

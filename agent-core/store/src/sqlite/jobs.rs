@@ -19,14 +19,11 @@ use super::{SqliteStore, schema};
 use crate::job_row::{JobRow, ceil_millis, ends_delivery, floor_millis, from_millis, job_page};
 
 mod claim;
-mod claimed;
 mod counts;
 mod filter;
 #[cfg(test)]
 mod plans;
 mod rows;
-
-pub(super) use claimed::ClaimedJobs;
 
 /// A write operation on jobs that stores about `bytes` bytes.
 struct JobWrite<F> {

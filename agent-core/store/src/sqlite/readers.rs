@@ -11,8 +11,9 @@ use futures_channel::oneshot;
 use rusqlite::Connection;
 
 use super::fault::{SqliteError, WriteError};
-use super::file::{self, SqliteOpenError};
+use super::file;
 use super::freshness::ChangeTracker;
+use super::open_error::SqliteOpenError;
 use super::rows::RecordTable;
 use super::spin::{SpinOptions, SpinReceiver};
 use super::{SqliteOptions, schema};

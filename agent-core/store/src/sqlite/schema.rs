@@ -7,7 +7,7 @@ use agent_platform::records::StoreError;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::fault::WriteError;
-use super::file::SqliteOpenError;
+use super::open_error::SqliteOpenError;
 use crate::job_row::NewerSchemaError;
 
 /// SQLite `application_id` of the store's files: `Agnt` in ASCII.

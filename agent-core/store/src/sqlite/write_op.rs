@@ -4,8 +4,8 @@ use agent_platform::records::{Key, StoreError, Write};
 use futures_channel::oneshot;
 use rusqlite::Connection;
 
+use super::claimed::ClaimedJobs;
 use super::fault::WriteError;
-use super::jobs::ClaimedJobs;
 use super::rows::RecordTable;
 use crate::slots::SlotTable;
 

@@ -13,9 +13,9 @@ use async_channel::{Receiver, Sender};
 use futures_channel::oneshot;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
+use super::claimed::ClaimedJobs;
 use super::fault::{SqliteError, SqliteErrorKind, WriteError};
 use super::freshness::ChangeTracker;
-use super::jobs::ClaimedJobs;
 use super::rows::to_millis;
 use super::write_op::{Changes, PendingWrite, QueuedWrite, WriteBatch, WriteOp};
 use super::{SqliteOptions, schema};

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use agent_platform::catalog::Catalog;
 
+use super::SettingError;
+use super::file::read_file;
 use super::resolve::ResolvedSettings;
 use super::values::SettingValues;
-use super::{SettingError, read_file};
 
 const MODEL_CATALOG: &str = "MODEL_CATALOG";
 

@@ -7,9 +7,8 @@ use http::HeaderValue;
 use url::Url;
 
 use super::SettingError;
-use super::load::{required, required_usize};
 use super::resolve::ResolvedSettings;
-use super::values::SettingValues;
+use super::values::{SettingValues, required, required_usize};
 
 /// Configuration of the proxies of a coding subscription.
 #[derive(Debug, Clone)]

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::load::{required, required_usize};
-use super::values::SettingValues;
+use super::values::{SettingValues, required, required_usize};
 
 /// Configuration of the processes that extract the text of documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

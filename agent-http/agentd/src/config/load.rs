@@ -18,8 +18,9 @@ use agent_platform::usage::DefaultLimits;
 use agent_platform::user_rates::SessionLimits;
 use jiff::SignedDuration;
 
-use super::resolve::{ResolvedSettings, SettingSource};
-use super::values::SettingValues;
+use super::resolve::ResolvedSettings;
+use super::source::SettingSource;
+use super::values::{SettingValues, required, required_usize};
 use super::{
     AppConfig, ConfigError, HostedConfig, LogConfig, McpConfig, OllamaConfig, PulseConfig, RagConfig,
     RuntimeConfig, SchedulerConfig, ServerConfig, SettingError,
@@ -200,15 +201,6 @@ pub(super) fn scheduler(resolved: &ResolvedSettings) -> Result<SchedulerConfig, 
 
 fn into_result(faults: Vec<SettingError>) -> Result<(), ConfigError> {
     if faults.is_empty() { Ok(()) } else { Err(ConfigError(faults)) }
-}
-
-/// Unwraps the value of a setting that is required or has a default.
-pub(super) fn required<T>(value: Option<T>) -> T {
-    value.expect("the setting has a default in the table, or was refused")
-}
-
-pub(super) fn required_usize(value: Option<u64>) -> usize {
-    usize::try_from(required(value)).expect("the table's bounds are below the least usize")
 }
 
 fn server(resolved: &ResolvedSettings, values: &SettingValues, catalog: Arc<Catalog>) -> ServerConfig {

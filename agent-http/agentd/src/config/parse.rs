@@ -9,7 +9,17 @@ use agent_core::secret::Secret;
 use agent_http::cors::{self, CorsError, Origins};
 use url::Url;
 
-use super::{Database, SettingKind};
+use super::SettingKind;
+
+/// Database of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Database {
+    /// SQLite database file.
+    Sqlite(PathBuf),
+    /// PostgreSQL connection URL, which may contain a password.
+    Postgres(Secret),
+}
 
 /// Parsed value, of the variant for its setting's [`SettingKind`].
 #[derive(Debug, Clone)]

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::file::read_file;
 use super::setting::Setting;
+use super::source::SettingSource;
 use super::table::{self, find};
-use super::{ConfigError, Env, Service, SettingError, parse, read_file};
+use super::{ConfigError, Env, Service, SettingError, parse};
 
 /// Parsed command-line flags.
 #[derive(Debug, Clone, Default)]
@@ -15,30 +17,6 @@ pub struct Flags {
     pub config: Option<PathBuf>,
     /// Values by setting name. Secrets must not be passed here, since command lines are visible to other users.
     pub values: BTreeMap<&'static str, String>,
-}
-
-/// Source of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettingSource {
-    /// Command-line flag.
-    Flag,
-    /// Environment variable.
-    Environment,
-    /// Configuration file.
-    File,
-    /// Default of the table.
-    Default,
-}
-
-impl fmt::Display for SettingSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Flag => "flag",
-            Self::Environment => "environment",
-            Self::File => "file",
-            Self::Default => "default",
-        })
-    }
 }
 
 /// Unparsed settings of one service, each with its source, and the errors of resolving them.

@@ -6,6 +6,7 @@ mod console;
 mod conversations;
 mod documents;
 mod embedding;
+mod entry;
 mod extraction;
 mod fallback;
 mod limits;
@@ -13,32 +14,11 @@ mod logging;
 mod rag;
 mod usage;
 
-use super::Service;
 use super::setting::{Setting, SettingKind};
-
-const APP: &[Service] = &[Service::App];
-const RUNTIME: &[Service] = &[Service::Runtime];
-const SCHEDULER: &[Service] = &[Service::Scheduler];
-/// Services that use models and tools.
-const APP_AND_RUNTIME: &[Service] = &[Service::App, Service::Runtime];
-const APP_AND_SCHEDULER: &[Service] = &[Service::App, Service::Scheduler];
-const ALL_SERVICES: &[Service] = &[Service::App, Service::Runtime, Service::Scheduler];
-
-/// Kind of a secret that the operator chooses; the minimum length makes guessing infeasible.
-const OPERATOR_SECRET: SettingKind = SettingKind::Secret { min_bytes: 16 };
-
-/// Maximum of any duration in milliseconds: one day.
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-
-const fn setting(
-    name: &'static str,
-    services: &'static [Service],
-    kind: SettingKind,
-    default: &'static [&'static str],
-    doc: &'static str,
-) -> Setting {
-    Setting { name, services, kind, default, doc }
-}
+use entry::{
+    ALL_SERVICES, APP, APP_AND_RUNTIME, APP_AND_SCHEDULER, DAY_MS, OPERATOR_SECRET, RUNTIME, SCHEDULER,
+    setting,
+};
 
 /// Returns all settings, in the order of the documentation.
 pub(crate) fn settings() -> impl Iterator<Item = &'static Setting> {

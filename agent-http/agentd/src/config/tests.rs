@@ -3,6 +3,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agent_client::models::ModelLimits;
+use agent_client::outbound::OutboundConfig;
+use agent_core::event::OutputLimits;
+use agent_core::secret::Secret;
+use agent_core::tool_loop::LoopLimits;
+use agent_http::request::BodyLimits;
+use agent_http::serve::ServeLimits;
 use expect_test::{Expect, expect};
 
 use super::setting::Setting;

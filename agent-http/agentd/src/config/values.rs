@@ -64,3 +64,12 @@ impl SettingValues {
         (Self(values), faults)
     }
 }
+
+/// Unwraps the value of a setting that is required or has a default.
+pub(super) fn required<T>(value: Option<T>) -> T {
+    value.expect("the setting has a default in the table, or was refused")
+}
+
+pub(super) fn required_usize(value: Option<u64>) -> usize {
+    usize::try_from(required(value)).expect("the table's bounds are below the least usize")
+}

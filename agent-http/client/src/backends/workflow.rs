@@ -21,18 +21,17 @@ use agent_core::message::Role;
 use agent_core::payload::{Payload, PayloadBuilder, PromptSection};
 use agent_core::prompt::{Dialect, Prompt};
 use agent_core::role::WorkflowConnector;
+use answer::AnswerFormat;
 use async_trait::async_trait;
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use serde::Serialize;
-use stream::WorkflowEvents;
+use stream::{MAX_WHOLE_BYTES, WorkflowEvents};
 use url::Url;
 
 use super::{DEFAULT_REMOTE_BUDGET, push_mcp_server_url, push_optional_member};
 use crate::outbound::{OutboundClient, UrlTrust, parse_supplied_url};
 
-/// Maximum size of a non-streamed answer, in bytes.
-const MAX_WHOLE_BYTES: usize = 4 << 20;
 /// Maximum time to read the body of a response that has a `Content-Length`.
 const WHOLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Extra buffer capacity for a request body beside its cached parts, in bytes.
@@ -165,26 +164,6 @@ fn chat_input(prompt: &Prompt) -> String {
         message.push_text(&mut text);
     }
     text
-}
-
-/// Form of the answer according to its `Content-Type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum AnswerFormat {
-    /// JSON: a single value or NDJSON.
-    Json,
-    /// Text, which may still contain JSON.
-    Text,
-}
-
-impl AnswerFormat {
-    fn from_media_type(media_type: &str) -> Result<Self, AgentError> {
-        match media_type.split_once('/') {
-            Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
-            None | Some(("text", _)) => Ok(Self::Text),
-            Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),
-            Some(_) => Err(failure::unreadable("neither text nor JSON")),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 //! One bounded request to the issuer.
 
-use std::fmt;
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use url::{Url, form_urlencoded};
 
 use super::error::{self, DeviceAuthError};
 use super::fields::AnswerFields;
-use super::{DeviceAuthClient, DeviceAuthDialect};
+use super::issuer_call::{IssuerCall, IssuerResponse};
+use super::{DeviceAuthClient, DeviceAuthDialect, TokenSet};
 use crate::outbound::{OutboundResponse, UrlTrust};
 
 /// Maximum time from a request to the head of its response.
@@ -21,33 +20,6 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum size of a response.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
-
-/// Request of the sign-in protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IssuerCall {
-    /// Issues a device code.
-    Start,
-    /// Polls a device code.
-    Poll,
-    /// Exchanges an authorization code for tokens.
-    Exchange,
-    /// Exchanges a refresh token for tokens.
-    Refresh,
-    /// Revokes a token.
-    Revoke,
-}
-
-impl fmt::Display for IssuerCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Start => "start",
-            Self::Poll => "poll",
-            Self::Exchange => "exchange",
-            Self::Refresh => "refresh",
-            Self::Revoke => "revoke",
-        })
-    }
-}
 
 /// Body of a request, with its members in order.
 pub(super) enum CallBody<'a> {
@@ -73,16 +45,6 @@ impl CallBody<'_> {
             }
         }
     }
-}
-
-/// A response with its whole body.
-pub(super) struct IssuerResponse {
-    pub(super) status: StatusCode,
-    /// `Retry-After` only.
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
-    /// True for a page for a browser; see [`OutboundResponse::is_page`].
-    pub(super) is_page: bool,
 }
 
 impl IssuerResponse {
@@ -148,6 +110,20 @@ impl DeviceAuthClient {
         };
         tracing::debug!(%call, status, upstream_request_id = request_id, elapsed_ms, "the issuer was called");
         response.map(|(response, _)| response)
+    }
+
+    /// Sends a request whose response has tokens.
+    pub(super) async fn request_tokens(
+        &self,
+        call: IssuerCall,
+        url: &Url,
+        body: CallBody<'_>,
+        deadline: OperationDeadline,
+    ) -> Result<TokenSet, DeviceAuthError> {
+        let response = self.call(call, url, body, deadline).await?;
+        let fields = response.into_fields(self.config.dialect, call)?;
+        let tokens = fields.tokens(self.config.dialect, self.clock.now());
+        tokens.ok_or_else(|| fields.into_error(call))
     }
 }
 

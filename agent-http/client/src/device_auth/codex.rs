@@ -7,9 +7,11 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::call::{CallBody, IssuerCall, OperationDeadline};
+use super::call::{CallBody, OperationDeadline};
+use super::config::url_or_below;
 use super::fields::{AnswerFields, check_page_url};
-use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet, url_or_below};
+use super::issuer_call::IssuerCall;
+use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet};
 
 /// Maximum length of an authorization code in bytes.
 const MAX_CODE_BYTES: usize = 4096;

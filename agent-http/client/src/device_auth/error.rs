@@ -10,8 +10,8 @@ use agent_platform::coding::InvalidGrantReason;
 use http::StatusCode;
 
 use super::DeviceAuthDialect;
-use super::call::{IssuerCall, IssuerResponse};
 use super::fields::AnswerFields;
+use super::issuer_call::{IssuerCall, IssuerResponse};
 use crate::outbound::status_failure;
 
 /// Error of a request to the issuer. It contains no text of the issuer.

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
+use super::text::{is_printable, is_user_code};
 use super::{DeviceAuthDialect, MAX_TOKEN_BYTES, TokenSet, jwt};
 
 /// Maximum length of a device code in bytes, so that its handle stays short.
@@ -141,17 +142,6 @@ impl AnswerFields {
         }
         Some(tokens)
     }
-}
-
-/// Returns true for 1 to `max_bytes` bytes of printable ASCII without blanks.
-pub(crate) fn is_printable(text: &str, max_bytes: usize) -> bool {
-    (1..=max_bytes).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// Returns true for a code that a person can enter: 4 to 32 ASCII letters, digits and hyphens.
-pub(crate) fn is_user_code(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-    (4..=32).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// Returns true for a scope (RFC 6749 section 3.3).

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-use super::fields::is_printable;
+use super::text::is_printable;
 use super::{MAX_ACCOUNT_BYTES, MAX_PLAN_BYTES};
 
 /// Claim of the codex dialect with the account.

@@ -3,8 +3,10 @@
 use agent_core::secret::Secret;
 use url::Url;
 
-use super::call::{CallBody, IssuerCall, OperationDeadline};
-use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet, url_or_below};
+use super::call::{CallBody, OperationDeadline};
+use super::config::url_or_below;
+use super::issuer_call::IssuerCall;
+use super::{DeviceAuthClient, DeviceAuthError, DeviceCode, IssuerConfig, TokenSet};
 
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:device_code";
 

@@ -1,6 +1,7 @@
 //! Tests of the reading of an issuer's answers, and of the requests over loopback.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use agent_core::clock::SystemClock;
 use agent_core::error::AgentErrorKind;
@@ -10,14 +11,15 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::call::IssuerResponse;
 use super::error::read_error_response;
 use super::fields::AnswerFields;
+use super::issuer_call::IssuerResponse;
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer};
-use crate::outbound::OutboundConfig;
+use crate::outbound::{OutboundClient, OutboundConfig};
 
 use DeviceAuthDialect::{Codex, Rfc8628};
+use url::Url;
 
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 

@@ -1,15 +1,18 @@
 //! Both clients against a double of the vendor that answers rightly, or wrongly in one way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent_core::conformance::Scenario;
 use agent_core::secret::Secret;
 use agent_retrieval::conformance::{EmbedderSubject, embedder as conformance};
 use agent_retrieval::embed::{EmbedError, EmbedRole, Embedder};
 use serde_json::{Value, json};
+use url::Url;
 
 use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
+use crate::secret::BoundSecret;
 
 /// Number of components of the double's vectors.
 const DIMENSIONS: usize = 16;

@@ -25,14 +25,13 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use self::answer::{MessageDecoder, RequestTraits};
+pub(super) use self::wire::PROVIDER;
 use super::answer_stream::AnswerStream;
 use super::body::{MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::spec::ModelSpec;
 use super::{failure, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, UrlTrust};
 
-/// Provider name in usage and in settings.
-pub(super) const PROVIDER: &str = "anthropic";
 /// Header with the API key.
 const KEY_HEADER: &str = "x-api-key";
 /// Header with the version of the API, and the version whose shapes this adapter has.

@@ -31,6 +31,7 @@ use url::Url;
 pub use self::listing::{ListedModel, choose_chat_model, list_models};
 use self::messages::{can_encode, push_messages};
 use self::stream::{ChatStream, PromptEstimate};
+pub(super) use self::wire::PROVIDER;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::limits::ResolvedLimits;
 use super::sampling::{push_extra, push_sampling};
@@ -38,8 +39,6 @@ use super::spec::ModelSpec;
 use super::{failure, response_format, vendor_error};
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
-/// Provider name of Ollama models.
-pub(super) const PROVIDER: &str = "ollama";
 /// Part of the names of the models whose `think` is a level.
 const MODELS_WITH_LEVELS: &str = "gpt-oss";
 

@@ -10,34 +10,21 @@ use agent_core::error::AgentError;
 use futures_util::future::BoxFuture;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use super::connection::Connection;
+use super::body::Segments;
+use super::connect_error::ConnectError;
+use super::connection::{BoxedIo, Connection};
 use super::failure;
 use super::network::Network;
 use super::pool::{Pool, PoolKey};
-use super::request::Segments;
+use super::pooled::PooledConnection;
 use super::resolve::Resolver;
-use super::target::TargetParts;
 use crate::relay::RelayOptions;
-
-/// Boxed transport of a connection, plain TCP or TLS. Boxed because the TLS state is far larger than a bare socket and
-/// lives as long as the connection.
-pub(super) type BoxedIo = Box<dyn IoStream>;
-
-pub(super) trait IoStream: Read + Write + Send + Unpin {}
-
-impl<T: Read + Write + Send + Unpin> IoStream for T {}
-
-/// Error while establishing a connection: resolution, address policy, TCP, TLS or timeout.
-#[derive(Debug, thiserror::Error)]
-#[error("the connection failed")]
-pub(super) struct ConnectError(#[source] Box<dyn Error + Send + Sync>);
 
 /// Opens connections and pools the idle ones. Clones share the pool.
 #[derive(Debug, Clone)]
@@ -59,37 +46,39 @@ impl Connector {
         Self { https: HttpsConnector::from((dialer, tls)), timeout, pool, relay }
     }
 
-    /// Sends a request to the origin of `address`, and returns the connection and the response head.
+    /// Sends a request to `origin`, and returns the connection and the response head.
     ///
     /// Idle connections are tried as long as they return the request unsent, which is how a connection that the remote
     /// side has closed meanwhile shows itself. A request that was sent is never sent again, and none is sent after
     /// `deadline`, such as by a process that was stopped meanwhile.
     pub(super) async fn send(
         &self,
-        address: &TargetParts,
+        (uri, origin): (&Uri, &Arc<str>),
         mut request: Request<Segments>,
         deadline: Option<Instant>,
-    ) -> Result<(Connection, Response<Incoming>), AgentError> {
-        let origin = PoolKey::for_current_runtime(&address.origin);
+    ) -> Result<(PooledConnection, Response<Incoming>), AgentError> {
+        let origin = PoolKey::for_current_runtime(origin);
         while let Some(mut connection) = self.pool.take(&origin) {
             check_deadline(deadline)?;
             match connection.send(request).await {
-                Ok(response) => return Ok((connection, response)),
+                Ok(response) => return Ok((self.pooled(connection, origin), response)),
                 Err(mut unsent) => match unsent.take_message() {
                     Some(again) => request = again,
                     None => return Err(failure::from_send_error(unsent.into_error())),
                 },
             }
         }
-        let io = self.connect(address.uri.clone()).await.map_err(failure::from_connect_error)?;
-        let mut connection = Connection::open(io, origin, Arc::downgrade(&self.pool), self.relay)
-            .await
-            .map_err(failure::from_send_error)?;
+        let io = self.connect(uri.clone()).await.map_err(failure::from_connect_error)?;
+        let mut connection = Connection::open(io, self.relay).await.map_err(failure::from_send_error)?;
         check_deadline(deadline)?;
         match connection.send(request).await {
-            Ok(response) => Ok((connection, response)),
+            Ok(response) => Ok((self.pooled(connection, origin), response)),
             Err(unsent) => Err(failure::from_send_error(unsent.into_error())),
         }
+    }
+
+    fn pooled(&self, connection: Connection, origin: PoolKey) -> PooledConnection {
+        PooledConnection { connection, origin, pool: Arc::downgrade(&self.pool) }
     }
 
     async fn connect(&self, uri: Uri) -> Result<BoxedIo, ConnectError> {

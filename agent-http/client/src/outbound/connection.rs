@@ -6,19 +6,25 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Weak;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
+use hyper::rt::{Read, Write};
 
-use super::connect::BoxedIo;
-use super::pool::{Pool, PoolKey};
-use super::request::Segments;
+use super::body::Segments;
 use crate::keep_alive;
 use crate::relay::{RelayOptions, RelayWaker};
+
+/// Boxed transport of a connection, plain TCP or TLS. Boxed because the TLS state is far larger than a bare socket and
+/// lives as long as the connection.
+pub(super) type BoxedIo = Box<dyn IoStream>;
+
+pub(super) trait IoStream: Read + Write + Send + Unpin {}
+
+impl<T: Read + Write + Send + Unpin> IoStream for T {}
 
 /// Maximum number of times that response and connection are polled per task poll, for wake-ups that arrive meanwhile,
 /// before the task yields.
@@ -32,28 +38,18 @@ pub(super) struct Connection {
     relay: RelayOptions,
     /// Waker with which the connection and what it carries are polled.
     waker: RelayWaker,
-    origin: PoolKey,
-    /// Weak, because the pool owns its idle connections.
-    pool: Weak<Pool>,
     /// Keep-alive time that the server announced, if any.
     keep_alive_timeout: Option<Duration>,
 }
 
 impl Connection {
-    pub(super) async fn open(
-        io: BoxedIo,
-        origin: PoolKey,
-        pool: Weak<Pool>,
-        relay: RelayOptions,
-    ) -> hyper::Result<Self> {
+    pub(super) async fn open(io: BoxedIo, relay: RelayOptions) -> hyper::Result<Self> {
         let (sender, driver) = http1::handshake(io).await?;
         Ok(Self {
             sender,
             driver: Some(Box::new(driver)),
             relay,
             waker: RelayWaker::new(relay.coalescing_waker),
-            origin,
-            pool,
             keep_alive_timeout: None,
         })
     }
@@ -113,16 +109,14 @@ impl Connection {
         self.driver.is_some() && self.sender.is_ready()
     }
 
-    /// Returns the connection to the pool if it can take another request; closes it otherwise.
-    pub(super) fn return_to_pool(mut self) {
-        if !self.is_reusable() {
-            return;
-        }
-        if let Some(pool) = self.pool.upgrade() {
-            // Drops the stored waker, so that an idle connection does not keep a finished task alive.
-            self.waker.clear();
-            pool.put(self.origin.clone(), self.keep_alive_timeout, self);
-        }
+    /// Returns the keep-alive time that the server announced, if any.
+    pub(super) fn keep_alive_timeout(&self) -> Option<Duration> {
+        self.keep_alive_timeout
+    }
+
+    /// Drops the stored waker, so that an idle connection does not keep a finished task alive.
+    pub(super) fn clear_waker(&mut self) {
+        self.waker.clear();
     }
 }
 

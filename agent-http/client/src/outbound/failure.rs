@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode, header};
 use tokio::time::error::Elapsed;
 
 use super::address::AddressError;
-use super::connect::ConnectError;
+use super::connect_error::ConnectError;
 
 /// Upper bound of a `Retry-After` from a remote server.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);

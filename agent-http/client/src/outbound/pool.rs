@@ -75,10 +75,10 @@ impl Pool {
         }
     }
 
-    /// Keeps a reusable connection if there is room, for less than `kept_for`, the keep-alive time that the server
-    /// announced: a request that races with the server's close may or may not have been processed, so it could not be
+    /// Keeps a reusable connection if there is room, for less than the keep-alive time that the server announced: a
+    /// request that races with the server's close may or may not have been processed, so it could not be
     /// retried.
-    pub(super) fn put(self: &Arc<Self>, origin: PoolKey, kept_for: Option<Duration>, connection: Connection) {
+    pub(super) fn put(self: &Arc<Self>, origin: PoolKey, connection: Connection) {
         // Without a runtime no sweep task can run.
         let Ok(runtime) = Handle::try_current() else { return };
         let mut kept = self.lock();
@@ -87,7 +87,8 @@ impl Pool {
             return;
         }
         kept.count += 1;
-        let theirs = kept_for.map_or(Duration::MAX, |kept_for| kept_for.saturating_sub(KEEP_ALIVE_MARGIN));
+        let announced = connection.keep_alive_timeout();
+        let theirs = announced.map_or(Duration::MAX, |time| time.saturating_sub(KEEP_ALIVE_MARGIN));
         let idle = Idle { connection, since: Instant::now(), max_age: self.max_age.min(theirs) };
         kept.idle.entry(origin).or_default().push_back(idle);
         if !kept.sweeping {

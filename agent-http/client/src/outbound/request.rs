@@ -1,20 +1,15 @@
 //! Outbound request builder and body.
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
 use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
-use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request};
-use http_body::{Body, Frame, SizeHint};
 use tokio::time::Instant;
 
+use super::body::{OutboundBody, Segments};
 use super::failure;
 use super::response::OutboundResponse;
 use super::target::Target;
@@ -73,7 +68,7 @@ impl OutboundRequest {
         Ok(self.header(name, value))
     }
 
-    /// Sets the body: one [`Bytes`], or a `Vec<Bytes>` that is sent as its concatenation without copying. Either is
+    /// Sets the body: one [`Bytes`](bytes::Bytes), or a `Vec<Bytes>` that is sent as its concatenation without copying. Either is
     /// sent with a `Content-Length`.
     pub fn body(mut self, body: impl Into<OutboundBody>) -> Self {
         *self.request.body_mut() = body.into().0;
@@ -104,7 +99,7 @@ impl OutboundRequest {
         let address = self.target.parts();
         let head_by = Instant::now().checked_add(self.header_timeout);
         let deadline = head_by.into_iter().chain(self.send_by).min();
-        let sent = Box::pin(address.connector.send(address, self.request, deadline));
+        let sent = Box::pin(address.connector.send((&address.uri, &address.origin), self.request, deadline));
         let sent = timeout(self.header_timeout, sent).await;
         let (connection, response) = sent.unwrap_or_else(|| Err(failure::head_timeout()))?;
         let status = response.status();
@@ -112,6 +107,34 @@ impl OutboundRequest {
             return Err(failure::status_failure(status, response.headers()));
         }
         Ok(OutboundResponse::new(connection, response))
+    }
+}
+
+impl Target {
+    /// Creates a request. Nothing is sent before [`OutboundRequest::send`].
+    pub fn request(&self, method: Method) -> OutboundRequest {
+        OutboundRequest::new(self.clone(), method)
+    }
+
+    /// Creates a `POST` request with a JSON body, an optional bearer token and the `Accept` header `accept`.
+    ///
+    /// # Errors
+    /// See [`OutboundRequest::bearer`].
+    pub fn post_json(
+        &self,
+        bearer: Option<&Secret>,
+        accept: &'static str,
+        body: impl Into<OutboundBody>,
+    ) -> Result<OutboundRequest, AgentError> {
+        let request = self
+            .request(Method::POST)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .body(body);
+        match bearer {
+            Some(secret) => request.bearer(secret),
+            None => Ok(request),
+        }
     }
 }
 
@@ -143,58 +166,4 @@ fn secret_value(secret: &Secret) -> Result<HeaderValue, AgentError> {
     })?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// A request body, made from [`Bytes`] or from a `Vec<Bytes>`.
-#[derive(Debug)]
-pub struct OutboundBody(Segments);
-
-impl From<Bytes> for OutboundBody {
-    fn from(bytes: Bytes) -> Self {
-        Self(Segments::new(vec![bytes]))
-    }
-}
-
-impl From<Vec<Bytes>> for OutboundBody {
-    fn from(segments: Vec<Bytes>) -> Self {
-        Self(Segments::new(segments))
-    }
-}
-
-/// A body of several segments with a known total length.
-#[derive(Debug)]
-pub(super) struct Segments {
-    rest: VecDeque<Bytes>,
-    remaining: u64,
-}
-
-impl Segments {
-    fn new(segments: Vec<Bytes>) -> Self {
-        let mut rest = VecDeque::from(segments);
-        rest.retain(|segment| !segment.is_empty());
-        let remaining = rest.iter().map(|segment| segment.len() as u64).sum();
-        Self { rest, remaining }
-    }
-}
-
-impl Body for Segments {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let segment = self.rest.pop_front();
-        self.remaining -= segment.as_ref().map_or(0, |segment| segment.len() as u64);
-        Poll::Ready(segment.map(|segment| Ok(Frame::data(segment))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.rest.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.remaining)
-    }
 }

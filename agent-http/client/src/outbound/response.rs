@@ -12,8 +12,8 @@ use http::{HeaderMap, StatusCode};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use super::connection::Connection;
 use super::failure;
+use super::pooled::PooledConnection;
 use super::timeout::timeout;
 use crate::relay::RelayOptions;
 
@@ -29,7 +29,7 @@ pub struct OutboundResponse {
 }
 
 impl OutboundResponse {
-    pub(super) fn new(connection: Connection, response: http::Response<Incoming>) -> Self {
+    pub(super) fn new(connection: PooledConnection, response: http::Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = BodyStream::new(connection, body);
         Self { status: head.status, headers: head.headers, body }
@@ -89,12 +89,12 @@ pub struct BodyStream {
 #[derive(Debug)]
 struct OpenBody {
     body: Incoming,
-    connection: Connection,
+    connection: PooledConnection,
 }
 
 impl BodyStream {
-    fn new(connection: Connection, body: Incoming) -> Self {
-        let relay = connection.relay();
+    fn new(connection: PooledConnection, body: Incoming) -> Self {
+        let relay = connection.connection.relay();
         let mut stream = Self { open: Some(OpenBody { body, connection }), relay };
         if stream.open.as_ref().is_some_and(|open| open.body.is_end_stream()) {
             stream.finish();
@@ -146,7 +146,7 @@ impl Stream for BodyStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             let Some(OpenBody { body, connection }) = &mut self.open else { return Poll::Ready(None) };
-            match ready!(connection.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
+            match ready!(connection.connection.poll_with(cx, |cx| Pin::new(&mut *body).poll_frame(cx))) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
                     // An empty frame, or trailers, which are not used.

@@ -1,18 +1,14 @@
 //! Checked targets of outbound requests.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::error::AgentError;
-use agent_core::secret::Secret;
-use http::{HeaderValue, Method, Uri, header};
-use url::Url;
+use http::{HeaderValue, Uri};
 
 use super::connect::Connector;
 use super::failure;
-use super::request::{OutboundBody, OutboundRequest};
-use super::{OutboundClient, UrlTrust};
 
 /// A URL that has passed the address policy, parsed once for any number of requests. Clones share it.
 #[derive(Clone)]
@@ -50,58 +46,6 @@ impl Target {
 
     pub(super) fn parts(&self) -> &TargetParts {
         &self.0
-    }
-
-    /// Creates a request. Nothing is sent before [`OutboundRequest::send`].
-    pub fn request(&self, method: Method) -> OutboundRequest {
-        OutboundRequest::new(self.clone(), method)
-    }
-
-    /// Creates a `POST` request with a JSON body, an optional bearer token and the `Accept` header `accept`.
-    ///
-    /// # Errors
-    /// See [`OutboundRequest::bearer`].
-    pub fn post_json(
-        &self,
-        bearer: Option<&Secret>,
-        accept: &'static str,
-        body: impl Into<OutboundBody>,
-    ) -> Result<OutboundRequest, AgentError> {
-        let request = self
-            .request(Method::POST)
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .body(body);
-        match bearer {
-            Some(secret) => request.bearer(secret),
-            None => Ok(request),
-        }
-    }
-}
-
-/// A URL whose [`Target`] is created at its first use and cached. A refusal is not cached: it is decided at each use.
-pub(crate) struct LazyTarget {
-    outbound: OutboundClient,
-    pub(crate) url: Url,
-    trust: UrlTrust,
-    target: OnceLock<Target>,
-}
-
-impl LazyTarget {
-    pub(crate) fn new(outbound: OutboundClient, url: Url, trust: UrlTrust) -> Self {
-        Self { outbound, url, trust, target: OnceLock::new() }
-    }
-
-    /// Returns the target, creating it at the first call.
-    ///
-    /// # Errors
-    /// See [`OutboundClient::target`].
-    pub(crate) fn target(&self) -> Result<&Target, AgentError> {
-        if let Some(target) = self.target.get() {
-            return Ok(target);
-        }
-        let target = self.outbound.target(&self.url, self.trust)?;
-        Ok(self.target.get_or_init(|| target))
     }
 }
 

@@ -4,6 +4,7 @@
 //! are decided by the core's rule alone; resources are read by calling the document tools, so that they never show more
 //! than those tools would.
 
+mod access;
 mod convert;
 mod documents;
 mod observed;
@@ -13,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use agent_core::role::RoleBlock;
-use agent_core::tool::{Caller, ExecutionContext, ToolError, ToolRegistry};
+use agent_core::tool::{Caller, ToolError, ToolRegistry};
 use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::run_tools::{allowed_tools_in_run, has_grant};
@@ -27,6 +28,7 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
+use self::access::{ToolAccess, failed};
 use super::changes::ChangeNotifier;
 use super::features::{CallContext, Features};
 use super::identity::Identity;
@@ -79,19 +81,6 @@ impl AgentFeatures {
         }
         let user = workspace::get_user(&*self.records, &who.context.company_id, &who.context.user_id).await;
         Ok(user.map_err(|error| failed(&error))?.and_then(|user| user.timezone))
-    }
-}
-
-/// The tools that an identity may use, and the execution context of its calls.
-#[derive(Default)]
-struct ToolAccess {
-    names: BTreeSet<String>,
-    context: ExecutionContext,
-}
-
-impl ToolAccess {
-    fn allows(&self, name: &str) -> bool {
-        self.names.contains(name)
     }
 }
 
@@ -237,12 +226,6 @@ fn page<'a, T>(
 fn unknown_tool(name: &str) -> ErrorData {
     let shown = &name[..name.floor_char_boundary(MAX_ERROR_NAME_BYTES)];
     ErrorData::invalid_params(format!("Unknown tool: {shown}"), None)
-}
-
-/// Error for a defect or a store failure; the cause is logged.
-fn failed(error: &dyn std::error::Error) -> ErrorData {
-    tracing::error!(error = %error, source = error.source(), "the tool server failed");
-    ErrorData::internal_error("the server failed", None)
 }
 
 #[cfg(test)]

@@ -5,8 +5,10 @@
 //! their number is logged. A record holds a sheet of many calls, which makes recording cheaper than one write per call;
 //! new sheets replace an agent's oldest ones.
 
+mod limits;
 mod pages;
 mod pending;
+mod record;
 mod sheets;
 #[cfg(test)]
 mod tests;
@@ -17,18 +19,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
 use agent_core::tool::ExecutionContext;
-use agent_platform::records::{Collection, Records, StoreError};
-use serde::{Deserialize, Serialize};
+use agent_platform::records::{Records, StoreError};
 use tokio::sync::Notify;
 use tokio::time;
 
 pub use pages::{AuditError, CallPage};
+pub use record::{AuditDecision, AuditOutcome, CallRecord};
 
+use limits::{LIMITS, Limits};
 use pending::PendingEntries;
+use record::{AgentKey, collection};
 use sheets::SheetWriter;
 
-/// Collection of sheets, with one sub-collection per agent.
-const CALLS_COLLECTION: &str = "toolCalls";
 /// Time that the first entry of a batch waits for others.
 const BATCH_DELAY: Duration = Duration::from_millis(200);
 /// Interval at which the writer checks that the log still exists.
@@ -43,79 +45,6 @@ pub(super) const NO_CREDENTIAL: &str = "internal";
 /// Maximum length of a recorded tool name, in bytes: the name of an unknown tool may have any length.
 const MAX_TOOL_NAME_BYTES: usize = 128;
 
-/// Limits of the log, in memory and in the store.
-#[derive(Clone, Copy)]
-struct Limits {
-    /// Maximum calls per sheet.
-    max_calls_per_sheet: usize,
-    /// Maximum sheets per agent.
-    max_sheets_per_agent: usize,
-    /// Maximum entries waiting to be written.
-    max_pending_entries: usize,
-    /// Maximum entries of one company waiting to be written.
-    max_pending_per_company: usize,
-    /// Agents whose current sheet is cached.
-    max_cached_agents: usize,
-}
-
-const LIMITS: Limits = Limits {
-    max_calls_per_sheet: 100,
-    max_sheets_per_agent: 200,
-    max_pending_entries: 10_000,
-    max_pending_per_company: 2_500,
-    max_cached_agents: 256,
-};
-
-/// A recorded call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CallRecord {
-    /// End of the call, RFC 3339 in UTC.
-    pub at: String,
-    /// The user that the tool worked for.
-    pub user_id: UserId,
-    /// Public identifier of the credential; `internal` for calls that a run or a job of this process made.
-    pub credential_id: String,
-    /// The run, if the credential was issued for one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    /// Tool name as requested.
-    pub tool: String,
-    /// Duration in milliseconds.
-    pub duration_ms: u64,
-    /// Outcome of the call.
-    pub outcome: AuditOutcome,
-    /// Decision about a call that has waited for one; absent for a call that was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decision: Option<AuditDecision>,
-}
-
-/// Decision about a tool call that has waited for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum AuditDecision {
-    /// The call may be made.
-    Approved,
-    /// The call may be made, with arguments that the person has changed.
-    Edited,
-    /// The call must not be made.
-    Denied,
-    /// The question was withdrawn.
-    Withdrawn,
-    /// The time for the decision is over.
-    Expired,
-}
-
-impl AuditDecision {
-    fn outcome(self) -> AuditOutcome {
-        match self {
-            Self::Approved | Self::Edited => AuditOutcome::Ok,
-            Self::Denied | Self::Withdrawn | Self::Expired => AuditOutcome::Refused,
-        }
-    }
-}
-
 /// Tool call about which a decision is recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct DecidedCall<'c> {
@@ -127,25 +56,6 @@ pub struct DecidedCall<'c> {
     pub run_id: &'c RunId,
     /// Name of the tool.
     pub tool: &'c str,
-}
-
-/// Outcome of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[non_exhaustive]
-pub enum AuditOutcome {
-    /// The tool returned a result.
-    Ok,
-    /// The tool returned an error to the caller.
-    ToolError,
-    /// The tool is unknown or forbidden to the caller, or the call was malformed.
-    Refused,
-    /// The tool exceeded the time limit.
-    TimedOut,
-    /// The caller cancelled the call, or disconnected before the result.
-    Cancelled,
-    /// An internal error.
-    Failed,
 }
 
 /// Records tool calls and writes them to a store.
@@ -160,9 +70,6 @@ struct Inner {
     writers: tokio::sync::Mutex<HashMap<AgentKey, SheetWriter>>,
     limits: Limits,
 }
-
-/// Key of an agent: company id and agent id.
-type AgentKey = (CompanyId, AgentId);
 
 impl AuditLog {
     /// Creates a log in `records`. A background task writes it while the log exists; call [`Self::flush`] at shutdown.
@@ -389,10 +296,6 @@ async fn run_writer(log: Weak<Inner>) {
             }
         };
     }
-}
-
-fn collection(company_id: &CompanyId, agent_id: &AgentId) -> Result<Collection, StoreError> {
-    Collection::new(company_id, CALLS_COLLECTION)?.within(agent_id)
 }
 
 /// Returns the name of a tool as it is recorded.

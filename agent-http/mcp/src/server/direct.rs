@@ -29,8 +29,8 @@ use tokio_util::sync::CancellationToken;
 use super::features::{CallContext, Features};
 use super::handler::HandlerState;
 use super::identity::Identity;
+use super::permits::RequestPermits;
 use super::progress::ProgressSender;
-use super::request::RequestPermits;
 use crate::meta;
 
 const METHOD: &str = "tools/call";

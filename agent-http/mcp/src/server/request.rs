@@ -16,6 +16,7 @@ use super::framing::{self, Framing};
 use super::handler::McpHandler;
 use super::identity::{Identity, RevocableToken};
 use super::message::MessageKind;
+use super::permits::RequestPermits;
 use super::refusal::RpcErrorResponse;
 use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse};
 use crate::body::ResponseBody;
@@ -33,13 +34,6 @@ pub struct AuthorizedRequest<'s> {
     pub(super) framing: Framing,
     /// Session id in the request's head, which the client may have made up.
     pub(super) session: Option<String>,
-}
-
-/// Permits that a request holds while it is processed. They travel in the request's extensions to its handler and are
-/// released when the handler is done, even if the client has disconnected.
-pub(super) struct RequestPermits {
-    _place: Option<agent_limits::Permit>,
-    session: Option<SessionUse>,
 }
 
 /// The session that a request names, if it is the caller's.

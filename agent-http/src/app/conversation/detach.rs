@@ -11,23 +11,12 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use super::super::App;
-use super::turn::KeptTurn;
+use super::kept_turn::KeptTurn;
+use super::starting_client::StartingClient;
 use crate::error::HttpError;
 use crate::stream::{self, RunRecorder, RunSource};
 
 type Started = Result<(RunSource, Box<dyn RunRecorder>), HttpError>;
-
-/// The client that waits for the start of a run; by default one that does not leave.
-#[derive(Debug, Clone, Default)]
-pub(super) struct StartingClient(Option<watch::Receiver<()>>);
-
-impl StartingClient {
-    /// Waits until the client has left.
-    pub(super) async fn left(&self) {
-        let Some(mut presence) = self.0.clone() else { return std::future::pending().await };
-        while presence.changed().await.is_ok() {}
-    }
-}
 
 impl KeptTurn {
     /// Starts the run for a client, as [`start`](Self::start) does. If the future is dropped, the client has left: the start
@@ -43,7 +32,7 @@ impl KeptTurn {
         is_new_id: bool,
     ) -> Started {
         let (presence, client) = watch::channel(());
-        let kept = Self { client: StartingClient(Some(client)), ..self };
+        let kept = Self { client: StartingClient::new(client), ..self };
         let start = {
             let (app, principal) = (app.clone(), principal.clone());
             async move { kept.start(&app, &principal, turn, is_new_id).await }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use agent_core::ids::RunId;
 use agent_platform::conversation::{ConversationError, Run};
 use serde_json::json;
 
-use super::super::runs::events_path;
+use super::super::answer;
 use crate::error::{Code, HttpError};
 
 /// `Retry-After` of a request to a thread with a run in progress.
@@ -65,4 +66,10 @@ pub(super) fn used_run_id(run: &Run) -> HttpError {
     HttpError::conflict("this runId was already used")
         .with_location(&events_path(&run.id))
         .with_member("run", json!({"id": run.id, "state": run.state}))
+}
+
+/// Returns the path of a run's log.
+pub(in super::super) fn events_path(id: &RunId) -> String {
+    let id = percent_encoding::utf8_percent_encode(id, answer::SEGMENT_ESCAPES);
+    format!("/api/runs/{id}/events")
 }

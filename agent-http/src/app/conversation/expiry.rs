@@ -8,7 +8,7 @@ use agent_platform::conversation::{
 use jiff::Timestamp;
 
 use super::super::App;
-use super::resume::continue_run;
+use super::continue_run::continue_run;
 
 /// Ends runs whose questions nobody has answered in time, so that their threads are free. Runs until the future is dropped.
 pub(in super::super) async fn sweep_approvals(app: &Arc<App>) {

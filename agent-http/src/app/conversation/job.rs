@@ -10,7 +10,9 @@ use agent_jobs::job::Delivery;
 use agent_platform::conversation::{ConversationError, RunKey, RunTrigger, RunTriggerKind, ThreadOwner};
 
 use super::super::App;
-use super::turn::{BeginError, KeptTurn, ThreadRequest};
+use super::begin_error::BeginError;
+use super::kept_turn::KeptTurn;
+use super::turn::ThreadRequest;
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
@@ -128,9 +130,7 @@ fn scheduler_error(error: BeginError) -> HttpError {
             HttpError::from(error).with_retry_after(WAITING_RETRY_AFTER)
         }
         error => match HttpError::from(error) {
-            error if error.code() == Code::NotFound => {
-                HttpError::new(Code::Gone, "the agent no longer exists")
-            }
+            error if error.code() == Code::NotFound => HttpError::gone("the agent no longer exists"),
             error => error,
         },
     }

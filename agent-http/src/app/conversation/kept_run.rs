@@ -14,7 +14,7 @@ use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::event::{Event, RunEnd, RunOutcome};
 use agent_core::ids::{RunId, ThreadId};
 use agent_platform::conversation::{
-    BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd, NodeId,
+    BeginRun, CancelReason, ConversationError, Conversations, EndRun, EndedRun, FoldedRun, LogEnd,
     OnDisconnect, QueueRun, RUN_INTERRUPTED, Run, RunEndKind, RunFailure, RunFold, RunKey, RunSelection,
     RunState, ThreadOwner,
 };
@@ -26,9 +26,9 @@ use tokio::sync::oneshot;
 
 use super::ConversationService;
 use super::contexts::ContextSlot;
-use super::detach::StartingClient;
 use super::live::{LiveRun, RunStop, UnattendedRun};
-use super::queue::QueuedBegin;
+use super::queued_begin::{QueuedBegin, RunPlace};
+use super::starting_client::StartingClient;
 use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::{Departure, RunRecorder};
 
@@ -41,15 +41,6 @@ const END_RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Dura
 
 /// The run as it was stored; `None` for one that need not be queued.
 type Stored = Result<Option<Run>, ConversationError>;
-
-/// Place of a run's answer, known once the run begins.
-#[derive(Debug)]
-pub(super) struct RunPlace {
-    /// Node below which the answer goes.
-    pub(super) parent: Option<NodeId>,
-    /// Context that the run sends with the user's message.
-    pub(super) sent_context: ContextSlot,
-}
 
 /// Recorder of a run that is kept.
 pub(super) struct KeptRun {

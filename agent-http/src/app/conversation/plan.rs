@@ -18,11 +18,12 @@ use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 
 use super::super::App;
+use super::begin_error::BeginError;
 use super::contexts::ContextSlot;
 use super::continued::ContinuedTurn;
 use super::kept_run::KeptRun;
-use super::queue::QueuedBegin;
-use super::turn::{BeginError, KeptTurn};
+use super::kept_turn::KeptTurn;
+use super::queued_begin::QueuedBegin;
 use crate::error::HttpError;
 
 /// Course of a run whose client leaves.

@@ -3,7 +3,8 @@
 use agent_core::request::{Principal, TurnRequest};
 
 use super::super::App;
-use super::turn::{KeptTurn, ThreadRequest};
+use super::kept_turn::KeptTurn;
+use super::turn::ThreadRequest;
 use crate::error::HttpError;
 
 /// Sets the messages of a previewed turn to those that its run would have in its thread, with the contexts of former

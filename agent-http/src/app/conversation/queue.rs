@@ -5,28 +5,25 @@
 //! no signal tells, such as the interruption of a run whose process has ended.
 
 use std::pin::pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent_core::event::{EventStream, RunIds};
-use agent_core::ids::RunId;
 use agent_core::request::{Principal, TurnRequest};
 use agent_platform::conversation::{
-    BeginOrder, BeginRun, CancelReason, ConversationError, Conversations, MAX_QUEUED_RUNS, Merged, NodeLink,
-    ParentChoice, QueueRun, RunTriggerKind, Thread, ThreadKey, ThreadLinks, ThreadStatus, append_queued,
+    BeginOrder, CancelReason, ConversationError, MAX_QUEUED_RUNS, Merged, ParentChoice, QueueRun,
+    RunTriggerKind, ThreadKey, ThreadLinks,
 };
-use agent_platform::run_observer::RunObserver;
 use futures_util::FutureExt;
 use jiff::Timestamp;
-use tokio::sync::oneshot;
 
 use super::super::App;
-use super::ConversationService;
-use super::contexts::ContextSlot;
-use super::kept_run::{KeptRun, RunPlace};
-use super::live::{LiveRun, RunStop};
+use super::begin_error::BeginError;
+use super::kept_run::KeptRun;
+use super::kept_turn::{KeptTurn, thread_key};
+use super::live::RunStop;
 use super::plan::RunCourse;
-use super::turn::{BeginError, KeptTurn, thread_key};
+use super::queued_begin::QueuedBegin;
 use crate::error::HttpError;
 use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::RunSource;
@@ -35,15 +32,6 @@ use crate::stream::RunSource;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of attempts to begin a queued run in a thread that is changed meanwhile.
 const MAX_CONFLICTS: usize = 100;
-
-/// Beginning of a queued run.
-pub(super) struct QueuedBegin {
-    pub(super) service: Arc<ConversationService>,
-    pub(super) store: Arc<dyn Conversations>,
-    pub(super) run: Arc<LiveRun>,
-    pub(super) place: Arc<OnceLock<RunPlace>>,
-    pub(super) observer: Arc<RunObserver>,
-}
 
 /// State of a thread for a queued run.
 enum Turn {
@@ -56,26 +44,6 @@ enum Turn {
 }
 
 impl QueuedBegin {
-    /// Commits the beginning in a task of its own, so that no disconnect leaves the run between two states.
-    pub(super) async fn begin(
-        &self,
-        begin: BeginRun,
-        sent_context: ContextSlot,
-    ) -> Result<(), ConversationError> {
-        let (sender, receiver) = oneshot::channel();
-        let (store, run, place) = (self.store.clone(), self.run.clone(), self.place.clone());
-        let task = async move {
-            let _storing = run.lock_storing().await;
-            let begun = store.begin_run(begin).await.map(|begun| {
-                let _ = place.set(RunPlace { parent: begun.run.parent_id, sent_context });
-            });
-            // The client may have left.
-            let _ = sender.send(begun);
-        };
-        self.service.spawner.spawn(task.boxed());
-        receiver.await.unwrap_or(Err(ConversationError::RunNotFound))
-    }
-
     /// Looks whether it is the run's turn. Interrupts the run before it if its process has ended.
     async fn look(&self, key: &ThreadKey) -> Result<Turn, ConversationError> {
         let id = &self.run.key().id;
@@ -102,7 +70,7 @@ impl KeptTurn {
     /// Queues the run; `None` if its thread is free.
     ///
     /// # Errors
-    /// [`ConversationError::QueueFull`], and those of [`Conversations::queue_run`].
+    /// [`ConversationError::QueueFull`], and those of [`Conversations::queue_run`](agent_platform::conversation::Conversations::queue_run).
     pub(super) async fn queue(
         &self,
         app: &Arc<App>,
@@ -151,41 +119,6 @@ impl KeptTurn {
         let is_next = merged.path.last() == thread.head.as_ref() && !merged.nodes.is_empty();
         Ok(is_next.then_some(merged))
     }
-
-    /// Loads the thread, after the runs before this one were interrupted whose processes have ended.
-    ///
-    /// # Errors
-    /// [`ConversationError::ThreadBusy`] if the run has to wait, so that no backend is asked in vain.
-    pub(super) async fn load(
-        &self,
-        app: &App,
-        key: &ThreadKey,
-        order: BeginOrder,
-        run: &RunId,
-    ) -> Result<Option<ThreadLinks>, BeginError> {
-        let (owner, clock) = (key.thread_owner(), app.conversations.clock());
-        for _ in 0..=MAX_QUEUED_RUNS {
-            let Some(found) = self.store.links(key).await? else { return Ok(None) };
-            // One that brings decisions goes on before the queue.
-            let is_waiting = found.thread.status == ThreadStatus::Waiting;
-            let order = if is_waiting { order.continuing() } else { order };
-            let Some(before) = order.blocking_run(&found.thread, run).cloned() else {
-                return Ok(Some(found));
-            };
-            match self.store.interrupt_expired(&owner, &before, clock).await? {
-                Some(run) if !run.state.is_final() => {
-                    return Err(ConversationError::ThreadBusy { active_run: before }.into());
-                }
-                _ => {}
-            }
-        }
-        Ok(self.store.links(key).await?)
-    }
-}
-
-/// Appends the messages of a queued request to its thread, if the branch is shown of which they were the next ones.
-pub(super) fn append(links: &[NodeLink], thread: Option<&Thread>, next: &Merged) -> Option<Merged> {
-    append_queued(links, thread.and_then(|thread| thread.head.as_ref()), next)
 }
 
 /// A turn whose run is queued.

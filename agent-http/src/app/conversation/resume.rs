@@ -1,22 +1,13 @@
 //! Decisions of a chat request about the tool calls that its thread waits with, and the run that continues after the
 //! last decision.
 
-use std::sync::Arc;
-
 use agent_core::message::{Message, Role};
-use agent_core::request::{Principal, TurnRequest};
-use agent_core::tool::Caller;
-use agent_platform::conversation::{
-    ConversationError, Decision, DecisionRoute, Envelope, OnDisconnect, Run, RunState, RunTriggerKind,
-    ThreadKey, ThreadOwner,
-};
-use agent_platform::history::ThreadFields;
+use agent_core::request::Principal;
+use agent_platform::conversation::{ConversationError, Decision, DecisionRoute, Run, ThreadKey};
 
 use super::super::App;
-use super::detach::StartingClient;
-use super::turn::{BeginError, KeptTurn};
-use crate::error::HttpError;
-use crate::stream;
+use super::begin_error::BeginError;
+use super::kept_turn::KeptTurn;
 
 impl KeptTurn {
     /// Returns the decisions of the request about the calls of a run that waits.
@@ -78,45 +69,4 @@ pub(super) fn new_messages(run: &Run, messages: &[Message]) -> Vec<Message> {
     let said = messages.iter().rev().take_while(|message| message.role == Role::User).count();
     results.extend_from_slice(&messages[messages.len() - said..]);
     results
-}
-
-/// Continues a run in the background, whose calls have all been decided by the routes of approvals.
-///
-/// # Errors
-/// Those of a chat in the thread; the run is then continued by the thread's next message.
-pub(in super::super) async fn continue_run(
-    app: &Arc<App>,
-    owner: &ThreadOwner,
-    run: &Run,
-) -> Result<(), HttpError> {
-    if run.state != RunState::Waiting || run.clone().at(app.conversations.now()).is_undecided() {
-        return Ok(());
-    }
-    let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
-    // A visitor's run does not wait.
-    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), Caller::Session);
-    let turn = TurnRequest {
-        thread_id: run.thread_id.clone(),
-        ..TurnRequest::new(run.agent_id.clone(), Vec::new())
-    };
-    let fields = ThreadFields {
-        envelope: Envelope::Message,
-        on_disconnect: Some(OnDisconnect::Continue),
-        is_background: true,
-        ..ThreadFields::default()
-    };
-    // The turn refuses an agent that does not exist.
-    let role = app.roles.role(&owner.company, &run.agent_id).await?;
-    let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
-    let turn_kept = KeptTurn {
-        store,
-        fields,
-        trigger: Some(RunTriggerKind::Approval.into()),
-        settings,
-        max_wait: None,
-        client: StartingClient::default(),
-    };
-    let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
-    stream::run_detached(events, recorder, &app.stream);
-    Ok(())
 }

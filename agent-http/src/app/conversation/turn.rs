@@ -1,36 +1,26 @@
 //! Start of a turn in a thread: loads the thread, merges the request's messages into it, and commits the beginning of
 //! the run while the backend starts.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_core::event::Id;
 use agent_core::message::Message;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::role::{ConversationSettings, OnBusy};
 use agent_core::tool::Caller;
-use agent_core::turn::TurnError;
 use agent_platform::conversation::{
-    BeginOrder, CancelReason, ConversationError, Conversations, Envelope, MergeInput, Merged, NewThread,
-    Node, NodeId, NodeLink, NodeMessage, NodeOrigin, NodeQuery, NodeSelection, ParentChoice, Run, RunKey,
-    RunState, RunTrigger, RunTriggerKind, Thread, ThreadKey, ThreadOrigin, continue_head, merge,
+    BeginOrder, CancelReason, ConversationError, Envelope, ParentChoice, RunKey, ThreadKey,
 };
-use agent_platform::history::{
-    ChatInput, FieldError, HistorySource, MAX_GRACE_MS, ThreadFields, expects_answer, is_missing_result,
-    repair,
-};
+use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields};
 use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
 use super::ConversationService;
-use super::contexts::{ContextSlot, attach_to_client_messages, load_contexts};
-use super::detach::StartingClient;
+use super::begin_error::BeginError;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
-use super::plan::{RunCourse, RunPlan, run_context};
-use super::queue::append;
-use super::resume::new_messages;
+use super::kept_turn::{KeptTurn, thread_key};
+use super::starting_client::StartingClient;
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 
@@ -102,21 +92,6 @@ fn apply_defaults(fields: &mut ThreadFields, role: &ConversationSettings, caller
         Caller::Proactive => Some(OnBusy::Queue),
         _ => role.on_busy,
     });
-}
-
-/// A turn whose run is kept.
-#[derive(Clone)]
-pub(in super::super) struct KeptTurn {
-    pub(super) store: Arc<dyn Conversations>,
-    pub(super) fields: ThreadFields,
-    /// Cause of the run, if the request does not tell it.
-    pub(super) trigger: Option<RunTrigger>,
-    /// Settings of the agent's role.
-    pub(super) settings: ConversationSettings,
-    /// Maximum time in the thread's queue; none for a client's request, whose client may leave.
-    pub(super) max_wait: Option<Duration>,
-    /// The client that waits for the start of the run, if any.
-    pub(super) client: StartingClient,
 }
 
 impl KeptTurn {
@@ -261,238 +236,9 @@ impl KeptTurn {
             Err(_) => Ok(None),
         }
     }
-
-    /// Loads the thread and merges the request's messages into it. `queued` is the merge of a request that was queued as the
-    /// next message of its thread.
-    pub(super) async fn plan(
-        &self,
-        app: &App,
-        principal: &Principal,
-        turn: &TurnRequest,
-        order: BeginOrder,
-        queued: Option<&Merged>,
-    ) -> Result<RunPlan, BeginError> {
-        let key = thread_key(principal, turn);
-        let found = self.load(app, &key, order, &turn.run_id).await?;
-        if let Some(found) = &found
-            && found.thread.agent_id != turn.agent_id
-        {
-            let agent = found.thread.agent_id.clone();
-            return Err(ConversationError::AgentMismatch { agent }.into());
-        }
-        let (thread, links) = found.map(|found| (found.thread, found.links)).unzip();
-        let links = links.unwrap_or_default();
-        let open_run = self.open_run(&key, thread.as_ref()).await?;
-        let waiting = open_run.as_ref().filter(|run| run.state == RunState::Waiting);
-        let decisions = match waiting {
-            Some(run) => self.decisions(app, principal, &key, run).await?,
-            None => Vec::new(),
-        };
-        let is_waiting = waiting.is_some();
-        let merged =
-            match queued.filter(|_| !is_waiting).and_then(|next| append(&links, thread.as_ref(), next)) {
-                Some(merged) => merged,
-                None => self.place(turn, &links, thread.as_ref(), open_run.as_ref(), &key)?,
-            };
-        let continues = open_run.filter(|_| is_waiting || merged.trigger == RunTriggerKind::Tools);
-        let messages = self.prompt(turn, &key, &merged, &links).await?;
-        let sent_context = ContextSlot::new(&merged, &links);
-        // The results of decided calls come before the repair.
-        let messages = if is_waiting { messages } else { repair(messages) };
-        // A run that waits gets the results of its calls before the model is asked.
-        if !is_waiting && !expects_answer(&messages) {
-            let fault = HttpError::invalid("messages", "must end with a user message or a tool result");
-            return Err(BeginError::Request(fault));
-        }
-        let trigger = self.trigger(principal, turn, merged.trigger);
-        let new_thread = self.new_thread(&trigger);
-        let course = RunCourse::of(&self.fields);
-        let context = run_context(turn, continues.as_ref());
-        let retention = app.conversations.retention(&key.thread_owner(), &self.settings);
-        Ok(RunPlan {
-            key,
-            merged,
-            messages,
-            new_thread,
-            retention,
-            order: if is_waiting { order.continuing() } else { order },
-            queued_ms: None,
-            version: thread.map_or(0, |thread| thread.version),
-            continues,
-            decisions,
-            context,
-            course,
-            trigger,
-            sent_context,
-        })
-    }
-
-    /// Places the request's messages in the tree. `open_run` is the run whose calls wait at the head.
-    pub(super) fn place(
-        &self,
-        turn: &TurnRequest,
-        links: &[NodeLink],
-        thread: Option<&Thread>,
-        open_run: Option<&Run>,
-        key: &ThreadKey,
-    ) -> Result<Merged, BeginError> {
-        let head = thread.and_then(|thread| thread.head.clone());
-        let pending_calls = open_run.map(Run::pending_calls).unwrap_or_default();
-        let messages = self.messages_to_merge(turn, pending_calls);
-        let waiting = open_run.filter(|run| run.state == RunState::Waiting);
-        let merged = match waiting.zip(head.as_ref()) {
-            Some((run, head)) => continue_head(links, head, new_messages(run, &messages))?,
-            None => merge(MergeInput {
-                links,
-                head,
-                messages,
-                envelope: self.fields.envelope.clone(),
-                parent: self.fields.parent.clone(),
-                pending_calls: pending_calls.iter().map(|id| id.to_string()).collect(),
-                is_visitor: key.thread_owner().is_visitor(),
-            })?,
-        };
-        Ok(merged)
-    }
-
-    /// Returns the messages of the prompt, those of former turns with their contexts. They are not repaired if they are
-    /// stored ones.
-    async fn prompt(
-        &self,
-        turn: &TurnRequest,
-        key: &ThreadKey,
-        merged: &Merged,
-        links: &[NodeLink],
-    ) -> Result<Vec<Message>, BeginError> {
-        let contexts = load_contexts(&*self.store, key, merged, links).await?;
-        if self.fields.history == HistorySource::Client && !turn.messages.is_empty() {
-            let mut messages = turn.messages.clone();
-            attach_to_client_messages(&contexts, merged.trigger, &mut messages);
-            return Ok(messages);
-        }
-        let mut stored = match merged.path.last() {
-            Some(end) => load_path(&*self.store, key, end).await?,
-            None => Vec::new(),
-        };
-        restore_client_ids(&mut stored, links);
-        contexts.attach_to_nodes(&mut stored);
-        Ok(merged.prompt(&stored))
-    }
-
-    /// Returns the cause of the run. `merged` is the kind that its messages tell.
-    pub(super) fn trigger(
-        &self,
-        principal: &Principal,
-        turn: &TurnRequest,
-        merged: RunTriggerKind,
-    ) -> RunTrigger {
-        match (&self.trigger, principal.caller) {
-            (Some(trigger), _) => trigger.clone(),
-            (None, Caller::Proactive) => {
-                let reason = turn.trigger.clone();
-                RunTrigger { reason, ..RunTriggerKind::Proactive.into() }
-            }
-            (None, _) => merged.into(),
-        }
-    }
-
-    /// Returns the attributes of a thread that a run of this cause creates.
-    fn new_thread(&self, trigger: &RunTrigger) -> NewThread {
-        NewThread {
-            origin: match trigger.kind {
-                RunTriggerKind::Job => ThreadOrigin::Job,
-                RunTriggerKind::Proactive => ThreadOrigin::Proactive,
-                _ => ThreadOrigin::Chat,
-            },
-            title: self.fields.title.clone(),
-            metadata: self.fields.metadata.clone(),
-        }
-    }
-
-    /// Returns the request's messages with those results of pending calls that it has sent alone.
-    fn messages_to_merge(&self, turn: &TurnRequest, pending: &[Id]) -> Vec<Message> {
-        let is_pending = |message: &&Message| {
-            message.tool_call_id.as_deref().is_some_and(|call| pending.iter().any(|id| **id == *call))
-        };
-        let results = self.fields.results.iter().filter(is_pending);
-        let sent = turn.messages.iter().filter(|message| !is_missing_result(message));
-        results.chain(sent).cloned().collect()
-    }
-
-    /// Returns the run whose calls wait for results at the thread's head.
-    async fn open_run(&self, key: &ThreadKey, thread: Option<&Thread>) -> Result<Option<Run>, BeginError> {
-        let Some((thread, id)) = thread.and_then(|thread| Some((thread, thread.open_run_id.as_ref()?)))
-        else {
-            return Ok(None);
-        };
-        let run = self.store.run(&key.thread_owner(), id).await?;
-        Ok(run.filter(|run| thread.head.as_ref().is_some_and(|head| run.node_ids.contains(head))))
-    }
-}
-
-/// Error that prevents a run from beginning.
-pub(super) enum BeginError {
-    Store(ConversationError),
-    Turn(TurnError),
-    Request(HttpError),
-}
-
-impl From<ConversationError> for BeginError {
-    fn from(error: ConversationError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<BeginError> for HttpError {
-    fn from(error: BeginError) -> Self {
-        match error {
-            BeginError::Store(error) => error.into(),
-            BeginError::Turn(error) => error.into(),
-            BeginError::Request(error) => error,
-        }
-    }
-}
-
-pub(super) fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {
-    ThreadKey::new(principal.company_id.clone(), principal.user_id.clone(), turn.thread_id.clone())
 }
 
 /// Returns true if the user may have threads: the store bounds the length of an owner's id.
 fn has_valid_owner(principal: &Principal) -> bool {
     ThreadKey::new(principal.company_id.clone(), principal.user_id.clone(), "thread").check().is_ok()
-}
-
-/// Gives the messages that the client has sent their ids at the client, if any, with which they were first sent to the
-/// backend: a message is the same in every prompt.
-fn restore_client_ids(path: &mut [Node], links: &[NodeLink]) {
-    let ids: HashMap<&NodeId, Option<&String>> =
-        links.iter().map(|link| (&link.id, link.client_id.as_ref())).collect();
-    for node in path.iter_mut().filter(|node| node.origin != NodeOrigin::Run) {
-        let client_id = ids.get(&node.id).copied().flatten().cloned();
-        if let NodeMessage::Message(message) = &mut node.message {
-            message.id = client_id;
-        }
-    }
-}
-
-/// Loads the path to a node.
-async fn load_path(
-    store: &dyn Conversations,
-    key: &ThreadKey,
-    end: &NodeId,
-) -> Result<Vec<Node>, ConversationError> {
-    let select = NodeSelection::Path { at: Some(end.clone()) };
-    let limit = Some(agent_platform::conversation::MAX_PAGE_NODES);
-    let mut query = NodeQuery { select, cursor: None, limit };
-    let mut path = Vec::new();
-    loop {
-        let Some(page) = store.nodes(key, &query).await? else {
-            return Err(ConversationError::VersionConflict { found: 0 });
-        };
-        path.extend(page.nodes);
-        query.cursor = page.next_cursor;
-        if query.cursor.is_none() {
-            return Ok(path);
-        }
-    }
 }

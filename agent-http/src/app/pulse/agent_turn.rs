@@ -18,7 +18,6 @@ use agent_platform::workspace::{
 
 use super::super::App;
 use super::super::conversation::start_job_turn;
-use super::run::gone;
 use crate::error::HttpError;
 use crate::stream;
 
@@ -60,7 +59,7 @@ pub(super) async fn run_agent_turn(
         }
         None => {
             let events = app.run_turn(&principal, turn).await.map_err(|error| match error {
-                TurnError::AgentNotFound => gone("the agent no longer exists"),
+                TurnError::AgentNotFound => HttpError::gone("the agent no longer exists"),
                 error => error.into(),
             })?;
             (events.into(), None)

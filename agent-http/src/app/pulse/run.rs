@@ -46,17 +46,13 @@ pub(super) async fn run_job(
     }
 }
 
-pub(super) fn gone(what: &'static str) -> HttpError {
-    HttpError::new(Code::Gone, what)
-}
-
 async fn role(app: &App, payload: &JobPayload) -> Result<Arc<RoleBlock>, HttpError> {
     let role = match app.roles.role(&payload.company_id, &payload.agent_id).await {
         // An invalid id belongs to no agent.
         Err(StoreError::Invalid(_)) => None,
         role => role?,
     };
-    role.ok_or_else(|| gone("the agent no longer exists"))
+    role.ok_or_else(|| HttpError::gone("the agent no longer exists"))
 }
 
 /// Returns 410 for an assignment that was deleted or disabled, in case the scheduler has not cancelled its job yet.
@@ -67,7 +63,7 @@ async fn check_assignment(app: &App, payload: &JobPayload) -> Result<(), HttpErr
     let stands = found.is_some_and(|found| {
         found.schedule.enabled && found.user_id == payload.user_id && found.agent_id == payload.agent_id
     });
-    if stands { Ok(()) } else { Err(gone("the assignment no longer exists or is disabled")) }
+    if stands { Ok(()) } else { Err(HttpError::gone("the assignment no longer exists or is disabled")) }
 }
 
 async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<ExecutionContext, HttpError> {

@@ -1,13 +1,14 @@
 //! Runs whose tool calls wait for decisions.
 
 use agent_core::event::{Interrupt, RunOutcome};
-use agent_core::message::ToolCall;
+use agent_core::message::{Message, ToolCall};
 use serde_json::json;
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    ApprovalState, CallExecution, CancelReason, ChangeRun, Decision, DecisionRoute, MAX_REAPED_RUNS, Run,
-    RunChange, RunEndKind, RunKey, RunState, ThreadStatus, Verdict,
+    ApprovalState, BeginRun, CallExecution, CancelReason, ChangeRun, ConversationError, Conversations,
+    Decision, DecisionRoute, EndRun, MAX_REAPED_RUNS, NewNode, NodeOrigin, Run, RunChange, RunEndKind,
+    RunEnding, RunKey, RunState, ThreadStatus, Verdict,
 };
 
 const CALLS: [&str; 2] = ["call-1", "call-2"];

@@ -1,8 +1,11 @@
 //! Contexts with which user messages were sent.
 
-use super::*;
+use agent_core::ids::RunId;
+
+use super::support::*;
 use crate::conversation::{
-    ForkThread, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, NodeStatus, SentContext, TurnContext,
+    Conversations, EndRun, ForkThread, MAX_CONTEXT_BYTES, MAX_CONTEXT_PAGE_BYTES, NewNode, NodeId,
+    NodeStatus, SentContext, ThreadKey, ThreadOwner, TurnContext,
 };
 
 fn sent(node: &NodeId, text: &str) -> Option<SentContext> {

@@ -1,11 +1,12 @@
 //! Deletion of threads and of single messages.
 
-use super::*;
 use jiff::SignedDuration;
 
+use super::support::*;
 use crate::conversation::{
-    ActiveThread, DeleteFilter, ForkThread, MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeStatus, RunFilter,
-    ThreadFilter, ThreadScan,
+    ActiveThread, BeginRun, ConversationError, Conversations, CreateThread, DeleteFilter, ForkThread,
+    MAX_DELETED_THREADS, MAX_SCANNED_THREADS, NodeQuery, NodeStatus, RunFilter, ThreadFilter, ThreadKey,
+    ThreadOwner, ThreadScan,
 };
 
 pub(super) async fn a_thread_is_deleted_with_all_it_has(store: &dyn Conversations) {

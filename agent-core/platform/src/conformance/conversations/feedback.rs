@@ -2,9 +2,10 @@
 
 use agent_core::ids::{AgentId, CompanyId};
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    Feedback, FeedbackPage, ForkThread, MAX_COMMENT_BYTES, MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, Rating,
+    ConversationError, Conversations, CreateThread, Feedback, FeedbackPage, ForkThread, MAX_COMMENT_BYTES,
+    MAX_FEEDBACK_TAGS, MAX_TAG_BYTES, NewNode, NodeId, NodeOrigin, Rating, Thread, ThreadKey, ThreadOwner,
 };
 
 fn feedback(id: &str, ms: i64) -> Feedback {

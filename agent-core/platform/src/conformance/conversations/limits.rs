@@ -1,9 +1,11 @@
 //! Limits, and threads as large as they may be.
 
-use super::*;
+use agent_core::message::Message;
+
+use super::support::*;
 use crate::conversation::{
-    MAX_NODE_CHILDREN, MAX_PAGE_NODES, MAX_THREAD_NODES, MAX_VISITOR_THREADS, ThreadLimit,
-    VISITOR_OWNER_PREFIX,
+    ConversationError, Conversations, CreateThread, MAX_NODE_CHILDREN, MAX_PAGE_NODES, MAX_THREAD_NODES,
+    MAX_VISITOR_THREADS, NodeQuery, ThreadLimit, ThreadOwner, VISITOR_OWNER_PREFIX, import_nodes,
 };
 
 fn is_full<T>(result: &Result<T, ConversationError>, limit: ThreadLimit) -> bool {

@@ -1,8 +1,9 @@
 //! Lists of threads and runs.
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    RunFilter, RunState, RunTriggerKind, ThreadFilter, ThreadOrigin, ThreadPatch, ThreadStatus,
+    BeginRun, ConversationError, Conversations, CreateThread, NewThread, RunFilter, RunState, RunTriggerKind,
+    ThreadFilter, ThreadOrigin, ThreadOwner, ThreadPatch, ThreadStatus,
 };
 
 /// Returns the ids of a list, page by page.

@@ -1,12 +1,14 @@
 //! Logs of runs: appending, reading, interruption, signals, deletion.
 
+use std::sync::Arc;
+
 use agent_core::event::{AssistantRole, Event};
 use futures_util::future::{join, join_all};
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    CancelReason, ChunkWriter, DeleteFilter, LogChunk, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk,
-    RunKey, RunSignal, RunState,
+    BegunRun, CancelReason, ChunkWriter, ConversationError, Conversations, DeleteFilter, EndRun, LogChunk,
+    LogEnd, LogPage, NodeStatus, RUN_INTERRUPTED, RunChunk, RunKey, RunSignal, RunState, ThreadOwner,
 };
 
 fn run_key(run: &str) -> RunKey {

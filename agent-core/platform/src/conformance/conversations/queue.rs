@@ -1,12 +1,16 @@
 //! Queued runs: their order, limit and ends.
 
+use std::sync::Arc;
+
+use agent_core::ids::RunId;
 use futures_util::future::join_all;
 
 use super::approvals::{continuing, waiting_run};
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    BeginOrder, CancelReason, Decision, DecisionRoute, MAX_QUEUED_RUNS, QueueRun, Run, RunEndKind,
-    RunFailure, RunFilter, RunKey, RunSignal, RunState, RunTriggerKind, ThreadStatus, Verdict,
+    BeginOrder, BeginRun, BegunRun, CancelReason, ConversationError, Conversations, Decision, DecisionRoute,
+    EndRun, MAX_QUEUED_RUNS, OnDisconnect, QueueRun, Run, RunEndKind, RunEnding, RunFailure, RunFilter,
+    RunKey, RunLease, RunSignal, RunState, RunTrigger, RunTriggerKind, ThreadOwner, ThreadStatus, Verdict,
 };
 
 /// Runs the tests of queued runs.

@@ -1,14 +1,17 @@
 //! Runs: beginning, end, busy threads, used ids and lost processes.
 
+use std::sync::Arc;
+
 use agent_core::prompt::{PromptTokens, Stability};
 use agent_core::select::{BackendKind, SelectionRule};
 use futures_util::future::join_all;
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    CancelReason, NodeStatus, PromptCacheLine, RUN_INTERRUPTED, RoundTiming, RunEndKind, RunFailure,
-    RunPrompt, RunPromptPart, RunPromptTool, RunSelection, RunState, RunTiming, RunTriggerKind, Siblings,
-    ThreadStatus,
+    BeginRun, BegunRun, CancelReason, ConversationError, Conversations, EndRun, NewNode, NodeId, NodeStatus,
+    OnDisconnect, PromptCacheLine, RUN_INTERRUPTED, RoundTiming, RunEndKind, RunEnding, RunFailure, RunLease,
+    RunPrompt, RunPromptPart, RunPromptTool, RunRecord, RunSelection, RunState, RunTiming, RunTriggerKind,
+    Siblings, ThreadOwner, ThreadStatus,
 };
 use crate::preview::PartPlacement;
 

@@ -2,9 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::*;
+use super::support::*;
 use crate::conversation::{
-    ForkThread, NodeMessage, NodeStatus, Siblings, ThreadOrigin, ThreadPatch, ThreadStatus, TitleFrom,
+    ConversationError, Conversations, CreateThread, ForkThread, NewNode, NewThread, NodeId, NodeMessage,
+    NodeOrigin, NodeQuery, NodeSelection, NodeStatus, Siblings, ThreadKey, ThreadOrigin, ThreadPatch,
+    ThreadStatus, TitleFrom,
 };
 
 pub(super) async fn a_thread_is_created_with_imported_messages(store: &dyn Conversations) {

@@ -3,10 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::document::{OpenApiDocument, OpenApiOperation};
-use super::schemas::Schemas;
+use super::schemas::{Schemas, cut};
 
-/// Maximum length of a description, in bytes; a longer one is truncated.
-const MAX_DESCRIPTION_BYTES: usize = 1024;
 /// Maximum number of parameters.
 const MAX_PARAMETERS: usize = 64;
 /// Headers that a parameter cannot describe (OpenAPI 3, Parameter Object).
@@ -80,11 +78,6 @@ fn description(operation: &OpenApiOperation<'_>) -> String {
         (summary, description) => format!("{summary}\n{description}"),
     };
     cut(&whole)
-}
-
-/// Returns a description within its limit.
-pub(super) fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_DESCRIPTION_BYTES)].to_owned()
 }
 
 /// Returns the parameters of an operation; its own replace those of the path with the same name and place.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::document::OpenApiDocument;
-use super::operation::cut;
+
+/// Maximum length of a description, in bytes; a longer one is truncated.
+const MAX_DESCRIPTION_BYTES: usize = 1024;
 
 /// Maximum depth of a schema, and the number of schemas to which an operation refers.
 const MAX_DEPTH: usize = 32;
@@ -211,4 +213,9 @@ pub(super) fn remove_patterns(schema: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(remove_patterns),
         _ => {}
     }
+}
+
+/// Returns a description within its limit.
+pub(super) fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_DESCRIPTION_BYTES)].to_owned()
 }

@@ -10,10 +10,9 @@ use futures_util::future::select;
 use jiff::Timestamp;
 
 use super::demand::AppliedLimit;
-use super::hold::{BudgetReservation, HeldAmount, Hold};
-use super::meter::MeterState;
-use super::queue::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, QueuedSettlement};
-use super::service::{METERS, RESERVATIONS};
+use super::meter::{METERS, MeterState};
+use super::reservation::{BudgetReservation, HeldAmount, RESERVATIONS};
+use super::state::{Admission, Admitted, BudgetError, BudgetQueue, BudgetState, Hold, QueuedSettlement};
 use super::{BudgetExceededError, BudgetLimit};
 use crate::records::{Collection, Key, Precondition, RecordsExt, UPDATE_ATTEMPTS, Write, to_json};
 

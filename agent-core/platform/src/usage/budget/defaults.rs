@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::super::RunScope;
 use super::demand::AppliedLimit;
-use super::service::LimitStatus;
+use super::meter::LimitStatus;
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
 use crate::company_table::{CompanyTable, CompanyTableLimits};
 use crate::user_rates::UserRates;

@@ -6,8 +6,14 @@ use jiff::tz::TimeZone;
 
 use super::super::{TokenCounts, TokenPrices, UsageFilter, UsageQuery, UsageSums, WIDGET_USER_PREFIX};
 use super::meter::{MeterState, first_day};
-use super::queue::OutputRange;
 use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, BudgetWindow};
+
+/// Numbers of output tokens that a request can be admitted with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct OutputRange {
+    pub(super) wanted: u64,
+    pub(super) least: u64,
+}
 
 /// Least number of output tokens that a call of a model is admitted with, if it wants as many.
 const LEAST_OUTPUT_TOKENS: u64 = 256;

@@ -7,13 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use super::{BudgetLimit, BudgetWindow};
 
+/// Name of the platform's collection of meters. Nested collections: the company.
+pub(in crate::usage) const METERS: &str = "budgetMeters";
+
+/// Limit with its state.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LimitStatus {
+    /// The limit.
+    pub limit: BudgetLimit,
+    /// Amount used in the current window.
+    pub used: i64,
+    /// Amount reserved for what is in progress.
+    pub reserved: i64,
+    /// End of the window, if it has one.
+    pub resets_at: Option<Timestamp>,
+}
+
 /// Length of half a minute, in milliseconds.
 const HALF_MINUTE_MS: i64 = 30_000;
 
 /// Amounts of a limit in one window, as they are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MeterState {
+pub(in crate::usage) struct MeterState {
     /// Start of the window, in milliseconds since 1970-01-01; 0 for one without an end.
     pub(super) start_ms: i64,
     /// Amount used in the window.
@@ -22,7 +38,7 @@ pub(super) struct MeterState {
     #[serde(default)]
     pub(super) previous: i64,
     /// Amount reserved for what is in progress.
-    pub(super) reserved: i64,
+    pub(in crate::usage) reserved: i64,
 }
 
 impl MeterState {

@@ -13,22 +13,18 @@ use jiff::Timestamp;
 use super::super::{RunScope, TokenCounts, UsageObserver, UsageStore, WIDGET_USER_PREFIX};
 use super::deadline::ExpireRun;
 use super::defaults::{DefaultLimits, DefaultMeters, RunSlot, kinds};
-use super::demand::{AppliedLimit, CallDemand, Demand};
-use super::hold::{Hold, ReservedCall};
+use super::demand::{AppliedLimit, CallDemand, Demand, OutputRange};
 use super::limit::Budget;
-use super::meter::MeterState;
-use super::queue::{Admission, Admitted, BudgetError, BudgetState, OutputRange};
-use super::{BudgetExceededError, BudgetKind, BudgetLimit, BudgetUnit, Settlement};
+use super::meter::{LimitStatus, METERS, MeterState};
+use super::reservation::ReservedCall;
+use super::state::{Admission, Admitted, BudgetError, BudgetState, Hold};
+use super::{BudgetExceededError, BudgetKind, BudgetUnit, Settlement};
 use crate::records::{Collection, Key, ListQuery, Page, Precondition, Record, Records, RecordsExt, to_json};
 use crate::spawner::Spawner;
 use crate::user_rates::UserRates;
 
 /// Name of a company's collection of budgets.
 const BUDGETS: &str = "budgets";
-/// Name of the platform's collection of meters. Nested collections: the company.
-pub(super) const METERS: &str = "budgetMeters";
-/// Name of the platform's collection of reservations. Nested collections: the company.
-pub(super) const RESERVATIONS: &str = "budgetReservations";
 
 /// Times of reservations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,19 +59,6 @@ pub struct BudgetStatus {
     pub subject: String,
     /// The limits.
     pub limits: Vec<LimitStatus>,
-}
-
-/// Limit with its state.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LimitStatus {
-    /// The limit.
-    pub limit: BudgetLimit,
-    /// Amount used in the current window.
-    pub used: i64,
-    /// Amount reserved for what is in progress.
-    pub reserved: i64,
-    /// End of the window, if it has one.
-    pub resets_at: Option<Timestamp>,
 }
 
 /// A run's part of the limits on concurrent runs, until it is dropped.
@@ -124,8 +107,9 @@ impl Budgets {
         refusal.into_error(scope.caller)
     }
 
-    pub(super) fn state(&self) -> &Arc<BudgetState> {
-        &self.state
+    /// Returns the current time.
+    pub(in crate::usage) fn now(&self) -> Timestamp {
+        self.state.now()
     }
 
     /// Returns a budget, if the subject has one.

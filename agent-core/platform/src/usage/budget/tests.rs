@@ -13,8 +13,8 @@ use futures_util::{StreamExt, stream};
 use serde_json::{Value, json};
 
 use super::super::{
-    MemoryUsage, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation, UsageRecorder,
-    UsageStore,
+    ExpiredReservations, MemoryUsage, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry, UsageOperation,
+    UsageRecorder, UsageStore,
 };
 use super::*;
 use crate::memory::MemoryRecords;

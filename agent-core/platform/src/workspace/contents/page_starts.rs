@@ -1,16 +1,12 @@
 //! Positions of the pages of an extracted text.
 
-use super::pieces::{PendingPieces, PieceSet};
+use super::pieces::{PendingPieces, PieceSet, page_starts_id};
 use crate::records::{Precondition, Records, RecordsExt, StoreError, Write, to_json};
 use crate::workspace::Document;
 use agent_core::ids::CompanyId;
 
 /// Maximum number of stored positions; those of further pages are left out.
 const MAX_PAGE_STARTS: usize = 50_000;
-
-pub(super) fn page_starts_id(generation: &str) -> String {
-    format!("{generation}-pages")
-}
 
 /// Returns the write that stores positions beside a text, at most [`MAX_PAGE_STARTS`] of them.
 pub(crate) fn page_starts_write(pending: &PendingPieces, page_starts: &[u32]) -> Result<Write, StoreError> {

@@ -11,11 +11,12 @@ use bytes::{Bytes, BytesMut};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::DocumentContent;
-use super::page_starts::page_starts_id;
-use super::sweep::pending_key;
 use crate::records::{Collection, Key, Precondition, Records, RecordsExt, StoreError, Write, to_json};
+use crate::workspace::DocumentContent;
 use agent_core::ids::CompanyId;
+
+/// Collection of the pieces that no document names yet, a record per generation.
+pub const PENDING_COLLECTION: &str = "documentUploads";
 
 /// Collection of the pieces, in one collection per document below this one.
 const CONTENT_COLLECTION: &str = "documentContents";
@@ -92,7 +93,7 @@ impl PieceSet {
 /// Pieces that no document names yet.
 #[derive(Debug, Clone)]
 pub(crate) struct PendingPieces {
-    pub(super) company_id: CompanyId,
+    pub(in crate::workspace) company_id: CompanyId,
     pub(super) set: PieceSet,
     /// Version of the record of pending pieces.
     version: u64,
@@ -101,12 +102,12 @@ pub(crate) struct PendingPieces {
 /// Stored form of [`PendingPieces`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PendingRecord {
+pub(in crate::workspace) struct PendingRecord {
     #[serde(flatten)]
     pub(super) set: PieceSet,
     /// Size of an original, in bytes, which counts for the company's quota.
     #[serde(default)]
-    pub(super) original_bytes: u64,
+    pub(in crate::workspace) original_bytes: u64,
     /// Time after which the pieces are deleted.
     pub(super) until: Timestamp,
 }
@@ -294,4 +295,12 @@ pub(crate) async fn read_pieces(
 /// Returns the error of pieces that have been deleted since the document was read.
 pub(super) fn replaced() -> StoreError {
     StoreError::Conflict { expected: None, found: None }
+}
+
+pub(super) fn page_starts_id(generation: &str) -> String {
+    format!("{generation}-pages")
+}
+
+pub(super) fn pending_key(company_id: &CompanyId, generation: &str) -> Result<Key, StoreError> {
+    Key::new(company_id, PENDING_COLLECTION, generation)
 }

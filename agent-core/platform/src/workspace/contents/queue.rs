@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::DocumentContent;
 use super::pieces::PieceSet;
 use super::sweep::{StoredContent, stored_key};
 use crate::records::{Collection, Key, Precondition, StoreError, Write, to_json};
-use crate::workspace::Document;
+use crate::workspace::{Document, DocumentContent};
 use agent_core::ids::CompanyId;
 
 /// Collection of the platform with the tasks, in one collection per company below this one.
@@ -58,7 +57,10 @@ pub(crate) fn task_key(company_id: &CompanyId, document_id: &str) -> Result<Key,
 }
 
 /// Returns the write that creates the task of an upload, or begins it again.
-pub(super) fn task_write(document: &Document, content: &DocumentContent) -> Result<Write, StoreError> {
+pub(in crate::workspace) fn task_write(
+    document: &Document,
+    content: &DocumentContent,
+) -> Result<Write, StoreError> {
     let task = IngestionTask { generation: content.generation.clone(), ..IngestionTask::default() };
     let key = task_key(&document.company_id, &document.id)?;
     Ok(Write::Put { key, value: to_json(&task)?, precondition: Precondition::Any })

@@ -4,32 +4,26 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::pieces::{PendingRecord, PieceSet};
+use super::pieces::{PENDING_COLLECTION, PendingRecord, PieceSet};
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Records, RecordsExt, StoreError, Write,
 };
 use crate::workspace::{Document, collection};
 use agent_core::ids::CompanyId;
 
-/// Collection of the pieces that no document names yet, a record per generation.
-pub const PENDING_COLLECTION: &str = "documentUploads";
 /// Collection of what is stored of documents' uploads, a record per document.
 pub const STORED_COLLECTION: &str = "documentOriginals";
 
 /// Stored pieces of a document's upload.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct StoredContent {
+pub(in crate::workspace) struct StoredContent {
     /// Identifier of the upload.
     pub(super) generation: String,
     /// Size of the original, in bytes.
-    pub(super) bytes: u64,
+    pub(in crate::workspace) bytes: u64,
     /// The pieces.
     pub(super) sets: Vec<PieceSet>,
-}
-
-pub(super) fn pending_key(company_id: &CompanyId, generation: &str) -> Result<Key, StoreError> {
-    Key::new(company_id, PENDING_COLLECTION, generation)
 }
 
 pub(super) fn stored_key(company_id: &CompanyId, document_id: &str) -> Result<Key, StoreError> {

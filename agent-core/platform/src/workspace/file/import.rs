@@ -7,7 +7,7 @@ use crate::records::{Key, Precondition, Record, StoreError, Write, to_json};
 use crate::roles::{RecordRoleStore, RoleKeys, StoredRole};
 use crate::workspace::assignment_key;
 use crate::workspace::contents::release_writes;
-use crate::workspace::document_versions::archive_write;
+use crate::workspace::document_archive::archive_write;
 use crate::workspace::todos::MAX_TODOS;
 use crate::workspace::{Document, TodoList, collection};
 use agent_core::message::SharedJson;

@@ -3,7 +3,6 @@
 use agent_jobs::job::{JobFilter, JobOrder, JobState};
 use tokio_postgres::Row;
 
-use super::row_limit;
 use crate::postgres::fault::PostgresError;
 use crate::postgres::param::Param;
 use crate::postgres::session::{Session, contains_nul};
@@ -102,4 +101,9 @@ fn state_condition(state: JobState) -> &'static str {
         JobState::Discarded => "dead",
         JobState::Cancelled => "state = 'cancelled'",
     }
+}
+
+/// Converts a limit to the type that the server takes.
+pub(super) fn row_limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }

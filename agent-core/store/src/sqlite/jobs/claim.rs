@@ -11,9 +11,6 @@ use crate::job_row::{ClaimedRows, floor_millis, from_millis};
 use crate::sqlite::fault::WriteError;
 use crate::sqlite::schema;
 
-pub(super) const SELECT_EARLIEST: &str =
-    "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";
-
 /// Selects the rows of a [`ClaimRange`], earliest first, after a position given by time and company. `wake_ms` of a
 /// running job is its lease expiry.
 pub(super) const SELECT_DUE: &str = "

@@ -29,7 +29,7 @@ fn database() -> (tempfile::TempDir, Connection) {
 fn what_the_worker_asks_is_answered_by_an_index_alone() {
     let (_folder, connection) = database();
     let cases = [
-        (claim::SELECT_EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
+        (rows::SELECT_EARLIEST, "SEARCH jobs USING COVERING INDEX jobs_wake (wake_ms>?)"),
         (
             claim::SELECT_DUE,
             "SEARCH jobs USING COVERING INDEX jobs_wake ((wake_ms,company)>(?,?) AND wake_ms<?)",

@@ -11,9 +11,12 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use serde::de::Error as _;
 
-use super::claimed::{ClaimedJob, ClaimedJobs};
 use crate::job_row::{self, JobRow, MutableColumns, malformed, parse_job};
+use crate::sqlite::claimed::{ClaimedJob, ClaimedJobs};
 use crate::sqlite::fault::WriteError;
+
+pub(super) const SELECT_EARLIEST: &str =
+    "SELECT wake_ms FROM jobs WHERE wake_ms IS NOT NULL ORDER BY wake_ms LIMIT 1";
 
 pub(super) const SELECT_BY_ID: &str = "SELECT rowid, id, body, progress FROM jobs WHERE id = ?1";
 pub(super) const SELECT_BY_IDEMPOTENCY_KEY: &str =
@@ -283,7 +286,7 @@ impl<'c> JobTable<'c> {
 
     /// Returns the time at which the next job is due, in milliseconds since 1970.
     pub(super) fn earliest(&self) -> Result<Option<i64>, WriteError> {
-        let mut statement = self.connection.prepare_cached(super::claim::SELECT_EARLIEST)?;
+        let mut statement = self.connection.prepare_cached(SELECT_EARLIEST)?;
         Ok(statement.query_row((), |row| row.get(0)).optional()?)
     }
 

@@ -8,7 +8,7 @@
 use agent_core::error::AgentError;
 use serde_json::{Map, Value};
 
-use super::{AnswerFormat, failure};
+use super::failure;
 
 /// Fields searched for the answer, in this order, with the separator that joins texts of a list in that field.
 const ANSWER_FIELDS: [(&str, &str); 8] = [
@@ -133,5 +133,25 @@ fn is_empty_value(value: &Value) -> bool {
         Value::Array(items) => items.iter().all(is_empty_value),
         Value::Object(members) => members.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Form of the answer according to its `Content-Type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerFormat {
+    /// JSON: a single value or NDJSON.
+    Json,
+    /// Text, which may still contain JSON.
+    Text,
+}
+
+impl AnswerFormat {
+    pub(super) fn from_media_type(media_type: &str) -> Result<Self, AgentError> {
+        match media_type.split_once('/') {
+            Some(("text", "event-stream")) => Err(failure::unreadable("server-sent events")),
+            None | Some(("text", _)) => Ok(Self::Text),
+            Some((_, subtype)) if subtype.contains("json") => Ok(Self::Json),
+            Some(_) => Err(failure::unreadable("neither text nor JSON")),
+        }
     }
 }

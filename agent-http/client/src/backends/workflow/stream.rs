@@ -15,10 +15,13 @@ use futures_util::{Stream, StreamExt};
 use memchr::memchr;
 
 use super::line::{self, StreamLine};
-use super::{AnswerFormat, MAX_WHOLE_BYTES, answer, failure};
+use super::{AnswerFormat, answer, failure};
 use crate::lines::LineSplitter;
 use crate::outbound::BodyStream;
 use crate::relay::{DeltaTemplate, RelayOptions};
+
+/// Maximum size of a non-streamed answer, in bytes.
+pub(super) const MAX_WHOLE_BYTES: usize = 4 << 20;
 
 /// Stream of the run events of one answer.
 ///

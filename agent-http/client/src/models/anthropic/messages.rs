@@ -9,9 +9,11 @@ use agent_core::prompt::PromptMessage;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::request::CACHE_BREAKPOINT;
 use crate::models::answer_parts::{AnswerPart, answer_parts, is_thinking};
 use crate::models::names::{wire_call_id, wire_tool_name};
+
+/// Member of a block up to which the server may cache the prompt.
+pub(super) const CACHE_BREAKPOINT: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// Media types of the images that the API reads.
 const IMAGE_TYPES: [&str; 4] = ["image/gif", "image/jpeg", "image/png", "image/webp"];

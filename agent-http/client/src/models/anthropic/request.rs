@@ -11,15 +11,12 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::answer::RequestTraits;
-use super::messages::{MessagesWriter, is_supported};
+use super::messages::{CACHE_BREAKPOINT, MessagesWriter, is_supported};
 use super::thinking::{self, ThinkingForm};
 use crate::models::body::BODY_HEADROOM;
 use crate::models::names::wire_tool_name;
 use crate::models::sampling;
 use crate::models::spec::ModelSpec;
-
-/// Member of a block up to which the server may cache the prompt.
-pub(super) const CACHE_BREAKPOINT: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// Members of a schema that the API does not take at its top.
 const CHOICES: [&str; 3] = ["allOf", "anyOf", "oneOf"];

@@ -5,7 +5,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::PROVIDER;
+/// Provider name in usage and in settings.
+pub(in crate::models) const PROVIDER: &str = "anthropic";
 
 /// Limit on a token count that is believed.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;

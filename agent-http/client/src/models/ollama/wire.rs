@@ -4,6 +4,9 @@ use agent_core::message::Usage;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+/// Provider name of Ollama models.
+pub(in crate::models) const PROVIDER: &str = "ollama";
+
 /// A line of a streamed response, or a whole response.
 #[derive(Deserialize)]
 pub(super) struct ChatLine<'a> {
@@ -57,7 +60,7 @@ impl ChatLine<'_> {
         self.prompt_eval_count.or(self.eval_count)?;
         Some(Usage {
             model: self.model.clone(),
-            provider: Some(super::PROVIDER.to_owned()),
+            provider: Some(PROVIDER.to_owned()),
             input_tokens: self.prompt_eval_count,
             output_tokens: self.eval_count,
             reasoning_tokens: None,

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_core::tool::ExecutionContext;
 use agent_platform::memory::MemoryRecords;
-use agent_platform::records::{Key, ListQuery, Page, Record, Write};
+use agent_platform::records::{Collection, Key, ListQuery, Page, Record, Write};
 use async_trait::async_trait;
 
 use super::*;

@@ -179,7 +179,7 @@ fn a_rounds_request_begins_with_the_earlier_one() {
     let second = ModelRequest { appended_messages: appended, ..first.clone() };
     let unmarked = |request: &ModelRequest| {
         let payload = prepared(&ModelSpec::new("m-1"), request).expect("prepared");
-        String::from_utf8_lossy(payload.bytes()).replace(request::CACHE_BREAKPOINT, "")
+        String::from_utf8_lossy(payload.bytes()).replace(messages::CACHE_BREAKPOINT, "")
     };
     let begun = unmarked(&first);
     let begun = begun.strip_suffix("]}]}").expect("the end of the messages");

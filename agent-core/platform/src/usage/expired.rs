@@ -3,11 +3,10 @@
 use agent_core::store_error::StoreError;
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::{UsageEntry, UsageOperation, UsageRecorder};
-use super::Settlement;
-use super::hold::{BudgetReservation, ReservedCall, UsedAmounts};
-use super::meter::MeterState;
-use super::service::{Budgets, METERS, RESERVATIONS};
+use super::budget::{
+    BudgetReservation, METERS, MeterState, RESERVATIONS, ReservedCall, Settlement, UsedAmounts,
+};
+use super::{Budgets, UsageEntry, UsageOperation, UsageRecorder};
 use crate::records::{Collection, Inventory, PlatformWalk, Precondition, Record, Write, delete_unchanged};
 
 /// Time after its last change for which a meter is kept: longer than the longest window, with which it begins again.
@@ -43,7 +42,7 @@ impl ExpiredReservations {
         let Some((collection, page)) = self.reservations.next_page(inventory).await? else {
             return Ok(false);
         };
-        let now = budgets.state().now().as_millisecond();
+        let now = budgets.now().as_millisecond();
         let Some(company) = collection.parts().nth(1) else { return Ok(true) };
         let mut settlements = Vec::new();
         for record in page.records {

@@ -18,7 +18,7 @@ const MAX_CACHED_JOB_BYTES: usize = 8 * 1024;
 
 /// Cached jobs by id.
 #[derive(Debug, Default)]
-pub(in crate::sqlite) struct ClaimedJobs(RefCell<HashMap<JobId, ClaimedJob>>);
+pub(super) struct ClaimedJobs(RefCell<HashMap<JobId, ClaimedJob>>);
 
 /// A job and the columns that it was parsed from.
 #[derive(Debug)]

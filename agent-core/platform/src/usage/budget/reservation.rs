@@ -1,19 +1,19 @@
-//! Reservations, and what settles them.
-
-use std::sync::Arc;
+//! Reservations as they are stored, and what settles them.
 
 use agent_core::ids::CompanyId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::super::{RunScope, TokenCounts, UsageEntry};
-use super::queue::BudgetState;
 use super::{BudgetUnit, BudgetWindow};
+
+/// Name of the platform's collection of reservations. Nested collections: the company.
+pub(in crate::usage) const RESERVATIONS: &str = "budgetReservations";
 
 /// Amount that is reserved of one limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct HeldAmount {
+pub(in crate::usage) struct HeldAmount {
     /// Id of the meter's record.
     pub(super) meter: String,
     pub(super) unit: BudgetUnit,
@@ -25,38 +25,38 @@ pub(super) struct HeldAmount {
 /// Reservation, as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct BudgetReservation {
+pub(in crate::usage) struct BudgetReservation {
     pub(super) held: Vec<HeldAmount>,
     /// Time from which on the process that has made it counts as lost, in milliseconds since 1970-01-01.
-    pub(super) expires_ms: i64,
+    pub(in crate::usage) expires_ms: i64,
     /// The call of a model that it is for; `None` for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) call: Option<ReservedCall>,
+    pub(in crate::usage) call: Option<ReservedCall>,
 }
 
 /// Call that a reservation is for, with the most that it can use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReservedCall {
+pub(in crate::usage) struct ReservedCall {
     #[serde(flatten)]
-    pub(super) scope: RunScope,
-    pub(super) provider: String,
-    pub(super) model: String,
-    pub(super) tokens: TokenCounts,
+    pub(in crate::usage) scope: RunScope,
+    pub(in crate::usage) provider: String,
+    pub(in crate::usage) model: String,
+    pub(in crate::usage) tokens: TokenCounts,
 }
 
 /// Amounts that are used in place of those of a reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::usage) struct Settlement {
-    pub(super) company_id: CompanyId,
+    pub(in crate::usage) company_id: CompanyId,
     /// Id of the reservation.
-    pub(super) id: String,
-    pub(super) used: UsedAmounts,
+    pub(in crate::usage) id: String,
+    pub(in crate::usage) used: UsedAmounts,
 }
 
 /// Amounts that a call has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UsedAmounts {
+pub(in crate::usage) enum UsedAmounts {
     Nothing,
     Call {
         /// Nano-dollars; `None` if the price is unknown, in which case what was reserved counts.
@@ -68,7 +68,7 @@ pub(super) enum UsedAmounts {
 
 impl UsedAmounts {
     /// Returns the sum of what the entries of a call have used.
-    pub(super) fn of_entries<'a>(entries: impl IntoIterator<Item = &'a UsageEntry>) -> Self {
+    pub(in crate::usage) fn of_entries<'a>(entries: impl IntoIterator<Item = &'a UsageEntry>) -> Self {
         let (mut cost, mut tokens, mut ended_at) = (Some(0i64), 0u64, Timestamp::MIN);
         for entry in entries {
             cost = cost.zip(entry.cost).map(|(sum, cost)| sum.saturating_add(cost.get()));
@@ -86,37 +86,6 @@ impl UsedAmounts {
             (Self::Call { cost, .. }, BudgetUnit::Cost) => cost.unwrap_or(held.amount),
             (Self::Call { tokens, .. }, BudgetUnit::Tokens) => *tokens,
             _ => 0,
-        }
-    }
-}
-
-/// A reservation in use. Dropping it gives back what was reserved.
-pub struct Hold {
-    state: Arc<BudgetState>,
-    settlement: Option<Settlement>,
-}
-
-impl Hold {
-    pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId, id: String) -> Self {
-        Self { state, settlement: Some(Settlement { company_id, id, used: UsedAmounts::Nothing }) }
-    }
-
-    /// Returns the id, which the entry of the call in the ledger has too.
-    pub(in crate::usage) fn id(&self) -> &str {
-        self.settlement.as_ref().map_or("", |settlement| &settlement.id)
-    }
-
-    /// Returns the settlement with what the entries of the call have used.
-    pub(in crate::usage) fn settle_with(mut self, entries: &[UsageEntry]) -> Option<Settlement> {
-        let used = UsedAmounts::of_entries(entries);
-        self.settlement.take().map(|settlement| Settlement { used, ..settlement })
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if let Some(settlement) = self.settlement.take() {
-            BudgetState::release(&self.state, settlement);
         }
     }
 }

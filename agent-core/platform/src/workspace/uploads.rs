@@ -4,16 +4,18 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
-use super::pieces::{PendingPieces, PendingRecord, discard_pieces, write_original};
-use super::queue::{stored_head_write, task_write};
-use super::sweep::{PENDING_COLLECTION, STORED_COLLECTION, StoredContent, unchanged_write};
-use super::{ContentStatus, DocumentContent};
+use super::collection;
+use super::contents::{
+    PENDING_COLLECTION, PendingPieces, PendingRecord, STORED_COLLECTION, StoredContent, discard_pieces,
+    stored_head_write, task_write, unchanged_write, write_original,
+};
+use super::document::{ContentStatus, Document, DocumentContent};
+use super::document_change::change_writes;
+use super::user_files::{USER_FILE_COLLECTION, UserFile};
 use crate::records::{
     Collection, Key, ListQuery, MAX_PAGE_RECORDS, Precondition, Record, Records, RecordsExt, StoreError,
     Write, to_json,
 };
-use crate::workspace::documents::change_writes;
-use crate::workspace::{Document, USER_FILE_COLLECTION, UserFile, collection};
 use agent_core::ids::{CompanyId, UserId};
 
 /// Original that a user uploads.

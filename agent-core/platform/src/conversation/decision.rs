@@ -1,0 +1,172 @@
+//! Decisions about approvals, and the runs that wait for them.
+
+use agent_core::event::{Interrupt, RunOutcome};
+use agent_core::ids::{RunId, UserId};
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::time;
+use super::{Approval, ApprovalState, CancelReason, ConversationError, DecisionRoute, Run, RunKey, RunState};
+
+/// Maximum length of the reason that a person gives, in characters.
+pub const MAX_REASON_CHARS: usize = 2_000;
+
+/// A person's decision about an approval.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Id of the approval.
+    pub approval: String,
+    /// The decision.
+    pub verdict: Verdict,
+    /// The person.
+    pub by: UserId,
+    /// Route of the decision.
+    pub via: DecisionRoute,
+}
+
+/// Content of a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Makes the call, with other arguments if there are any.
+    Approve {
+        /// Arguments in place of the model's.
+        arguments: Option<Map<String, Value>>,
+    },
+    /// Refuses the call.
+    Deny {
+        /// Reason for the model.
+        reason: Option<String>,
+    },
+    /// Withdraws the question.
+    Cancel,
+}
+
+/// A change of a run that waits or has waited for decisions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChangeRun {
+    /// The run.
+    pub run: RunKey,
+    /// The change.
+    pub change: RunChange,
+    /// Current time.
+    pub now: Timestamp,
+}
+
+/// Kind of a change of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunChange {
+    /// Records a decision. Fails as [`Approval::decide`](Approval::decide) does.
+    Decide(Decision),
+    /// Records that an approved call begins; [`ConversationError::CallRefused`] if it must not.
+    BeginCall {
+        /// Id of the approval.
+        approval: String,
+        /// The run that continues this one and makes the call.
+        by: RunId,
+        /// Process that has begun it.
+        process: String,
+    },
+    /// Cancels a run that waits, and frees its thread. Any other run stays as it is.
+    CancelWaiting(CancelReason),
+    /// Ends a run that waits for decisions whose time is over: adds a result for each call that was not made, and frees
+    /// the thread. A run with an open question or with an approved call stays as it is.
+    Expire,
+}
+
+impl Verdict {
+    fn state(&self) -> ApprovalState {
+        match self {
+            Self::Approve { .. } => ApprovalState::Approved,
+            Self::Deny { .. } => ApprovalState::Denied,
+            Self::Cancel => ApprovalState::Cancelled,
+        }
+    }
+}
+
+impl Approval {
+    /// Applies a decision. The same decision again changes nothing. An expired question can be withdrawn.
+    ///
+    /// # Errors
+    /// [`ConversationError::ApprovalDecided`], [`ConversationError::ApprovalExpired`],
+    /// [`ConversationError::Invalid`] for arguments that must not be changed.
+    pub fn decide(&mut self, decision: &Decision, now: Timestamp) -> Result<(), ConversationError> {
+        let state = decision.verdict.state();
+        if self.state == ApprovalState::Expired {
+            return if state == ApprovalState::Cancelled {
+                Ok(())
+            } else {
+                Err(ConversationError::ApprovalExpired)
+            };
+        }
+        if !self.is_open() {
+            let edited = match &decision.verdict {
+                Verdict::Approve { arguments } => arguments.as_ref(),
+                _ => None,
+            };
+            return match self.state == state && self.edited_arguments.as_ref() == edited {
+                true => Ok(()),
+                false => Err(ConversationError::ApprovalDecided { state: self.state }),
+            };
+        }
+        if self.is_expired(now) && state != ApprovalState::Cancelled {
+            return Err(ConversationError::ApprovalExpired);
+        }
+        match &decision.verdict {
+            Verdict::Approve { arguments: Some(_) } if !self.editable => {
+                let fault = "the arguments of this call must not be changed".to_owned();
+                return Err(ConversationError::Invalid(fault));
+            }
+            Verdict::Approve { arguments } => self.edited_arguments.clone_from(arguments),
+            Verdict::Deny { reason } => self.reason.clone_from(reason),
+            Verdict::Cancel => {}
+        }
+        self.state = state;
+        self.decided_by = Some(decision.by.clone());
+        self.decided_at = Some(time::whole_millis(now));
+        self.via = Some(decision.via);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// Returns the run as it is at a time: open approvals expire.
+    #[must_use]
+    pub fn at(mut self, now: Timestamp) -> Self {
+        self.approvals = self.approvals.into_iter().map(|approval| approval.at(now)).collect();
+        self
+    }
+
+    /// Returns true if a decision is awaited.
+    pub fn is_undecided(&self) -> bool {
+        self.approvals.iter().any(Approval::is_open)
+    }
+
+    /// Returns the time from which the run waits for no more decisions: the last of its open questions expires then, or its
+    /// last decision was made then. `None` if it does not wait.
+    pub fn due_at(&self) -> Option<Timestamp> {
+        if self.state != RunState::Waiting {
+            return None;
+        }
+        let open =
+            self.approvals.iter().filter(|approval| approval.is_open()).map(|approval| approval.expires_at);
+        let decided = self.approvals.iter().filter_map(|approval| approval.decided_at);
+        open.max().or_else(|| decided.max()).or(Some(self.created_at))
+    }
+
+    /// Returns true if the run waits for nothing but decisions whose time is over at `now`.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        let is_refused = |approval: &Approval| match approval.state {
+            ApprovalState::Open => approval.is_expired(now),
+            state => state != ApprovalState::Approved,
+        };
+        self.state == RunState::Waiting && self.approvals.iter().all(is_refused)
+    }
+
+    /// Returns the interrupts whose decisions are awaited, as the run's end has told them.
+    pub fn open_interrupts(&self) -> Vec<&Interrupt> {
+        let Some(RunOutcome::Interrupt { interrupts, .. }) = &self.outcome else { return Vec::new() };
+        let is_open =
+            |id: &str| self.approvals.iter().any(|approval| approval.id == id && approval.is_open());
+        interrupts.iter().filter(|interrupt| is_open(&interrupt.id)).collect()
+    }
+}

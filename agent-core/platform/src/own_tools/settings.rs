@@ -1,0 +1,29 @@
+//! Deserialization of settings in a role.
+
+use serde_json::{Map, Value};
+
+/// Fault of a setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsFault {
+    /// Path of the field in the role's content, such as `httpTools[1].request.url`.
+    pub path: String,
+    /// Description, worded to follow the path.
+    pub message: String,
+}
+
+impl SettingsFault {
+    pub(super) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+/// Deserializes settings; the fault has the path of the field.
+pub(super) fn read<T: serde::de::DeserializeOwned>(
+    settings: &Map<String, Value>,
+) -> Result<T, SettingsFault> {
+    serde_path_to_error::deserialize(Value::Object(settings.clone())).map_err(|error| {
+        let path = error.path().to_string();
+        let path = if path == "." { String::new() } else { path };
+        SettingsFault::new(path, format!("is invalid: {}", error.inner()))
+    })
+}

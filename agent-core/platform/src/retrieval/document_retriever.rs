@@ -1,0 +1,80 @@
+//! State of the retriever over the company's documents.
+
+use std::fmt;
+use std::sync::Arc;
+
+use agent_core::clock::Clock;
+use agent_retrieval::embed::EmbedderId;
+use futures_util::lock::Mutex as AsyncMutex;
+
+use super::blocking::BlockingPool;
+use super::cache::IndexCache;
+use super::query_vector::{QueryEmbedder, RetrievalEmbedder};
+use super::queue::DocumentQueue;
+use super::texts::DocumentTexts;
+use crate::records::Records;
+
+/// Default limit on the indexes in memory, in bytes.
+pub const DEFAULT_CACHE_BYTES: usize = 256 << 20;
+
+/// Configuration of a [`DocumentRetriever`].
+pub struct RetrieverConfig {
+    /// Store of the documents and of their indexes.
+    pub records: Arc<dyn Records>,
+    /// Pool in which texts are analyzed.
+    pub pool: Arc<dyn BlockingPool>,
+    /// Clock of the deadlines.
+    pub clock: Arc<dyn Clock>,
+    /// Limit on the indexes in memory, in bytes. A company gets half of it, and a quarter of that for texts.
+    pub cache_bytes: usize,
+    /// Embedding model by which documents are found in addition to their words.
+    pub embedder: Option<RetrievalEmbedder>,
+}
+
+/// Searches the documents of companies; see the [module](super).
+pub struct DocumentRetriever {
+    pub(super) config: RetrieverConfig,
+    pub(super) cache: IndexCache,
+    pub(super) texts: DocumentTexts,
+    /// Held while documents are analyzed.
+    pub(super) analysis: Arc<AsyncMutex<()>>,
+    pub(super) query_embedder: Option<QueryEmbedder>,
+    /// Documents to index in the background.
+    pub(super) written: DocumentQueue,
+    /// Documents to embed in the background.
+    pub(super) unembedded: DocumentQueue,
+    /// Identity of this process in leases.
+    pub(super) owner: String,
+}
+
+impl DocumentRetriever {
+    /// Creates a retriever without indexes in memory.
+    pub fn new(config: RetrieverConfig) -> Self {
+        Self {
+            cache: IndexCache::new(config.cache_bytes),
+            texts: DocumentTexts { records: config.records.clone(), clock: config.clock.clone() },
+            analysis: Arc::default(),
+            query_embedder: config
+                .embedder
+                .clone()
+                .map(|embedder| QueryEmbedder::new(embedder, config.clock.clone())),
+            written: DocumentQueue::default(),
+            unembedded: DocumentQueue::default(),
+            owner: agent_core::new_id(),
+            config,
+        }
+    }
+
+    /// Returns the identifier of the embedding model.
+    pub(super) fn embedder(&self) -> Option<&EmbedderId> {
+        self.query_embedder.as_ref().map(QueryEmbedder::id)
+    }
+}
+
+impl fmt::Debug for DocumentRetriever {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DocumentRetriever")
+            .field("cache_bytes", &self.config.cache_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,77 @@
+//! Result of a search, with the documents that were not searched.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::budget::TokenCounter;
+use agent_retrieval::document::DocumentId;
+use agent_retrieval::pack::{Packed, pack};
+use agent_retrieval::search::Ranking;
+use serde::Serialize;
+
+use super::query_vector::EmbedderUse;
+
+/// Result of a search.
+pub struct SearchResult {
+    /// The ranking of the chunks.
+    pub ranking: Ranking,
+    /// Identifiers of the documents that were searched, in their order.
+    pub scope: Vec<String>,
+    /// The documents that were not searched.
+    pub skipped: Vec<SkippedDocument>,
+    /// The documents of the hits.
+    pub documents: HashMap<DocumentId, FoundDocument>,
+    /// Use of the embedding model; `None` if there is none.
+    pub embedder: Option<EmbedderUse>,
+    /// Duration of the search.
+    pub duration: Duration,
+}
+
+impl SearchResult {
+    /// Chooses fragments of the hits: at most `max_tokens` in all.
+    pub fn pack(&self, max_tokens: usize, counter: &dyn TokenCounter) -> Packed {
+        let text_of =
+            |id: &DocumentId, range: Range<usize>| self.documents.get(id)?.text.get(range).map(str::to_owned);
+        pack(&self.ranking, max_tokens, text_of, |text| counter.count(text))
+    }
+}
+
+/// A document with hits.
+#[derive(Clone)]
+pub struct FoundDocument {
+    /// Version of the document's record.
+    pub version: u64,
+    /// The text, to which the positions of the hits refer.
+    pub text: Arc<str>,
+}
+
+/// A document that was not searched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkippedDocument {
+    /// Identifier of the document.
+    pub id: String,
+    /// The reason.
+    #[serde(rename = "why")]
+    pub reason: SkipReason,
+}
+
+/// Reason for which a document was not searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub enum SkipReason {
+    /// The company does not have the document.
+    NotFound,
+    /// The document is being indexed.
+    Indexing,
+    /// The company's documents together need more memory than a company may take.
+    TooLarge,
+    /// The document cannot be indexed.
+    Failed,
+    /// The index of an application's own did not answer.
+    Unavailable,
+    /// The whole document is part of the prompt.
+    InPrompt,
+}

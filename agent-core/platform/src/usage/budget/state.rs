@@ -1,0 +1,197 @@
+//! State of the budgets in a process: the requests of the companies that wait for a commit, and the reservations in use.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use agent_core::clock::Clock;
+use agent_core::ids::CompanyId;
+use agent_core::store_error::StoreError;
+use futures_channel::oneshot;
+use jiff::Timestamp;
+
+use super::super::{UsageEntry, UsageStore};
+use super::demand::{AppliedLimit, Demand, OutputRange};
+use super::reservation::{ReservedCall, UsedAmounts};
+use super::{BudgetExceededError, Settlement};
+use crate::records::Records;
+use crate::spawner::Spawner;
+
+/// State that the tasks of the companies share with the requests.
+pub(super) struct BudgetState {
+    pub(super) records: Arc<dyn Records>,
+    pub(super) usage: Arc<dyn UsageStore>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) spawner: Arc<dyn Spawner>,
+    /// Time after which a reservation counts as lost.
+    pub(super) lease: Duration,
+    /// Time for which a request waits for reservations of others to be settled.
+    pub(super) max_wait: Duration,
+    queues: Mutex<Queues>,
+}
+
+#[derive(Default)]
+pub(super) struct Queues {
+    pub(super) companies: HashMap<CompanyId, BudgetQueue>,
+    /// Callers that wait until all queues are empty.
+    flushing: Vec<oneshot::Sender<()>>,
+}
+
+#[derive(Default)]
+pub(super) struct BudgetQueue {
+    pub(super) admissions: Vec<Admission>,
+    pub(super) settlements: Vec<QueuedSettlement>,
+    /// Number of requests that the task has taken and not answered.
+    pub(super) taken: usize,
+    /// Wakes the task while it waits for settlements.
+    pub(super) woken: Option<oneshot::Sender<()>>,
+}
+
+/// Request to be admitted.
+pub(super) struct Admission {
+    pub(super) demands: Vec<(AppliedLimit, Demand)>,
+    pub(super) output: OutputRange,
+    /// The call to reserve for; `None` for a run or a tool call.
+    pub(super) call: Option<ReservedCall>,
+    pub(super) deadline: Instant,
+    pub(super) answer: oneshot::Sender<Result<Admitted, BudgetError>>,
+}
+
+/// Admitted request.
+pub(super) struct Admitted {
+    /// Number of output tokens that are reserved.
+    pub(super) output: u64,
+    /// The reservation, if something is reserved.
+    pub(super) hold: Option<Hold>,
+}
+
+/// Error of a request for admission.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BudgetError {
+    #[error(transparent)]
+    Refused(Box<BudgetExceededError>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Settlement, and its caller if one waits.
+pub(super) struct QueuedSettlement {
+    pub(super) settlement: Settlement,
+    pub(super) answer: Option<oneshot::Sender<Result<(), StoreError>>>,
+}
+
+impl BudgetQueue {
+    fn is_empty(&self) -> bool {
+        self.admissions.is_empty() && self.settlements.is_empty()
+    }
+}
+
+impl BudgetState {
+    pub(super) fn new(
+        records: Arc<dyn Records>,
+        usage: Arc<dyn UsageStore>,
+        (clock, spawner): (Arc<dyn Clock>, Arc<dyn Spawner>),
+        (lease, max_wait): (Duration, Duration),
+    ) -> Self {
+        Self { records, usage, clock, spawner, lease, max_wait, queues: Mutex::default() }
+    }
+
+    /// Locks the queues. No code panics while holding the lock, so the data behind a poisoned one is intact.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the current time.
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::try_from(self.clock.now()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// Adds what waits for the next commit of a company to what its task has. Ends the queue and returns false if there is
+    /// nothing.
+    pub(super) fn take(&self, company_id: &CompanyId, waiting: &mut BudgetQueue) -> bool {
+        waiting.admissions.retain(|admission| !admission.answer.is_canceled());
+        let mut queues = self.lock();
+        let Some(queue) = queues.companies.get_mut(company_id) else { return false };
+        waiting.admissions.append(&mut queue.admissions);
+        waiting.settlements.append(&mut queue.settlements);
+        queue.taken = waiting.admissions.len();
+        if waiting.is_empty() {
+            queues.remove(company_id);
+            return false;
+        }
+        true
+    }
+
+    /// Returns the receiver of the next addition to a company's queue; `None` if it is not empty.
+    pub(super) fn next_addition(&self, company_id: &CompanyId) -> Option<oneshot::Receiver<()>> {
+        let mut queues = self.lock();
+        let queue = queues.companies.get_mut(company_id)?;
+        if !queue.is_empty() {
+            return None;
+        }
+        let (sender, woken) = oneshot::channel();
+        queue.woken = Some(sender);
+        Some(woken)
+    }
+
+    /// Removes the queue of a company whose task was dropped. Those who wait get an error.
+    pub(super) fn abandon(&self, company_id: &CompanyId) {
+        let abandoned = {
+            let mut queues = self.lock();
+            queues.remove(company_id)
+        };
+        // Dropped without the lock, since a reservation in it is released through the queue.
+        drop(abandoned);
+    }
+
+    /// Waits until everything that was settled is in the store.
+    pub(super) async fn flush(&self) {
+        let flushed = {
+            let mut queues = self.lock();
+            if queues.companies.is_empty() {
+                return;
+            }
+            let (sender, flushed) = oneshot::channel();
+            queues.flushing.push(sender);
+            flushed
+        };
+        // An error means that the tasks were dropped, as at the end of the process.
+        let _ = flushed.await;
+    }
+}
+
+impl Queues {
+    fn remove(&mut self, company_id: &CompanyId) -> Option<BudgetQueue> {
+        let removed = self.companies.remove(company_id);
+        if self.companies.is_empty() {
+            for flushing in self.flushing.drain(..) {
+                // Fails only if the caller was cancelled.
+                let _ = flushing.send(());
+            }
+        }
+        removed
+    }
+}
+
+/// A reservation in use. Dropping it gives back what was reserved.
+pub struct Hold {
+    pub(super) state: Arc<BudgetState>,
+    pub(super) settlement: Option<Settlement>,
+}
+
+impl Hold {
+    pub(super) fn new(state: Arc<BudgetState>, company_id: CompanyId, id: String) -> Self {
+        Self { state, settlement: Some(Settlement { company_id, id, used: UsedAmounts::Nothing }) }
+    }
+
+    /// Returns the id, which the entry of the call in the ledger has too.
+    pub(in crate::usage) fn id(&self) -> &str {
+        self.settlement.as_ref().map_or("", |settlement| &settlement.id)
+    }
+
+    /// Returns the settlement with what the entries of the call have used.
+    pub(in crate::usage) fn settle_with(mut self, entries: &[UsageEntry]) -> Option<Settlement> {
+        let used = UsedAmounts::of_entries(entries);
+        self.settlement.take().map(|settlement| Settlement { used, ..settlement })
+    }
+}

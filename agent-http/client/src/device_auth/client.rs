@@ -1,0 +1,28 @@
+//! Client of one issuer.
+
+use std::sync::Arc;
+
+use agent_core::clock::Clock;
+
+use super::IssuerConfig;
+use crate::outbound::OutboundClient;
+
+/// Client of one issuer.
+#[derive(Clone)]
+pub struct DeviceAuthClient {
+    pub(super) outbound: OutboundClient,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) config: Arc<IssuerConfig>,
+}
+
+impl DeviceAuthClient {
+    /// Creates a client. Nothing is sent yet.
+    pub fn new(outbound: OutboundClient, clock: Arc<dyn Clock>, config: IssuerConfig) -> Self {
+        Self { outbound, clock, config: config.into() }
+    }
+
+    /// Returns the configuration.
+    pub fn config(&self) -> &IssuerConfig {
+        &self.config
+    }
+}

@@ -1,0 +1,55 @@
+//! Continuation of a run whose calls have all been decided.
+
+use std::sync::Arc;
+
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::tool::Caller;
+use agent_platform::conversation::{Envelope, OnDisconnect, Run, RunState, RunTriggerKind, ThreadOwner};
+use agent_platform::history::ThreadFields;
+
+use super::super::App;
+use super::kept_turn::KeptTurn;
+use super::starting_client::StartingClient;
+use crate::error::HttpError;
+use crate::stream;
+
+/// Continues a run in the background, whose calls have all been decided by the routes of approvals.
+///
+/// # Errors
+/// Those of a chat in the thread; the run is then continued by the thread's next message.
+pub(in super::super) async fn continue_run(
+    app: &Arc<App>,
+    owner: &ThreadOwner,
+    run: &Run,
+) -> Result<(), HttpError> {
+    if run.state != RunState::Waiting || run.clone().at(app.conversations.now()).is_undecided() {
+        return Ok(());
+    }
+    let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
+    // A visitor's run does not wait.
+    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), Caller::Session);
+    let turn = TurnRequest {
+        thread_id: run.thread_id.clone(),
+        ..TurnRequest::new(run.agent_id.clone(), Vec::new())
+    };
+    let fields = ThreadFields {
+        envelope: Envelope::Message,
+        on_disconnect: Some(OnDisconnect::Continue),
+        is_background: true,
+        ..ThreadFields::default()
+    };
+    // The turn refuses an agent that does not exist.
+    let role = app.roles.role(&owner.company, &run.agent_id).await?;
+    let settings = role.and_then(|role| role.content.conversations).unwrap_or_default();
+    let turn_kept = KeptTurn {
+        store,
+        fields,
+        trigger: Some(RunTriggerKind::Approval.into()),
+        settings,
+        max_wait: None,
+        client: StartingClient::default(),
+    };
+    let (events, recorder) = turn_kept.start(app, &principal, turn, true).await?;
+    stream::run_detached(events, recorder, &app.stream);
+    Ok(())
+}

@@ -1,0 +1,30 @@
+//! A turn whose run is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::request::{Principal, TurnRequest};
+use agent_core::role::ConversationSettings;
+use agent_platform::conversation::{Conversations, RunTrigger, ThreadKey};
+use agent_platform::history::ThreadFields;
+
+use super::starting_client::StartingClient;
+
+/// A turn whose run is kept.
+#[derive(Clone)]
+pub(in super::super) struct KeptTurn {
+    pub(super) store: Arc<dyn Conversations>,
+    pub(super) fields: ThreadFields,
+    /// Cause of the run, if the request does not tell it.
+    pub(super) trigger: Option<RunTrigger>,
+    /// Settings of the agent's role.
+    pub(super) settings: ConversationSettings,
+    /// Maximum time in the thread's queue; none for a client's request, whose client may leave.
+    pub(super) max_wait: Option<Duration>,
+    /// The client that waits for the start of the run, if any.
+    pub(super) client: StartingClient,
+}
+
+pub(super) fn thread_key(principal: &Principal, turn: &TurnRequest) -> ThreadKey {
+    ThreadKey::new(principal.company_id.clone(), principal.user_id.clone(), turn.thread_id.clone())
+}

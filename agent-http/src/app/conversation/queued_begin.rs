@@ -1,0 +1,52 @@
+//! Beginning of a queued run.
+
+use std::sync::{Arc, OnceLock};
+
+use agent_platform::conversation::{BeginRun, ConversationError, Conversations, NodeId};
+use agent_platform::run_observer::RunObserver;
+use futures_util::FutureExt;
+use tokio::sync::oneshot;
+
+use super::ConversationService;
+use super::contexts::ContextSlot;
+use super::live::LiveRun;
+
+/// Place of a run's answer, known once the run begins.
+#[derive(Debug)]
+pub(super) struct RunPlace {
+    /// Node below which the answer goes.
+    pub(super) parent: Option<NodeId>,
+    /// Context that the run sends with the user's message.
+    pub(super) sent_context: ContextSlot,
+}
+
+/// Beginning of a queued run.
+pub(super) struct QueuedBegin {
+    pub(super) service: Arc<ConversationService>,
+    pub(super) store: Arc<dyn Conversations>,
+    pub(super) run: Arc<LiveRun>,
+    pub(super) place: Arc<OnceLock<RunPlace>>,
+    pub(super) observer: Arc<RunObserver>,
+}
+
+impl QueuedBegin {
+    /// Commits the beginning in a task of its own, so that no disconnect leaves the run between two states.
+    pub(super) async fn begin(
+        &self,
+        begin: BeginRun,
+        sent_context: ContextSlot,
+    ) -> Result<(), ConversationError> {
+        let (sender, receiver) = oneshot::channel();
+        let (store, run, place) = (self.store.clone(), self.run.clone(), self.place.clone());
+        let task = async move {
+            let _storing = run.lock_storing().await;
+            let begun = store.begin_run(begin).await.map(|begun| {
+                let _ = place.set(RunPlace { parent: begun.run.parent_id, sent_context });
+            });
+            // The client may have left.
+            let _ = sender.send(begun);
+        };
+        self.service.spawner.spawn(task.boxed());
+        receiver.await.unwrap_or(Err(ConversationError::RunNotFound))
+    }
+}
