@@ -100,23 +100,21 @@ pub fn application(
 ) -> Result<App, StartError> {
     let (server, outbound) = (&config.server, OutboundClient::new(config.server.outbound.clone())?);
     let (public_url, tokens) = (config.public_url(bound), Arc::new(tokens(config, &stores)));
-    let journals = Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)));
     let base = service_base(server, json!({"service": "app"}), shutdown);
     let (rates, console) = (user_rates(config, &stores), console(config, &public_url, &stores));
     let usage = usage::recorder(config, &stores, base.health.metrics(), (&rates, background_spawner()));
-    let jobs = job_services(config, &outbound, &stores);
+    let (journals, jobs) = (journals(&stores), job_services(config, &outbound, &stores));
     let retriever = retriever(config, &stores, &outbound)?;
     let for_tools = tool_services(messenger(config, &outbound), &retriever, &jobs, &journals);
-    let (tools, own_tool_registry) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
+    let (tools, own_tools) = builtin_tools(&stores, for_tools, (&outbound, &journals), &usage);
     let AgentTools { endpoint: agent_tools, guarded: tools, approved } =
         agent_tools(config, bound, &stores, tokens.clone(), tools);
-    let (coding, parts) = (coding(config, &outbound, &stores), Arc::new(PartCache::default()));
-    let documents = documents_layer(config, &stores, retriever.clone(), &parts);
+    let (coding, circuits) = (coding(config, &outbound, &stores), circuits(base.health.metrics()));
+    let (documents, parts) = documents_layer(config, &stores, retriever.clone());
     let (conversations, providers) = (conversations(config, &stores, shutdown), stores.providers());
     let compaction = compaction(config, &outbound, &stores, local.as_ref(), (&usage, &providers));
-    let circuits = circuits(base.health.metrics());
     let services =
-        BackendServices { local, usage, circuits, conversations, providers, compaction, own_tool_registry };
+        BackendServices { local, usage, circuits, conversations, providers, compaction, own_tools };
     Ok(App {
         uploads: DocumentUploads::new(ingestion(config, &stores, &agent_tools.server, retriever)),
         runs: RunRegistry::new(stores.records.clone(), Arc::new(SystemClock)),
@@ -143,7 +141,7 @@ pub fn application(
         rate_limits: RateLimits::new(tokens, rates),
         usage: UsageService::new(services.usage, config.usage_retention),
         compaction: services.compaction,
-        own_tool_registry: services.own_tool_registry,
+        own_tool_registry: services.own_tools,
         own_tools: Vec::new(),
         providers: ProviderService::new(services.providers, Arc::new(model_source(config)?)),
         quotas: config.quotas,
@@ -152,6 +150,11 @@ pub fn application(
         stream: stream_limits(server, shutdown),
         base,
     })
+}
+
+/// Creates the journals of the occurrences of jobs.
+fn journals(stores: &Stores) -> Arc<Journals> {
+    Arc::new(Journals::new(stores.records.clone(), Arc::new(SystemClock)))
 }
 
 /// Returns what the built-in tools work with.
@@ -301,7 +304,7 @@ struct BackendServices {
     conversations: Arc<ConversationService>,
     providers: Arc<Providers>,
     compaction: Compaction,
-    own_tool_registry: Arc<OwnToolRegistry>,
+    own_tools: Arc<OwnToolRegistry>,
 }
 
 fn platform(
@@ -313,8 +316,8 @@ fn platform(
     services: &BackendServices,
 ) -> Platform {
     let BackendServices { local, usage, circuits, conversations, providers, .. } = services;
-    let BackendServices { compaction, own_tool_registry, .. } = services;
-    let (observers, changes) = (conversations.observers(), own_tool_registry.tool_changes());
+    let BackendServices { compaction, own_tools, .. } = services;
+    let (observers, changes) = (conversations.observers(), own_tools.tool_changes());
     let limits = model_limits(&config.server);
     let models = embedded_models(config, outbound, local.clone(), &limits);
     let models = with_fallbacks(config, models, usage, (providers, circuits));

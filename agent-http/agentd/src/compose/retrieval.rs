@@ -46,8 +46,7 @@ pub(super) fn documents_layer(
     config: &AppConfig,
     stores: &Stores,
     retriever: Arc<dyn Retriever>,
-    parts: &Arc<PartCache>,
-) -> DocumentsLayer {
+) -> (DocumentsLayer, Arc<PartCache>) {
     let boundary_key = config.data_secret.as_ref().map_or_else(BoundaryKey::random, BoundaryKey::from_secret);
     let settings = RetrievalSettings {
         retriever,
@@ -55,5 +54,6 @@ pub(super) fn documents_layer(
         max_tokens: config.rag.max_tokens,
         min_relevance: config.rag.min_relevance,
     };
-    DocumentsLayer::new(stores.records.clone(), parts.clone()).with_retrieval(settings)
+    let parts = Arc::new(PartCache::default());
+    (DocumentsLayer::new(stores.records.clone(), parts.clone()).with_retrieval(settings), parts)
 }
