@@ -1,6 +1,7 @@
 //! Retrieval from the agent's documents: what a run sends and announces, what previews show, and what the management
 //! route explains.
 
+mod changes;
 mod freshness;
 mod sent;
 mod vectors;
