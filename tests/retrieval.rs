@@ -3,6 +3,8 @@
 
 mod changes;
 mod freshness;
+mod hostile;
+mod identity;
 mod sent;
 mod vectors;
 
