@@ -210,7 +210,14 @@ impl World {
                 let path = format!("/api/agents/{agent}/retrieve");
                 post(&path, json!({"query": question(id)})).bearer_auth(session())
             }
-            AccessPath::SearchDocs => call("searchDocs", json!({"query": question(id)})),
+            AccessPath::SearchDocs => {
+                let mut arguments = json!({"query": question(id)});
+                // Documents that are named do not widen the scope.
+                if "bdy".contains(id) {
+                    arguments["documentIds"] = json!(IDS.chars().collect::<Vec<_>>());
+                }
+                call("searchDocs", arguments)
+            }
             AccessPath::GetDoc => call("getDoc", json!({"id": id})),
             AccessPath::Job => unreachable!("a job is delivered"),
         }
