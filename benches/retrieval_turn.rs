@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use benches::answer::Behaviour;
-use benches::application::{StoreKind, company_id, question, session};
+use benches::application::{StoreKind, company_id, question, retrieval, session};
 use benches::comparison::{Bound, Comparison, any_missed, environment_line, markdown};
 use benches::load::{Connection, Step};
 use benches::measure::millis;
@@ -68,15 +68,15 @@ async fn measure() -> Result<Vec<Comparison>> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let documents = documents(&mut random);
     let token = session(company_id())?;
-    let questions: Vec<Step> =
-        (0..QUESTIONS).map(|_| question(&token, &random.words(QUESTION_WORDS))).collect();
+    let texts: Vec<String> = (0..QUESTIONS).map(|_| random.words(QUESTION_WORDS)).collect();
+    let questions: Vec<Step> = texts.iter().map(|text| question(&token, text)).collect();
     let mut rows = Vec::new();
     for (store, name) in [(StoreKind::Memory, "memory"), (StoreKind::Sqlite, "SQLite")] {
         let start = |retrieves: bool| {
             bench.start_workspace_over(store, &workspace(&bench, &documents, retrieves), app_over)
         };
         let subjects = [start(false)?, start(true)?];
-        let chunks = wait_for_index(&subjects[1], &token, &questions[0])?;
+        let chunks = wait_for_index(&subjects[1], &token, &texts[0])?;
         rows.extend(compare(&subjects, &questions, &format!("{chunks} chunks, {name}")).await?);
     }
     Ok(rows)
@@ -145,25 +145,40 @@ async fn run_slice(subject: &RunningSubject, questions: &[Step]) -> Result<(Vec<
     Ok((times, millis(CpuTime::when_idle(&subject.processes)?.since(&before))))
 }
 
-/// Waits until a turn finds fragments of all documents, and returns the number of their chunks.
-fn wait_for_index(subject: &RunningSubject, token: &str, question: &Step) -> Result<u64> {
-    let announces =
-        |response: &str| response.contains("agent.sources") && response.contains("\"documentId\"");
-    let mut attempts = (0..INDEXING_ATTEMPTS).map(|_| response(subject, &question.request));
+/// Waits until all documents are searched and a turn quotes fragments. Returns the number of the documents' chunks, by the mean
+/// of those whose index is stored.
+fn wait_for_index(subject: &RunningSubject, token: &str, query: &str) -> Result<usize> {
+    let is_searched = |shown: &Value| shown["scope"].as_array().is_some_and(|ids| ids.len() == DOCUMENTS);
+    let request = retrieval(token, query);
+    let mut attempts = (0..INDEXING_ATTEMPTS).map(|_| json_response(subject, &request));
     ensure!(
-        attempts.any(|response| response.is_ok_and(|response| announces(&response))),
-        "no turn finds fragments"
+        attempts.any(|shown| shown.is_ok_and(|shown| is_searched(&shown))),
+        "not all documents are searched"
     );
-    let mut chunks = 0;
+    let turn = response(subject, &question(token, query).request)?;
+    ensure!(
+        turn.contains("agent.sources") && turn.contains("\"documentId\""),
+        "a turn quotes no fragment: {turn}"
+    );
+    let (mut chunks, mut indexed) = (0, 0);
     for number in 0..DOCUMENTS {
         let path = format!("/api/documents/{}", document_id(number));
         let request = format!("GET {path} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {token}\r\n\r\n");
-        let response = response(subject, request.as_bytes())?;
-        let (_, body) = response.split_once("\r\n\r\n").context("a response has a body")?;
-        let shown: Value = serde_json::from_str(body).context("a document is JSON of a stated length")?;
-        chunks += shown["indexed"]["chunks"].as_u64().with_context(|| format!("{path} has no index"))?;
+        let shown = json_response(subject, request.as_bytes())?;
+        if let Some(count) = shown["indexed"]["chunks"].as_u64() {
+            chunks += usize::try_from(count)?;
+            indexed += 1;
+        }
     }
-    Ok(chunks)
+    ensure!(indexed > 0, "no index is stored");
+    Ok(chunks * DOCUMENTS / indexed)
+}
+
+/// Sends a request and returns the JSON of its response, whose length is stated.
+fn json_response(subject: &RunningSubject, request: &[u8]) -> Result<Value> {
+    let response = response(subject, request)?;
+    let (_, body) = response.split_once("\r\n\r\n").context("a response has a body")?;
+    serde_json::from_str(body).with_context(|| format!("no JSON: {response}"))
 }
 
 /// Sends a request, with `connection: close`, and returns the whole response.

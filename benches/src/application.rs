@@ -211,6 +211,13 @@ pub fn question(token: &str, text: &str) -> Step {
     Step { request, wire: Wire::AgUi, expected }
 }
 
+/// Returns a request that shows what the agent of [`Bench::workspace`] retrieves for a query.
+pub fn retrieval(token: &str, query: &str) -> Vec<u8> {
+    let credential = format!("authorization: Bearer {token}\r\n");
+    let path = format!("/api/agents/{}/retrieve", agent_id());
+    post(&path, "application/json", &credential, &json!({"query": query}))
+}
+
 /// Returns a request of a page of 50 documents, after the document `after`.
 pub fn list_documents(address: SocketAddr, token: &str, after: &str) -> Vec<u8> {
     let cursor = match after {
