@@ -47,14 +47,13 @@ impl Index for Words {
 #[expect(clippy::print_stdout, reason = "it is what an example is for")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     futures_executor::block_on(async {
-        let (records, company_id, ids) = (Arc::<MemoryRecords>::default(), &"acme".into(), ["rules".into()]);
+        let (records, company, ids) = (Arc::<MemoryRecords>::default(), &"acme".into(), ["rules".into()]);
         let rules = r#"{"id": "rules", "companyId": "acme", "text": "Bicycles are lent for a week."}"#;
         let rules = serde_json::from_str::<workspace::Document>(rules)?;
         workspace::save_document(&*records, &rules, Precondition::Any, &"ada".into()).await?;
         let retriever = IndexRetriever::new(Arc::<Words>::default(), records, Arc::new(SystemClock));
-        retriever.index(company_id, "rules").await?;
-        let search = DocumentSearch::new(company_id, &ids, "lent bicycles");
-        let hits = retriever.search(search).await?.ranking.hits;
+        retriever.index(company, "rules").await?;
+        let hits = retriever.search(DocumentSearch::new(company, &ids, "lent bicycles")).await?.ranking.hits;
         hits.iter().for_each(|hit| println!("{} has {} of the words.", hit.document, hit.score));
         Ok(())
     })

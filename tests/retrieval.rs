@@ -1,7 +1,10 @@
 //! Retrieval from the agent's documents: what a run sends and announces, what previews show, and what the management
 //! route explains.
 
+mod changes;
 mod freshness;
+mod hostile;
+mod identity;
 mod sent;
 mod vectors;
 

@@ -82,8 +82,21 @@ impl Bench {
     /// # Errors
     /// The application could not be started.
     pub fn start_workspace(&self, workspace: &Value, app_over: &Path) -> Result<RunningSubject> {
+        self.start_workspace_over(StoreKind::Memory, workspace, app_over)
+    }
+
+    /// Starts the application, `app_over`, over a store with a workspace.
+    ///
+    /// # Errors
+    /// The application could not be started.
+    pub fn start_workspace_over(
+        &self,
+        store: StoreKind<'_>,
+        workspace: &Value,
+        app_over: &Path,
+    ) -> Result<RunningSubject> {
         let file = self.file(workspace)?;
-        self.start_app_over(StoreKind::Memory, app_over, Some(&file), WORKER_THREADS)
+        self.start_app_over(store, app_over, Some(&file), WORKER_THREADS)
     }
 
     /// Starts the application, `app_over`, over a store with the [workspace](Self::workspace).
@@ -91,8 +104,7 @@ impl Bench {
     /// # Errors
     /// The application could not be started.
     pub fn start_over(&self, store: StoreKind<'_>, app_over: &Path) -> Result<RunningSubject> {
-        let file = self.file(&self.workspace())?;
-        self.start_app_over(store, app_over, Some(&file), WORKER_THREADS)
+        self.start_workspace_over(store, &self.workspace(), app_over)
     }
 
     /// Starts the application, `app_over`, with a number of worker threads over a PostgreSQL database as it is.
@@ -188,6 +200,22 @@ pub fn chat(credential: ChatCredential<'_>, run_id: Option<&str>) -> Step {
     let request = post("/api/agent/chat", "application/x-ndjson", &header, &body);
     let expected = Expected { text: BEHAVIOUR.text(), ..Expected::default() };
     Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a chat in which a user asks the agent of [`Bench::workspace`] a question.
+pub fn question(token: &str, text: &str) -> Step {
+    let body = json!({"agentId": agent_id(), "message": text});
+    let credential = format!("authorization: Bearer {token}\r\n");
+    let request = post("/api/agent/chat", "application/x-ndjson", &credential, &body);
+    let expected = Expected { text: BEHAVIOUR.text(), ..Expected::default() };
+    Step { request, wire: Wire::AgUi, expected }
+}
+
+/// Returns a request that shows what the agent of [`Bench::workspace`] retrieves for a query.
+pub fn retrieval(token: &str, query: &str) -> Vec<u8> {
+    let credential = format!("authorization: Bearer {token}\r\n");
+    let path = format!("/api/agents/{}/retrieve", agent_id());
+    post(&path, "application/json", &credential, &json!({"query": query}))
 }
 
 /// Returns a request of a page of 50 documents, after the document `after`.

@@ -94,6 +94,23 @@ async fn a_broken_embedding_server_costs_no_answer() {
     }
 }
 
+/// An answer after the end of a search is that of no other search.
+#[tokio::test]
+async fn a_late_answer_of_the_embedding_server_is_ignored() {
+    let server = EmbeddingServer::start().await;
+    let app = app_with(&server).await;
+    search_embedded(&app, "voucher").await;
+    server.behave(Behaviour::AnswersLate);
+    let (status, shown) = retrieve(&app, "c1", &json!({"query": "How long are receipts kept?"})).await;
+    assert_eq!((status, found(&shown)[0]), (200, "handbook"), "{shown}");
+    assert_eq!(shown["embedderSkipped"], "timeout");
+    server.behave(Behaviour::Answers);
+    let (_, shown) = retrieve(&app, "c1", &json!({"query": "Who books trains?"})).await;
+    assert_eq!((found(&shown)[0], &shown["embedderSkipped"]), ("travel", &json!("paused")), "{shown}");
+    let shown = search_embedded(&app, "railway").await;
+    assert_eq!(found(&shown)[0], "travel", "{shown}");
+}
+
 #[tokio::test]
 async fn admins_have_documents_embedded_again() {
     let server = EmbeddingServer::start().await;

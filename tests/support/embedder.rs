@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Words of the same meaning.
@@ -27,6 +28,8 @@ pub enum Behaviour {
     Fails,
     /// Never answers.
     Hangs,
+    /// Answers correctly once its behaviour is another one.
+    AnswersLate,
     /// Answers vectors with other numbers of components.
     OtherDimensions,
     /// Answers components that are no numbers.
@@ -39,11 +42,12 @@ pub enum Behaviour {
 pub struct EmbeddingServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    behaviour: watch::Sender<Behaviour>,
     task: JoinHandle<()>,
 }
 
+#[derive(Default)]
 struct State {
-    behaviour: Behaviour,
     texts: Vec<String>,
     keys: Vec<String>,
 }
@@ -53,10 +57,9 @@ impl EmbeddingServer {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it listens");
-        let state = State { behaviour: Behaviour::Answers, texts: Vec::new(), keys: Vec::new() };
-        let state = Arc::new(Mutex::new(state));
-        let task = tokio::spawn(serve(listener, state.clone()));
-        Self { address, state, task }
+        let (state, behaviour) = (Arc::<Mutex<State>>::default(), watch::Sender::new(Behaviour::Answers));
+        let task = tokio::spawn(serve(listener, state.clone(), behaviour.subscribe()));
+        Self { address, state, behaviour, task }
     }
 
     /// Returns the base URL.
@@ -66,7 +69,7 @@ impl EmbeddingServer {
 
     /// Changes the behaviour of the next requests.
     pub fn behave(&self, behaviour: Behaviour) {
-        self.state.lock().expect("unpoisoned").behaviour = behaviour;
+        self.behaviour.send_replace(behaviour);
     }
 
     /// Returns the texts that were received since the last call.
@@ -86,12 +89,12 @@ impl Drop for EmbeddingServer {
     }
 }
 
-async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
+async fn serve(listener: TcpListener, state: Arc<Mutex<State>>, behaviour: watch::Receiver<Behaviour>) {
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        let state = state.clone();
+        let (state, behaviour) = (state.clone(), behaviour.clone());
         connections.spawn(async move {
-            let service = service_fn(move |request| answer(request, state.clone()));
+            let service = service_fn(move |request| answer(request, state.clone(), behaviour.clone()));
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
         while connections.try_join_next().is_some() {}
@@ -101,6 +104,7 @@ async fn serve(listener: TcpListener, state: Arc<Mutex<State>>) {
 async fn answer(
     request: Request<Incoming>,
     state: Arc<Mutex<State>>,
+    mut behaviours: watch::Receiver<Behaviour>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let key = request.headers().get("authorization").and_then(|key| key.to_str().ok()).unwrap_or_default();
     let key = key.to_owned();
@@ -108,13 +112,17 @@ async fn answer(
     let body: Value = serde_json::from_slice(&body.to_bytes()).expect("the request is JSON");
     let texts = body["input"].as_array().expect("texts").iter();
     let texts: Vec<String> = texts.map(|text| text.as_str().expect("a text").to_owned()).collect();
-    let behaviour = {
+    {
         let mut state = state.lock().expect("unpoisoned");
         state.texts.extend(texts.iter().cloned());
         state.keys.push(key);
-        state.behaviour
-    };
+    }
+    let behaviour = *behaviours.borrow();
     match behaviour {
+        Behaviour::AnswersLate => {
+            let changed = behaviours.wait_for(|behaviour| *behaviour != Behaviour::AnswersLate).await;
+            drop(changed);
+        }
         Behaviour::Fails => return Ok(response(500, &json!({"error": {"message": "overloaded"}}))),
         Behaviour::Hangs => std::future::pending().await,
         _ => {}

@@ -26,6 +26,7 @@ pub mod issuer;
 pub mod log;
 pub mod messages_vendor;
 pub mod packages;
+pub mod paused_records;
 // The store's tests use more of this module than these tests do.
 #[allow(dead_code)]
 pub mod pooler;

@@ -10,6 +10,8 @@ use agent_core::tool::ExecutionContext;
 use agent_http::auth::mint_session;
 use agent_http::shutdown::Shutdown;
 use agent_jobs::job::JobStore;
+use agent_platform::records::Precondition;
+use agent_platform::roles::RoleStore as _;
 use agent_platform::workspace::{WorkspaceFile, get_todo_list};
 use agentd::config::{AppConfig, Flags, RuntimeConfig, SchedulerConfig};
 use agentd::run;
@@ -92,6 +94,12 @@ pub async fn stores(workspace: &Value) -> Stores {
     let file = WorkspaceFile::parse_stored(&workspace.to_string()).expect("it is right");
     file.apply(&stores.roles).await.expect("it is imported");
     stores
+}
+
+/// Stores an agent whatever it names, also if a workspace file may not have it.
+pub async fn store_agent(stores: &Stores, agent: Value) {
+    let role = serde_json::from_value(agent).expect("a role");
+    stores.roles.put_role(role, Precondition::Any).await.expect("stored");
 }
 
 /// Starts the application over `stores`; loopback is allowed, and `settings` override the defaults.

@@ -3,7 +3,8 @@
 //!
 //! A document's index is derived from its text at the version of its record. A search reads the versions of the
 //! documents in its scope, brings the merged index in memory up to them, and ranks. So a change is found, and a deleted
-//! document is not, from the next search on, in every process, without messages between them. Indexes are stored beside
+//! document is not, from the next search on, in every process, without messages between them. Who quotes what a search has
+//! found reads the versions once more, since a search may wait. Indexes are stored beside
 //! the documents, so that a process that begins need not analyze all texts again.
 
 mod blocking;
@@ -14,6 +15,7 @@ mod document_retriever;
 mod embedding;
 mod external;
 mod load;
+mod outdated;
 mod query_vector;
 mod queue;
 mod report;
@@ -27,6 +29,7 @@ pub use blocking::BlockingPool;
 pub use boundary::BoundaryKey;
 pub use document_retriever::{DEFAULT_CACHE_BYTES, DocumentRetriever, RetrieverConfig};
 pub use external::IndexRetriever;
+pub(crate) use outdated::{NamedByRole, find_outdated};
 pub use query_vector::{EmbedderSkip, EmbedderUse, RetrievalEmbedder};
 pub use report::RetrievalReport;
 pub use rerank::RerankedRetriever;

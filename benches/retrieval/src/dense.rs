@@ -1,5 +1,6 @@
-//! Quality of rankings that combine words with the vectors of a local embedding model.
+//! Quality of rankings that combine words with the vectors of a local embedding model, or of one whose vectors mean nothing.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use agent_embedded::{EmbeddingPriority, LocalEmbedder, catalog};
@@ -12,12 +13,70 @@ use agent_retrieval::search::{Dense, Query, SearchOptions, VectorQuery};
 use anyhow::{Context, Result};
 use futures_executor::block_on;
 
-use crate::collections::{self, Collection};
+use crate::collections::{self, Collection, Document};
 use crate::quality::{WHOLE, mean, ndcg};
 use crate::table::Table;
+use crate::vectors::{DIMENSIONS, Random};
 
 /// Loss of quality that a combination may cost.
 const MAX_LOSS: f64 = 0.005;
+/// Weights of the vectors: for a weak model, and for a good one, which is that of the application.
+const WEIGHTS: [f32; 2] = [0.2, 0.5];
+
+/// Returns the vectors of texts.
+trait Embed {
+    fn id(&self) -> &EmbedderId;
+    fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>>;
+}
+
+/// An embedder that is broken: its vectors do not depend on the meaning of a text.
+enum Meaningless {
+    /// Each text has a vector of its own, which is similar to no other one.
+    Random,
+    /// All texts have the same vector.
+    Constant,
+}
+
+impl Embed for (EmbedderId, Meaningless) {
+    fn id(&self) -> &EmbedderId {
+        &self.0
+    }
+
+    fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>> {
+        let seed = |text: &String| match self.1 {
+            Meaningless::Random => {
+                let mut hasher = DefaultHasher::new();
+                (text, role == EmbedRole::Query).hash(&mut hasher);
+                hasher.finish()
+            }
+            Meaningless::Constant => 1,
+        };
+        Ok(texts.iter().map(|text| Random::new(seed(text)).vector(&[], 1.0)).collect())
+    }
+}
+
+/// Measures each collection with embedders whose vectors mean nothing.
+pub(crate) fn run_meaningless(folder: &Path, table: &mut Table) -> Result<()> {
+    for (collection, name) in collections(folder)? {
+        for (kind, what) in [(Meaningless::Random, "random"), (Meaningless::Constant, "equal")] {
+            let scores = Scores::measure(&(EmbedderId::new("meaningless"), kind), &collection)?;
+            for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
+                let row = format!("nDCG@10, {name}, {what} vectors of {DIMENSIONS} with {weight}");
+                table.at_least(&row, score, scores.lexical - MAX_LOSS);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn collections(folder: &Path) -> Result<[(Collection, &'static str); 4]> {
+    Ok([
+        (collections::xquad(folder, "en")?, "xquad en"),
+        (collections::xquad(folder, "de")?, "xquad de"),
+        (collections::cisi(folder)?, "cisi"),
+        (collections::npl(folder)?, "npl"),
+    ])
+}
 
 /// Measures each collection with a model that `agentd model pull` has stored in a folder.
 pub(crate) fn run(folder: &Path, models: &Path, name: &str, table: &mut Table) -> Result<()> {
@@ -27,13 +86,15 @@ pub(crate) fn run(folder: &Path, models: &Path, name: &str, table: &mut Table) -
         prefixes: Prefixes::of_model(known.name),
         id: EmbedderId::new(known.name),
     };
-    for (collection, name) in [
-        (collections::xquad(folder, "en")?, "xquad en"),
-        (collections::xquad(folder, "de")?, "xquad de"),
-        (collections::cisi(folder)?, "cisi"),
-        (collections::npl(folder)?, "npl"),
-    ] {
-        measure(&model, known.name, &collection, name, table)?;
+    for (collection, name) in collections(folder)? {
+        let scores = Scores::measure(&model, &collection)?;
+        table.figure(&format!("nDCG@10, {name}, by words"), format!("{:.4}", scores.lexical));
+        let alone = format!("the same by vectors of {} alone", known.name);
+        table.figure(&alone, format!("{:.4}", scores.vectors));
+        for (weight, score) in WEIGHTS.into_iter().zip(scores.fused) {
+            let row = format!("the same by both, the vectors with {weight}");
+            table.at_least(&row, score, scores.lexical - MAX_LOSS);
+        }
     }
     Ok(())
 }
@@ -44,7 +105,11 @@ struct Model {
     id: EmbedderId,
 }
 
-impl Model {
+impl Embed for Model {
+    fn id(&self) -> &EmbedderId {
+        &self.id
+    }
+
     fn embed(&self, texts: &[String], role: EmbedRole) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::with_capacity(texts.len());
         for batch in texts.chunks(LocalEmbedder::MAX_BATCH) {
@@ -57,48 +122,52 @@ impl Model {
     }
 }
 
-fn measure(
-    model: &Model,
-    model_name: &str,
-    collection: &Collection,
-    name: &str,
-    table: &mut Table,
-) -> Result<()> {
-    let texts: Vec<String> = collection
-        .documents
-        .iter()
-        .map(|document| format!("{}\n{}", document.title, document.text).trim().to_owned())
-        .collect();
-    let vectors = model.embed(&texts, EmbedRole::Document)?;
+/// nDCG@10 of a collection: by words, by vectors alone, and by both with each of the weights.
+struct Scores {
+    lexical: f64,
+    vectors: f64,
+    fused: [f64; WEIGHTS.len()],
+}
+
+impl Scores {
+    fn measure(embedder: &dyn Embed, collection: &Collection) -> Result<Self> {
+        let company = index(embedder, collection)?;
+        let questions: Vec<String> = collection.queries.iter().map(|query| query.text.clone()).collect();
+        let questions = embedder.embed(&questions, EmbedRole::Query)?;
+        let score = |weight: Option<f32>| -> Result<f64> {
+            let mut scores = Vec::with_capacity(questions.len());
+            for (query, vector) in collection.queries.iter().zip(&questions) {
+                let hits = company.nearest(Scope::All, &VectorQuery::new(embedder.id(), vector))?;
+                let dense = weight.map(|weight| Dense { hits: &hits, weight, min_similarity: 2.0 });
+                let options = SearchOptions { limit: 10, dense, ..SearchOptions::default() };
+                let query_text = Query { text: &query.text, previous: None };
+                let found = company.search(Scope::All, &query_text, &options);
+                let found: Vec<String> = found.hits.iter().map(|hit| hit.document.to_string()).collect();
+                scores.push(ndcg(&found, &query.relevant));
+            }
+            Ok(mean(scores.into_iter()))
+        };
+        let [weak, good] = WEIGHTS;
+        let fused = [score(Some(weak))?, score(Some(good))?];
+        Ok(Self { lexical: score(None)?, vectors: score(Some(1.0))?, fused })
+    }
+}
+
+/// Returns an index of the documents, each as one chunk with its vector.
+fn index(embedder: &dyn Embed, collection: &Collection) -> Result<CompanyIndex> {
+    let text = |document: &Document| format!("{}\n{}", document.title, document.text).trim().to_owned();
+    let texts: Vec<String> = collection.documents.iter().map(text).collect();
+    let vectors = embedder.embed(&texts, EmbedRole::Document)?;
     let mut changes = Vec::new();
     for (document, vector) in collection.documents.iter().zip(vectors) {
         let extracted =
             Extracted { title: document.title.clone(), text: document.text.clone(), ..Extracted::default() };
         let index = DocIndex::build(&extracted, &StructuralChunker::new(WHOLE, 0))?;
         let all = vec![Some(&vector); index.chunk_count()];
-        let quantized = Vectors::quantize(model.id.as_str(), vector.len(), &all)?;
+        let quantized = Vectors::quantize(embedder.id().as_str(), vector.len(), &all)?;
         changes.push(Change::Put(document.id.as_str().into(), index.with_vectors(Some(quantized))?.into()));
     }
     let mut company = CompanyIndex::new();
     company.apply(changes);
-    let questions: Vec<String> = collection.queries.iter().map(|query| query.text.clone()).collect();
-    let questions = model.embed(&questions, EmbedRole::Query)?;
-    let score = |weight: Option<f32>| -> Result<f64> {
-        let mut scores = Vec::with_capacity(questions.len());
-        for (query, vector) in collection.queries.iter().zip(&questions) {
-            let hits = company.nearest(Scope::All, &VectorQuery::new(&model.id, vector))?;
-            let dense = weight.map(|weight| Dense { hits: &hits, weight, min_similarity: 2.0 });
-            let options = SearchOptions { limit: 10, dense, ..SearchOptions::default() };
-            let found = company.search(Scope::All, &Query { text: &query.text, previous: None }, &options);
-            let found: Vec<String> = found.hits.iter().map(|hit| hit.document.to_string()).collect();
-            scores.push(ndcg(&found, &query.relevant));
-        }
-        Ok(mean(scores.into_iter()))
-    };
-    let lexical = score(None)?;
-    table.figure(&format!("nDCG@10, {name}, by words"), format!("{lexical:.4}"));
-    table.figure(&format!("the same by vectors of {model_name} alone"), format!("{:.4}", score(Some(1.0))?));
-    table.at_least("the same by both, the vectors with 0.2", score(Some(0.2))?, lexical - MAX_LOSS);
-    table.at_least("the same by both, the vectors with 0.5", score(Some(0.5))?, lexical - MAX_LOSS);
-    Ok(())
+    Ok(company)
 }

@@ -42,6 +42,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     quality::run(&arguments.folder, &mut table)?;
+    dense::run_meaningless(&arguments.folder, &mut table)?;
     if arguments.chunks > 0 {
         speed::run(&arguments.folder, arguments.chunks, &mut table)?;
         extraction::run(&mut table)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use agent_retrieval::chunk::StructuralChunker;
 use agent_retrieval::company::{Change, CompanyIndex, Scope};
-use agent_retrieval::doc_index::DocIndex;
+use agent_retrieval::doc_index::{DocIndex, Vectors};
 use agent_retrieval::document::Extracted;
 use agent_retrieval::search::{Query, SearchOptions, search_documents};
 use anyhow::Result;
@@ -14,6 +14,7 @@ use rusqlite::{Connection, params};
 
 use crate::collections::{self, Collection};
 use crate::table::Table;
+use crate::vectors::{DIMENSIONS, Random};
 
 /// Characters of a synthetic paragraph, which is one chunk.
 const PARAGRAPH_CHARACTERS: usize = 850;
@@ -127,6 +128,11 @@ fn measure(
         company.memory_bytes() as f64 / found_chunks as f64,
         1200.0,
     );
+    table.at_most(
+        &format!("the same with a vector of {DIMENSIONS} in eight bits, bytes"),
+        memory_with_vectors(&encoded)? as f64 / found_chunks as f64,
+        1600.0,
+    );
     table.figure(&format!("stored bytes a chunk, {name}"), format!("{}", stored / found_chunks));
     table.figure(
         &format!("cold start, {name}: decode, merge"),
@@ -170,6 +176,20 @@ fn measure(
         50.0,
     );
     Ok(())
+}
+
+/// Returns the memory of an index of the documents in which each chunk has a vector.
+fn memory_with_vectors(encoded: &[Vec<u8>]) -> Result<usize> {
+    let mut random = Random::default();
+    let mut company = CompanyIndex::new();
+    for (number, bytes) in encoded.iter().enumerate() {
+        let index = DocIndex::decode(bytes)?;
+        let vectors: Vec<Vec<f32>> = (0..index.chunk_count()).map(|_| random.vector(&[], 1.0)).collect();
+        let vectors: Vec<Option<&Vec<f32>>> = vectors.iter().map(Some).collect();
+        let index = index.with_vectors(Some(Vectors::quantize("bench", DIMENSIONS, &vectors)?))?;
+        company.apply([Change::Put(number.to_string().into(), index.into())]);
+    }
+    Ok(company.memory_bytes())
 }
 
 /// Returns the p50 and p95 of the time of queries.

@@ -14,7 +14,7 @@ use anyhow::Result;
 use crate::speed::millis;
 use crate::table::Table;
 
-const DIMENSIONS: usize = 384;
+pub(crate) const DIMENSIONS: usize = 384;
 /// Vectors around each of the centres, as texts on one topic have similar vectors.
 const TOPIC_CHUNKS: usize = 50;
 /// Chunks of a synthetic document.
@@ -33,7 +33,7 @@ pub(crate) fn run(most: usize, table: &mut Table) -> Result<()> {
 }
 
 fn measure(chunks: usize, table: &mut Table) -> Result<()> {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::default();
     let centres: Vec<Vec<f32>> = (0..chunks / TOPIC_CHUNKS).map(|_| random.vector(&[], 1.0)).collect();
     let vectors: Vec<Vec<f32>> =
         (0..chunks).map(|number| random.vector(&centres[number % centres.len()], 1.0)).collect();
@@ -120,11 +120,22 @@ fn exact(vectors: &[Vec<f32>], query: &[f32]) -> Vec<usize> {
 }
 
 /// A generator of random numbers (xorshift).
-struct Random(u64);
+pub(crate) struct Random(u64);
+
+impl Default for Random {
+    fn default() -> Self {
+        Self::new(0x9e37_79b9_7f4a_7c15)
+    }
+}
 
 impl Random {
+    /// Creates a generator from a seed.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     /// Returns a normalized vector near a centre.
-    fn vector(&mut self, centre: &[f32], spread: f32) -> Vec<f32> {
+    pub(crate) fn vector(&mut self, centre: &[f32], spread: f32) -> Vec<f32> {
         let mut component = |at: usize| {
             // The sum of several uniform numbers is nearly normal.
             let noise: f32 = (0..4).map(|_| self.uniform()).sum();

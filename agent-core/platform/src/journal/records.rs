@@ -59,6 +59,10 @@ impl Records for JournaledRecords {
         self.records.get_many(keys).await
     }
 
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.versions(keys).await
+    }
+
     async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
         self.records.list(collection, list).await
     }

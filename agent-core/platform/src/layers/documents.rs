@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::stored::{cut_to_tokens, delimit, share_tokens};
-use crate::records::{Records, StoreError};
+use crate::records::{Record, Records, StoreError};
 use crate::retrieval::{
-    BoundaryKey, DocumentSearch, RetrievalReport, Retriever, SkipReason, SkippedDocument,
+    BoundaryKey, DocumentSearch, NamedByRole, RetrievalReport, Retriever, SearchResult, SkipReason,
+    SkippedDocument, find_outdated,
 };
 use crate::workspace::{self, Document};
 use agent_core::budget::EstimateCounter;
@@ -17,6 +18,7 @@ use agent_core::context::{ContextLayer, LayerError, TurnInput};
 use agent_core::ids::CompanyId;
 use agent_core::message::Role;
 use agent_core::prompt::{Fragment, Part, PartCache, RETRIEVAL_SOURCE, Stability, StoredOrigin};
+use agent_core::role::RoleSource;
 use agent_core::tool::Caller;
 use agent_retrieval::prompt::prompt_block;
 use agent_retrieval::search::{Query, SearchOptions};
@@ -42,6 +44,9 @@ const MAX_QUERY_BYTES: usize = 8 * 1024;
 ///
 /// Documents that the company does not have are skipped with a log entry: deleting a document must not stop every agent
 /// that refers to it.
+///
+/// A search may wait for an index or a model. Documents that are deleted or changed meanwhile, or that the role names no
+/// longer, are noticed after it: everything is read and searched once more, and what has changed again is left out.
 #[derive(Clone)]
 pub struct DocumentsLayer {
     records: Arc<dyn Records>,
@@ -54,6 +59,8 @@ pub struct DocumentsLayer {
 pub struct RetrievalSettings {
     /// Searches the documents.
     pub retriever: Arc<dyn Retriever>,
+    /// The platform's roles, of which a turn's is read again after its search.
+    pub roles: Arc<dyn RoleSource>,
     /// Key of the suffixes that delimit quotations.
     pub boundary_key: Arc<BoundaryKey>,
     /// Maximum number of tokens of a turn's fragments. A small prompt has room for fewer.
@@ -64,7 +71,7 @@ pub struct RetrievalSettings {
 
 /// The documents of a turn: those that stand in the prompt, and those that do not fit.
 struct DocumentPlan {
-    documents: Vec<Document>,
+    documents: Vec<Record<Document>>,
     /// The fragment of each document as a whole.
     whole: Vec<Fragment>,
     /// Size of each document in tokens; empty if all of them fit.
@@ -72,7 +79,14 @@ struct DocumentPlan {
     /// True for each document that stands in the prompt.
     fits: Vec<bool>,
     /// Documents whose texts are too long for any prompt, and are not read.
-    long: Vec<Document>,
+    long: Vec<Record<Document>>,
+}
+
+/// The documents of a turn, and the search of those that do not stand in the prompt.
+struct GatheredDocuments {
+    plan: DocumentPlan,
+    /// `None` if nothing is searched.
+    result: Option<SearchResult>,
 }
 
 impl DocumentsLayer {
@@ -109,12 +123,66 @@ impl DocumentsLayer {
         turn: &TurnInput,
         limit: usize,
     ) -> Result<Option<RetrievalReport>, LayerError> {
-        let plan = self.plan(turn).await?;
-        let scope = plan.scope(turn, true);
-        self.search(turn, &plan, &scope, limit).await
+        let GatheredDocuments { plan, result } = self.gather(turn, limit, true).await?;
+        Ok(self.report(turn, &plan, result))
     }
 
-    async fn read(&self, company_id: &CompanyId, id: &str) -> Result<Option<Document>, StoreError> {
+    /// Reads the documents of a turn and searches them, once more if one of them changes meanwhile. An explicit search
+    /// does not depend on the settings of role and user.
+    async fn gather(
+        &self,
+        turn: &TurnInput,
+        limit: usize,
+        is_explicit: bool,
+    ) -> Result<GatheredDocuments, LayerError> {
+        let gathered = self.read_and_search(turn, limit, is_explicit).await?;
+        if self.outdated(turn, &gathered).await?.is_empty() {
+            return Ok(gathered);
+        }
+        let mut gathered = self.read_and_search(turn, limit, is_explicit).await?;
+        let outdated = self.outdated(turn, &gathered).await?;
+        gathered.leave_out(outdated);
+        Ok(gathered)
+    }
+
+    async fn read_and_search(
+        &self,
+        turn: &TurnInput,
+        limit: usize,
+        is_explicit: bool,
+    ) -> Result<GatheredDocuments, LayerError> {
+        let plan = self.plan(turn).await?;
+        let scope = plan.scope(turn, is_explicit || turn.role.content.enable_auto_rag);
+        let result = match !scope.is_empty() && (is_explicit || self.is_allowed(turn).await?) {
+            true => self.search(turn, &scope, limit).await?,
+            false => None,
+        };
+        Ok(GatheredDocuments { plan, result })
+    }
+
+    /// Returns the documents that have changed since they were read, or that the role names no longer. Without a search,
+    /// nothing has waited.
+    async fn outdated(
+        &self,
+        turn: &TurnInput,
+        gathered: &GatheredDocuments,
+    ) -> Result<Vec<SkippedDocument>, LayerError> {
+        let Some((settings, result)) = self.retrieval.as_ref().zip(gathered.result.as_ref()) else {
+            return Ok(Vec::new());
+        };
+        let company_id = &turn.role.company_id;
+        let role = match turn.request.role {
+            // It comes with the request, and may not be stored.
+            Some(_) => Some(turn.role.clone()),
+            None => settings.roles.role(company_id, &turn.role.id).await?,
+        };
+        let standing = gathered.plan.standing().map(|record| (record.id.as_str(), Some(record.version)));
+        let read: Vec<_> = standing.chain(result.found_documents()).collect();
+        let named = NamedByRole::new(role.as_deref());
+        Ok(find_outdated(&*self.records, company_id, &read, &named).await?)
+    }
+
+    async fn read(&self, company_id: &CompanyId, id: &str) -> Result<Option<Record<Document>>, StoreError> {
         let document = match workspace::get_document(&*self.records, company_id, id).await {
             // An invalid identifier cannot name a stored document.
             Err(StoreError::Invalid(_)) => None,
@@ -123,8 +191,9 @@ impl DocumentsLayer {
         if document.is_none() {
             tracing::warn!(document = ?id, "the role references a document that does not exist in the company");
         }
-        let document = document.map(|found| found.value);
-        Ok(document.filter(|found| found.has_long_text() || !found.text.trim().is_empty()))
+        let has_text =
+            |found: &Record<Document>| found.value.has_long_text() || !found.value.text.trim().is_empty();
+        Ok(document.filter(has_text))
     }
 
     /// Creates the fragment of a document, of which `shown` is shown.
@@ -151,17 +220,18 @@ impl DocumentsLayer {
     /// Cuts the documents, which have these sizes in tokens, to `max_tokens` by the rule of the layer.
     fn cut(&self, plan: DocumentPlan, max_tokens: usize) -> Vec<Fragment> {
         let DocumentPlan { documents, whole, sizes, long, .. } = plan;
-        let mut left_out: Vec<usize> = long.iter().map(Document::text_bytes).collect();
+        let mut left_out: Vec<usize> = long.iter().map(|record| record.value.text_bytes()).collect();
         // Without sizes, all documents that were read fit.
         let shares = if sizes.is_empty() { Vec::new() } else { share_tokens(&sizes, max_tokens) };
         let mut shown = Vec::with_capacity(whole.len());
         for (i, fragment) in whole.into_iter().enumerate() {
-            let text = documents[i].text.trim();
+            let document = &documents[i].value;
+            let text = document.text.trim();
             match shares.get(i) {
                 Some(0) => left_out.push(text.len()),
                 Some(share) if *share < sizes[i] => {
                     let cut = cut_to_tokens(text, sizes[i], *share).trim_end();
-                    shown.push(self.fragment(&documents[i], cut));
+                    shown.push(self.fragment(document, cut));
                 }
                 _ => shown.push(fragment),
             }
@@ -182,10 +252,10 @@ impl DocumentsLayer {
         let ids = &turn.role.content.document_ids;
         let reads: Vec<_> = ids.iter().map(|id| self.read(&turn.role.company_id, id)).collect();
         let found: Vec<_> = stream::iter(reads).buffered(MAX_CONCURRENT_READS).try_collect().await?;
-        let (long, documents): (Vec<Document>, Vec<Document>) =
-            found.into_iter().flatten().partition(Document::has_long_text);
-        let whole: Vec<Fragment> =
-            documents.iter().map(|document| self.fragment(document, document.text.trim())).collect();
+        let (long, documents): (Vec<_>, Vec<_>) =
+            found.into_iter().flatten().partition(|record| record.value.has_long_text());
+        let fragment = |record: &Record<Document>| self.fragment(&record.value, record.value.text.trim());
+        let whole: Vec<Fragment> = documents.iter().map(fragment).collect();
         let max_tokens = turn.max_prompt_tokens / PROMPT_SHARE_DIVISOR;
         let mut fits = vec![true; documents.len()];
         // A token has at least one byte, so short documents fit without being counted.
@@ -219,11 +289,10 @@ impl DocumentsLayer {
     async fn search(
         &self,
         turn: &TurnInput,
-        plan: &DocumentPlan,
         scope: &[String],
         limit: usize,
-    ) -> Result<Option<RetrievalReport>, LayerError> {
-        let Some(settings) = self.retrieval.as_ref().filter(|_| !scope.is_empty()) else { return Ok(None) };
+    ) -> Result<Option<SearchResult>, LayerError> {
+        let Some(settings) = &self.retrieval else { return Ok(None) };
         let messages = turn.request.messages.iter().rev().filter(|message| message.role == Role::User);
         let mut texts =
             messages.map(|message| message.content.to_text()).filter(|text| !text.trim().is_empty());
@@ -232,19 +301,31 @@ impl DocumentsLayer {
         let query = Query { text: shorten(&text), previous: previous.as_deref().map(shorten) };
         let options =
             SearchOptions { limit, min_relevance: settings.min_relevance, ..SearchOptions::default() };
-        let company_id = &turn.role.company_id;
-        let search = DocumentSearch { company_id, documents: scope, query, options };
-        let mut result = settings.retriever.search(search).await?;
-        let in_prompt = |id: &String| SkippedDocument { id: id.clone(), reason: SkipReason::InPrompt };
-        result.skipped.extend(plan.standing_ids().map(in_prompt));
+        let search = DocumentSearch { company_id: &turn.role.company_id, documents: scope, query, options };
+        Ok(Some(settings.retriever.search(search).await?))
+    }
+
+    /// Chooses fragments of what was found.
+    fn report(
+        &self,
+        turn: &TurnInput,
+        plan: &DocumentPlan,
+        result: Option<SearchResult>,
+    ) -> Option<RetrievalReport> {
+        let (settings, mut result) = self.retrieval.as_ref().zip(result)?;
+        let in_prompt = |record: &Record<Document>| SkippedDocument {
+            id: record.id.clone(),
+            reason: SkipReason::InPrompt,
+        };
+        result.skipped.extend(plan.standing().map(in_prompt));
         let max_tokens = settings.max_tokens.min(turn.max_prompt_tokens / FRAGMENT_SHARE_DIVISOR);
         let packed = result.pack(max_tokens, &EstimateCounter);
-        Ok(Some(RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources }))
+        Some(RetrievalReport { result, packed, shows_sources: turn.role.content.show_sources })
     }
 
     /// Creates the fragment that tells of documents that are searched because they do not fit.
     fn searched(&self, plan: &DocumentPlan) -> Option<Fragment> {
-        let sizes: Vec<usize> = plan.too_long().map(Document::text_bytes).collect();
+        let sizes: Vec<usize> = plan.too_long().map(|record| record.value.text_bytes()).collect();
         let text = match sizes.len() {
             0 => return None,
             1 => "## More documents\n\nOne document is too long to stand here. It is searched for each message.".to_owned(),
@@ -264,11 +345,20 @@ impl DocumentsLayer {
 }
 
 impl DocumentPlan {
-    fn standing_ids(&self) -> impl Iterator<Item = &String> {
-        self.documents.iter().zip(&self.fits).filter(|(_, fits)| **fits).map(|(document, _)| &document.id)
+    fn standing(&self) -> impl Iterator<Item = &Record<Document>> {
+        self.documents.iter().zip(&self.fits).filter(|(_, fits)| **fits).map(|(document, _)| document)
     }
 
-    fn too_long(&self) -> impl Iterator<Item = &Document> {
+    fn remove(&mut self, ids: &HashSet<&str>) {
+        let kept: Vec<bool> = self.documents.iter().map(|record| !ids.contains(record.id.as_str())).collect();
+        retain(&mut self.documents, &kept);
+        retain(&mut self.whole, &kept);
+        retain(&mut self.sizes, &kept);
+        retain(&mut self.fits, &kept);
+        self.long.retain(|record| !ids.contains(record.id.as_str()));
+    }
+
+    fn too_long(&self) -> impl Iterator<Item = &Record<Document>> {
         let short = self.documents.iter().zip(&self.fits).filter(|(_, fits)| !**fits);
         short.map(|(document, _)| document).chain(&self.long)
     }
@@ -281,9 +371,9 @@ impl DocumentPlan {
             [] => &content.document_ids[..],
             named => named,
         };
-        let standing: HashSet<&String> = self.standing_ids().collect();
+        let standing: HashSet<&String> = self.standing().map(|record| &record.id).collect();
         let named = named.iter().filter(|id| is_enabled && !standing.contains(id));
-        let too_long = self.too_long().map(|document| &document.id);
+        let too_long = self.too_long().map(|record| &record.id);
         let mut seen = HashSet::new();
         named.chain(too_long).filter(|id| seen.insert(*id)).cloned().collect()
     }
@@ -291,6 +381,26 @@ impl DocumentPlan {
     /// Returns the fragments of the documents that stand in the prompt.
     fn into_standing(self) -> impl Iterator<Item = Fragment> {
         self.whole.into_iter().zip(self.fits).filter(|(_, fits)| *fits).map(|(fragment, _)| fragment)
+    }
+}
+
+/// Keeps the items whose flag is set.
+fn retain<T>(items: &mut Vec<T>, kept: &[bool]) {
+    let mut kept = kept.iter();
+    items.retain(|_| kept.next().is_some_and(|kept| *kept));
+}
+
+impl GatheredDocuments {
+    /// Removes documents that changed again while they were searched once more. One that stands in the prompt stays as it
+    /// was read, unless it was deleted or is named no longer.
+    fn leave_out(&mut self, mut outdated: Vec<SkippedDocument>) {
+        let standing: HashSet<String> = self.plan.standing().map(|record| record.id.clone()).collect();
+        outdated.retain(|found| found.reason != SkipReason::Changed || !standing.contains(&found.id));
+        let gone = outdated.iter().filter(|found| found.reason != SkipReason::Changed);
+        self.plan.remove(&gone.map(|found| &*found.id).collect());
+        if let Some(result) = &mut self.result {
+            result.leave_out(outdated);
+        }
     }
 }
 
@@ -335,12 +445,8 @@ impl ContextLayer for DocumentsLayer {
     }
 
     async fn collect(&self, turn: &TurnInput) -> Result<Vec<Fragment>, LayerError> {
-        let plan = self.plan(turn).await?;
-        let scope = plan.scope(turn, turn.role.content.enable_auto_rag);
-        let report = match !scope.is_empty() && self.is_allowed(turn).await? {
-            true => self.search(turn, &plan, &scope, MAX_HITS).await?,
-            false => None,
-        };
+        let GatheredDocuments { plan, result } = self.gather(turn, MAX_HITS, false).await?;
+        let report = self.report(turn, &plan, result);
         let Some((settings, report)) = self.retrieval.as_ref().zip(report) else {
             if plan.too_long().next().is_none() {
                 return Ok(plan.whole);

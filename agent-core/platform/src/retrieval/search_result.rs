@@ -74,4 +74,8 @@ pub enum SkipReason {
     Unavailable,
     /// The whole document is part of the prompt.
     InPrompt,
+    /// The document was changed while it was searched.
+    Changed,
+    /// The role ceased to name the document while it was searched.
+    NotNamed,
 }

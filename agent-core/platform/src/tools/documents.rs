@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::builtin::{ADDITIVE, READ_ONLY, Stores, tool};
 use super::page;
 use crate::records::MAX_PAGE_RECORDS;
-use crate::retrieval::{DocumentSearch, SkipReason};
+use crate::retrieval::{
+    DocumentSearch, NamedByRole, SearchResult, SkipReason, SkippedDocument, find_outdated,
+};
 use crate::workspace::{
     self, ContentStatus, Document, DocumentEditor, DocumentSummary, MAX_DOCUMENT_BYTES, MAX_TITLE_BYTES,
     WorkspaceError,
@@ -290,8 +292,9 @@ async fn search_docs(
     let options = SearchOptions { limit: 2 * limit, min_relevance: 0.0, ..SearchOptions::default() };
     let query = Query { text: query, previous: None };
     let search = DocumentSearch { company_id: &context.company_id, documents: &ids, query, options };
-    let found = stores.retriever.search(search).await?;
-    let skipped = found.skipped.iter().filter(|skipped| skipped.reason != SkipReason::NotFound).count();
+    let found = search_current(stores, context, search).await?;
+    let is_told = |reason| !matches!(reason, SkipReason::NotFound | SkipReason::NotNamed);
+    let skipped = found.skipped.iter().filter(|skipped| is_told(skipped.reason)).count();
     let mut packed = found.pack(MAX_FRAGMENT_TOKENS, &EstimateCounter);
     packed.fragments.truncate(limit);
     let fragments = packed.fragments.into_iter().map(|fragment| DocFragment {
@@ -306,6 +309,33 @@ async fn search_docs(
     });
     let skipped = Some(skipped).filter(|skipped| *skipped > 0);
     Ok(FoundFragments { fragments: fragments.collect(), skipped })
+}
+
+/// Searches documents, once more if one of them changes meanwhile. What changes again is left out.
+async fn search_current(
+    stores: &Stores,
+    context: &ExecutionContext,
+    search: DocumentSearch<'_>,
+) -> Result<SearchResult, ToolError> {
+    let found = stores.retriever.search(search.clone()).await?;
+    if outdated(stores, context, &found).await?.is_empty() {
+        return Ok(found);
+    }
+    let mut found = stores.retriever.search(search).await?;
+    let outdated = outdated(stores, context, &found).await?;
+    found.leave_out(outdated);
+    Ok(found)
+}
+
+/// Returns the documents with hits that have changed since they were searched, or that the role names no longer.
+async fn outdated(
+    stores: &Stores,
+    context: &ExecutionContext,
+    found: &SearchResult,
+) -> Result<Vec<SkippedDocument>, ToolError> {
+    let role = stores.role(context).await?;
+    let (read, named) = (found.found_documents(), NamedByRole::new(Some(&role)));
+    Ok(find_outdated(&*stores.records, &context.company_id, &read, &named).await?)
 }
 
 #[derive(Deserialize, JsonSchema)]

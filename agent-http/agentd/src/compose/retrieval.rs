@@ -50,6 +50,7 @@ pub(super) fn documents_layer(
     let boundary_key = config.data_secret.as_ref().map_or_else(BoundaryKey::random, BoundaryKey::from_secret);
     let settings = RetrievalSettings {
         retriever,
+        roles: stores.roles.clone(),
         boundary_key: Arc::new(boundary_key),
         max_tokens: config.rag.max_tokens,
         min_relevance: config.rag.min_relevance,

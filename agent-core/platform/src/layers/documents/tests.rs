@@ -1,5 +1,7 @@
 //! Tests of the documents' layer over a store in memory.
 
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
 use expect_test::expect;
 use serde_json::json;
 
@@ -11,6 +13,7 @@ use crate::workspace::{Document, collection};
 use agent_core::clock::SystemClock;
 use agent_core::message::Message;
 use agent_core::request::TurnRequest;
+use agent_core::role::StaticRoles;
 use agent_core::secret::Secret;
 use agent_core::testing::{format_fragments, turn_input};
 
@@ -96,6 +99,14 @@ async fn documents_beyond_their_share_give_way_by_rule() {
 
 /// Returns a layer with retrieval over documents: titles and texts by id.
 async fn retrieving(documents: &[(&str, &str, String)]) -> (Arc<MemoryRecords>, DocumentsLayer) {
+    retrieving_by(documents, |_, retriever| Arc::new(retriever)).await
+}
+
+/// Returns a layer whose retriever is made of one over the documents.
+async fn retrieving_by(
+    documents: &[(&str, &str, String)],
+    retriever_of: impl FnOnce(&Arc<MemoryRecords>, DocumentRetriever) -> Arc<dyn Retriever>,
+) -> (Arc<MemoryRecords>, DocumentsLayer) {
     let records = Arc::new(MemoryRecords::default());
     for (id, title, text) in documents {
         let (id, title, text) = ((*id).to_owned(), (*title).to_owned(), text.clone());
@@ -111,13 +122,20 @@ async fn retrieving(documents: &[(&str, &str, String)]) -> (Arc<MemoryRecords>, 
         embedder: None,
     });
     let settings = RetrievalSettings {
-        retriever: Arc::new(retriever),
+        retriever: retriever_of(&records, retriever),
+        roles: Arc::new(naming(documents.iter().map(|(id, ..)| *id))),
         boundary_key: Arc::new(BoundaryKey::from_secret(&Secret::new("a secret of some length"))),
         max_tokens: 1_500,
         min_relevance: 0.08,
     };
     let layer = DocumentsLayer::new(records.clone(), Arc::new(PartCache::default()));
     (records, layer.with_retrieval(settings))
+}
+
+/// Returns roles of which the agent's names documents.
+fn naming<'i>(ids: impl Iterator<Item = &'i str>) -> StaticRoles {
+    let role = json!({"id": "a1", "companyId": "c1", "content": {"ragDocumentIds": ids.collect::<Vec<_>>()}});
+    StaticRoles::new().with_role(serde_json::from_value(role).expect("a role"))
 }
 
 fn asked(content: serde_json::Value, messages: &[&str]) -> TurnInput {
@@ -243,4 +261,95 @@ async fn documents_that_do_not_fit_are_searched() {
     turn.request = asked(json!({}), &[]).request;
     let fragments = layer.collect(&turn).await.expect("collects");
     assert_eq!(ids(&fragments), ["doc:one", "doc:brief", "doc:two"]);
+}
+
+/// A retriever after whose searches a document is rewritten, some times.
+struct ChangingRetriever {
+    retriever: DocumentRetriever,
+    records: Arc<MemoryRecords>,
+    changes_left: AtomicUsize,
+}
+
+#[async_trait]
+impl Retriever for ChangingRetriever {
+    async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
+        let found = self.retriever.search(search).await?;
+        if let Ok(left) = self.changes_left.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) {
+            let text = format!("The printer of version {left} is broken.");
+            let (id, company_id) = ("printers".to_owned(), "c1".into());
+            let document = Document { id, company_id, text, ..Document::default() };
+            let key = Key::new("c1", collection::DOCUMENTS, "printers").expect("a key");
+            self.records.put_as(&key, &document, Precondition::Any).await?;
+        }
+        Ok(found)
+    }
+
+    fn announce(&self, _: &CompanyId, _: &str) {}
+
+    async fn run(&self) {}
+}
+
+#[tokio::test]
+async fn a_document_that_changes_during_its_search_is_searched_once_more() {
+    let documents = [
+        ("printers", "Printers", "The printer of version 9 is broken.".to_owned()),
+        ("chairs", "Chairs", "Beside the printer stands a chair.".to_owned()),
+    ];
+    for (changes, quoted) in [(0, "version 9"), (1, "version 1"), (2, "a chair")] {
+        let (_, layer) = retrieving_by(&documents, |records, retriever| {
+            let (records, changes_left) = (records.clone(), AtomicUsize::new(changes));
+            Arc::new(ChangingRetriever { retriever, records, changes_left })
+        })
+        .await;
+        let content = json!({"enableAutoRag": true, "ragDocumentIds": ["printers", "chairs"]});
+        let turn = asked(content, &["printer"]);
+        let shown = format_fragments(&layer.collect(&turn).await.expect("collects"));
+        assert!(shown.contains(quoted), "{changes}: {shown}");
+        assert_eq!(shown.contains("broken"), changes < 2, "{changes}: {shown}");
+    }
+    // The account has neither the document nor terms that may be of it.
+    let (_, layer) = retrieving_by(&documents, |records, retriever| {
+        let (records, changes_left) = (records.clone(), AtomicUsize::new(2));
+        Arc::new(ChangingRetriever { retriever, records, changes_left })
+    })
+    .await;
+    let turn = asked(json!({"ragDocumentIds": ["printers", "chairs"]}), &["printer"]);
+    let shown = layer.retrieve(&turn, 5).await.expect("searches").expect("there are documents").to_json();
+    assert_eq!(shown["scope"], json!(["chairs"]));
+    assert_eq!(shown["skipped"], json!([{"id": "printers", "why": "changed"}]));
+    assert_eq!((&shown["terms"], shown["fragments"].as_array().map(Vec::len)), (&json!([]), Some(1)));
+}
+
+/// A retriever that finds documents that it was not asked for.
+struct CarelessRetriever(DocumentRetriever);
+
+#[async_trait]
+impl Retriever for CarelessRetriever {
+    async fn search(&self, search: DocumentSearch<'_>) -> Result<SearchResult, StoreError> {
+        let all = ["printers".to_owned(), "chairs".to_owned()];
+        self.0.search(DocumentSearch { documents: &all, ..search }).await
+    }
+
+    fn announce(&self, _: &CompanyId, _: &str) {}
+
+    async fn run(&self) {}
+}
+
+#[tokio::test]
+async fn a_document_that_the_role_does_not_name_is_not_quoted_whatever_is_found() {
+    let documents = [
+        ("printers", "Printers", "The printer is broken.".to_owned()),
+        ("chairs", "Chairs", "Beside the printer stands a chair.".to_owned()),
+    ];
+    let (_, mut layer) =
+        retrieving_by(&documents, |_, retriever| Arc::new(CarelessRetriever(retriever))).await;
+    let settings = layer.retrieval.as_mut().expect("it retrieves");
+    settings.roles = Arc::new(naming(["chairs"].into_iter()));
+    let turn = asked(json!({"enableAutoRag": true, "ragDocumentIds": ["chairs"]}), &["printer"]);
+    let shown = format_fragments(&layer.collect(&turn).await.expect("collects"));
+    assert!(shown.contains("a chair") && !shown.contains("broken"), "{shown}");
+    // Nor is one of an agent that was deleted.
+    layer.retrieval.as_mut().expect("it retrieves").roles = Arc::new(StaticRoles::new());
+    let shown = format_fragments(&layer.collect(&turn).await.expect("collects"));
+    assert!(!shown.contains("a chair"), "{shown}");
 }

@@ -1,0 +1,85 @@
+//! The check of documents after a search: they may have changed while it waited for an index or a model.
+
+use std::collections::HashSet;
+
+use agent_core::ids::CompanyId;
+use agent_core::role::RoleBlock;
+use agent_retrieval::document::DocumentId;
+
+use super::search::{SearchResult, SkipReason, SkippedDocument};
+use crate::records::{Key, Records, StoreError};
+use crate::workspace::collection;
+
+/// The documents that a role names.
+pub(crate) struct NamedByRole<'r>(HashSet<&'r str>);
+
+impl<'r> NamedByRole<'r> {
+    /// Returns the documents of a role; none if there is no role.
+    pub(crate) fn new(role: Option<&'r RoleBlock>) -> Self {
+        let contents = role.map(|role| &role.content).into_iter();
+        let ids = contents.flat_map(|content| content.document_ids.iter().chain(&content.rag_document_ids));
+        Self(ids.map(String::as_str).collect())
+    }
+}
+
+/// Returns the documents that must not be quoted, of those that were read at these versions: documents that were deleted or
+/// changed since, and those that the role does not name. A document that could not be read has no version.
+pub(crate) async fn find_outdated(
+    records: &dyn Records,
+    company_id: &CompanyId,
+    read: &[(&str, Option<u64>)],
+    named: &NamedByRole<'_>,
+) -> Result<Vec<SkippedDocument>, StoreError> {
+    let (mut keys, mut checked, mut outdated) = (Vec::new(), Vec::new(), Vec::new());
+    let mut leave_out = |id: &str, reason| outdated.push(SkippedDocument { id: id.to_owned(), reason });
+    for (id, version) in read {
+        match Key::new(company_id, collection::DOCUMENTS, *id) {
+            _ if !named.0.contains(id) => leave_out(id, SkipReason::NotNamed),
+            // An invalid identifier names no document.
+            Err(_) => leave_out(id, SkipReason::NotFound),
+            Ok(key) => {
+                keys.push(key);
+                checked.push((*id, *version));
+            }
+        }
+    }
+    if keys.is_empty() {
+        return Ok(outdated);
+    }
+    let present = records.versions(&keys).await?;
+    for ((id, version), present) in checked.into_iter().zip(present) {
+        match present {
+            None => leave_out(id, SkipReason::NotFound),
+            present if present != version => leave_out(id, SkipReason::Changed),
+            _ => {}
+        }
+    }
+    Ok(outdated)
+}
+
+impl SearchResult {
+    /// Returns the documents of the hits, with the versions that were searched.
+    pub(crate) fn found_documents(&self) -> Vec<(&str, Option<u64>)> {
+        let mut seen = HashSet::new();
+        let ids = self.ranking.hits.iter().map(|hit| &hit.document).filter(|id| seen.insert(*id));
+        let version = |id: &DocumentId| self.documents.get(id).map(|found| found.version);
+        ids.map(|id| (id.as_str(), version(id))).collect()
+    }
+
+    /// Removes documents, their hits, and the terms, which feedback may have taken from them.
+    pub(crate) fn leave_out(&mut self, left_out: Vec<SkippedDocument>) {
+        if left_out.is_empty() {
+            return;
+        }
+        let ids: HashSet<&str> = left_out.iter().map(|skipped| &*skipped.id).collect();
+        self.scope.retain(|id| !ids.contains(&**id));
+        self.documents.retain(|id, _| !ids.contains(id.as_str()));
+        let ranking = &mut self.ranking;
+        ranking.hits.retain(|hit| !ids.contains(hit.document.as_str()));
+        ranking.hits.iter_mut().for_each(|hit| hit.matched.clear());
+        ranking.terms.clear();
+        ranking.relevance = ranking.hits.iter().map(|hit| hit.relevance).fold(0.0, f32::max);
+        ranking.documents = self.scope.len();
+        self.skipped.extend(left_out);
+    }
+}

@@ -1,0 +1,104 @@
+//! A store that pauses a search of documents between its read of the documents' versions and its answer.
+
+use std::sync::Arc;
+
+use agent_platform::records::{
+    Collection, Inventory, Key, ListQuery, Page, Record, Records, StoreError, Write,
+};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    Off,
+    /// The next read of documents' versions is held.
+    Armed,
+    /// A read is held.
+    Holding,
+}
+
+/// A store over another one.
+pub struct PausedRecords {
+    records: Arc<dyn Inventory>,
+    pause: watch::Sender<Pause>,
+}
+
+impl PausedRecords {
+    /// Creates a store that pauses nothing.
+    pub fn new(records: Arc<dyn Inventory>) -> Arc<Self> {
+        Arc::new(Self { records, pause: watch::Sender::new(Pause::Off) })
+    }
+
+    /// Holds the next read of documents' versions, once it has been made.
+    pub fn arm(&self) {
+        self.pause.send_replace(Pause::Armed);
+    }
+
+    /// Waits until a read is held.
+    pub async fn held(&self) {
+        let mut pause = self.pause.subscribe();
+        pause.wait_for(|pause| *pause == Pause::Holding).await.expect("the store is there");
+    }
+
+    /// Lets the read go on.
+    pub fn release(&self) {
+        self.pause.send_replace(Pause::Off);
+    }
+
+    /// Holds the caller if the pause is armed.
+    async fn hold(&self) {
+        let begin = |pause: &mut Pause| {
+            let is_armed = *pause == Pause::Armed;
+            if is_armed {
+                *pause = Pause::Holding;
+            }
+            is_armed
+        };
+        if self.pause.send_if_modified(begin) {
+            let mut pause = self.pause.subscribe();
+            pause.wait_for(|pause| *pause != Pause::Holding).await.expect("the store is there");
+        }
+    }
+}
+
+#[async_trait]
+impl Records for PausedRecords {
+    async fn get_many(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, StoreError> {
+        self.records.get_many(keys).await
+    }
+
+    async fn list(&self, collection: &Collection, list: &ListQuery) -> Result<Page, StoreError> {
+        self.records.list(collection, list).await
+    }
+
+    async fn count(&self, collection: &Collection) -> Result<u64, StoreError> {
+        self.records.count(collection).await
+    }
+
+    async fn commit(&self, writes: Vec<Write>) -> Result<Vec<Option<u64>>, StoreError> {
+        self.records.commit(writes).await
+    }
+
+    async fn versions(&self, keys: &[Key]) -> Result<Vec<Option<u64>>, StoreError> {
+        let versions = self.records.versions(keys).await;
+        if keys.iter().any(|key| key.collection().path() == "documents") {
+            self.hold().await;
+        }
+        versions
+    }
+
+    async fn check_writable(&self) -> Result<(), StoreError> {
+        self.records.check_writable().await
+    }
+}
+
+#[async_trait]
+impl Inventory for PausedRecords {
+    async fn companies(&self, after: Option<&str>) -> Result<Vec<String>, StoreError> {
+        self.records.companies(after).await
+    }
+
+    async fn collections(&self, company: &str, after: Option<&str>) -> Result<Vec<Collection>, StoreError> {
+        self.records.collections(company, after).await
+    }
+}
