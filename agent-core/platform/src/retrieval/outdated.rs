@@ -6,7 +6,7 @@ use agent_core::ids::CompanyId;
 use agent_core::role::RoleBlock;
 use agent_retrieval::document::DocumentId;
 
-use super::search::{SearchResult, SkipReason, SkippedDocument};
+use super::search_result::{SearchResult, SkipReason, SkippedDocument};
 use crate::records::{Key, Records, StoreError};
 use crate::workspace::collection;
 
