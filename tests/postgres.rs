@@ -7,6 +7,7 @@ mod kill;
 mod migration;
 mod outage;
 mod pooler;
+mod statements;
 mod upgrade;
 
 use agent_platform::workspace::WorkspaceFile;
