@@ -75,6 +75,8 @@ mod backup;
 mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
+#[cfg(feature = "postgres")]
+mod copy_folder;
 mod fault;
 mod file;
 mod freshness;
