@@ -7,6 +7,7 @@ mod kill;
 mod migration;
 mod outage;
 mod pooler;
+mod statements;
 mod upgrade;
 
 use agent_platform::workspace::WorkspaceFile;
@@ -23,18 +24,20 @@ use crate::support::vendor::{Vendor, answer, tool_calls};
 /// Secret that seals secrets and run tokens (`DATA_SECRET`).
 const DATA_SECRET: &str = "data-secret-canary";
 
-/// Starts an application as a child process, without the limits that a load of one user reaches; `settings` are added.
+/// Settings of a process without the limits that a load of one user reaches.
+const UNLIMITED: [(&str, &str); 7] = [
+    ("DATA_SECRET", DATA_SECRET),
+    ("OUTBOUND_ALLOW", "127.0.0.0/8"),
+    ("RUNS_PER_MINUTE", "1000000"),
+    ("RUNS_PER_MINUTE_COMPANY", "0"),
+    ("CONCURRENT_RUNS_COMPANY", "0"),
+    ("CHANGES_PER_MINUTE", "1000000"),
+    ("MAX_DOCUMENTS", "100000"),
+];
+
+/// Starts an application as a child process with the settings [`UNLIMITED`]; `settings` are added.
 async fn start_process(url: &str, port: u16, settings: &[(&str, &str)]) -> AppProcess {
-    let unlimited = [
-        ("DATA_SECRET", DATA_SECRET),
-        ("OUTBOUND_ALLOW", "127.0.0.0/8"),
-        ("RUNS_PER_MINUTE", "1000000"),
-        ("RUNS_PER_MINUTE_COMPANY", "0"),
-        ("CONCURRENT_RUNS_COMPANY", "0"),
-        ("CHANGES_PER_MINUTE", "1000000"),
-        ("MAX_DOCUMENTS", "100000"),
-    ];
-    AppProcess::start(url, port, &[&unlimited, settings].concat()).await
+    AppProcess::start(url, port, &[&UNLIMITED, settings].concat()).await
 }
 
 /// A PostgreSQL server with the application's database.

@@ -1,4 +1,4 @@
-//! Commits and reads of a run, by kind of request.
+//! Transactions and reads of a run with all that the application stores of it, by kind of request.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;
@@ -7,30 +7,34 @@ use std::time::Duration;
 
 use agent_core::clock::SystemClock;
 use agent_jobs::job::MemoryJobStore;
-use agent_platform::conversation::MemoryConversations;
 use agent_platform::roles::RecordRoleStore;
 use agent_platform::seal::Sealer;
 use agent_platform::token::{Caps, Grant, NewToken, Tokens, WidgetGrant};
-use agent_platform::usage::MemoryUsage;
 use agent_store::postgres::{PostgresOptions, PostgresRecords};
 use agentd::run;
 use agentd::stores::Stores;
 use anyhow::{Context, Result};
-use benches::application::{ChatCredential, agent_id, chat, company_id, session};
+use benches::application::{ChatCredential, agent_id, chat_with, company_id, session};
 use benches::load::Connection;
 use benches::subjects::Bench;
+use serde_json::json;
 use tokio::time::sleep;
 
-use crate::server::{CONNECTIONS, open};
+use crate::server::{CONNECTIONS, connect, open};
 
 /// Number of runs of each kind.
 const RUNS: usize = 200;
 /// Time in which commits after the end of a run are done.
-const SETTLE_TIME: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(1500);
+/// Each transaction that writes takes the next number, and none that only reads.
+const SELECT_NEXT_TRANSACTION: &str = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8";
 
-/// Commits, transactions and reads of one kind of request, each per run.
+/// Transactions and reads of one kind of request, each per run.
 pub(crate) struct RunCost {
     kind: &'static str,
+    /// Transactions that write: of threads, runs, usage and records, by this process and in the background.
+    written: f64,
+    /// Commits of records, and their transactions.
     commits: f64,
     transactions: f64,
     reads: f64,
@@ -43,8 +47,7 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
     let secret = config.data_secret.as_ref().context("a secret")?;
     let roles = Arc::new(RecordRoleStore::new(records.clone(), Sealer::new(secret, None)));
     let jobs = Arc::new(MemoryJobStore::default());
-    let conversations = Arc::new(MemoryConversations::default());
-    let usage = Arc::new(MemoryUsage::default());
+    let (conversations, usage) = (records.clone(), records.clone());
     let stores = Stores { roles, records: records.clone(), jobs, conversations, usage };
     stores.import("the benchmark", &bench.workspace().to_string()).await?;
     let listener = run::listen(config.server.listen).await?;
@@ -56,29 +59,38 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
     let (token, widget) = (session(company_id())?, widget_token(&records).await?);
     let (session, widget) = (ChatCredential::Session(&token), ChatCredential::Widget(&widget));
     let mut connection = Connection::open(address).await?;
+    let client = connect(url).await?;
+    let next_transaction =
+        async || anyhow::Ok(client.query_one(SELECT_NEXT_TRANSACTION, &[]).await?.get::<_, i64>(0));
     let mut costs = Vec::new();
-    for (kind, credential, has_run_id) in [
-        ("a session, without `runId`", session, false),
-        ("a session, with `runId`", session, true),
-        ("a widget token, without `runId`", widget, false),
-        ("a widget token, with `runId`", widget, true),
+    for (kind, credential, has_run_id, is_kept) in [
+        ("a session, kept in a thread, without `runId`", session, false, true),
+        ("the same, with `runId`", session, true, true),
+        ("a session, with `store: false`, without `runId`", session, false, false),
+        ("the same, with `runId`", session, true, false),
+        ("a widget token, without `runId`", widget, false, true),
+        ("the same, with `runId`", widget, true, true),
     ] {
         let run = async |connection: &mut Connection| {
-            let run_id = agent_core::new_id();
-            connection.exchange(&[chat(credential, has_run_id.then_some(&run_id))]).await
+            let mut body = if is_kept { json!({}) } else { json!({"store": false}) };
+            if has_run_id {
+                body["runId"] = agent_core::new_id().into();
+            }
+            connection.exchange(&[chat_with(credential, body)]).await
         };
         // Fills the cache.
         run(&mut connection).await.context(kind)?;
         sleep(SETTLE_TIME).await;
-        let before = records.activity();
+        let (before, first) = (records.activity(), next_transaction().await?);
         for _ in 0..RUNS {
             run(&mut connection).await.context(kind)?;
         }
         sleep(SETTLE_TIME).await;
-        let after = records.activity();
+        let (after, last) = (records.activity(), next_transaction().await?);
         let per_run = |before: u64, after: u64| (after - before) as f64 / RUNS as f64;
         costs.push(RunCost {
             kind,
+            written: (last - first) as f64 / RUNS as f64,
             commits: per_run(before.commits, after.commits),
             transactions: per_run(before.transactions, after.transactions),
             reads: per_run(before.reads, after.reads),
@@ -100,11 +112,12 @@ async fn widget_token(records: &Arc<PostgresRecords>) -> Result<String> {
 
 /// Formats the costs as a Markdown table.
 pub(crate) fn markdown(costs: &[RunCost]) -> String {
-    let mut table =
-        "| a run of | commits | transactions | reads that run a statement |\n|---|--:|--:|--:|\n".to_owned();
-    for RunCost { kind, commits, transactions, reads } in costs {
+    let mut table = "| a run of | transactions that write | commits of records | transactions of these | reads that run a statement |\n\
+                     |---|--:|--:|--:|--:|\n"
+        .to_owned();
+    for RunCost { kind, written, commits, transactions, reads } in costs {
         // Writing to a `String` cannot fail.
-        let _ = writeln!(table, "| {kind} | {commits:.2} | {transactions:.2} | {reads:.2} |");
+        let _ = writeln!(table, "| {kind} | {written:.2} | {commits:.2} | {transactions:.2} | {reads:.2} |");
     }
     table
 }

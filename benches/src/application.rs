@@ -186,10 +186,17 @@ pub enum ChatCredential<'t> {
 
 /// Returns a chat with the agent of [`Bench::workspace`], with the run id that the client chose, if it chose one.
 pub fn chat(credential: ChatCredential<'_>, run_id: Option<&str>) -> Step {
-    let mut body = json!({"agentId": agent_id(), "message": MESSAGE});
+    let mut body = json!({});
     if let Some(run_id) = run_id {
         body["runId"] = run_id.into();
     }
+    chat_with(credential, body)
+}
+
+/// Returns a chat with the agent of [`Bench::workspace`] and these further members of the request.
+pub fn chat_with(credential: ChatCredential<'_>, mut body: Value) -> Step {
+    body["agentId"] = agent_id().into();
+    body["message"] = MESSAGE.into();
     let header = match credential {
         ChatCredential::Session(token) => {
             body["todoListId"] = TODO_LIST.into();

@@ -1,30 +1,45 @@
-//! Three processes over one database, without affinity, of which one is killed and replaced each round, while clients
-//! chat, call tools and write documents, and while files are imported by commands of which some are killed.
+//! Three processes over one database behind a proxy without affinity, of which one is killed and replaced each round, while
+//! clients chat in threads, call tools and write documents, and while files are imported by commands of which some are
+//! killed.
 
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use agent_platform::conversation::{RunState, ThreadOwner};
 use agent_platform::roles::RoleStore as _;
 use agent_platform::workspace::get_document;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 
 use super::{PostgresFixture, note_todos, start_process};
 use crate::support::command::CommandProcess;
 use crate::support::process::AppProcess;
+use crate::support::proxy::Proxy;
 use crate::support::server::session_token;
 use crate::support::server::todo_titles;
 use crate::support::vendor::Vendor;
-use crate::support::{TEST_TIMEOUT, client, env_number, free_port, parse_events, poll_until, workspace};
+use crate::support::{
+    TEST_TIMEOUT, client, env_number, free_port, parse_events, poll_until, report, workspace,
+};
 
 /// Environment variable that overrides the number of rounds.
 const ROUNDS_ENV: &str = "REPLICA_KILL_ROUNDS";
 const DEFAULT_ROUNDS: usize = 4;
+/// Environment variable with the least time between two kills, in milliseconds. With it, the share of runs that a kill
+/// ends is checked; without it, kills follow as fast as processes start, and the share means nothing.
+const INTERVAL_ENV: &str = "REPLICA_KILL_INTERVAL_MS";
+/// Maximum share of runs that kills end, in percent, if there is an interval.
+const MAX_ENDED_PERCENT: f64 = 1.0;
 const PROCESSES: usize = 3;
 const CLIENTS: usize = 4;
+/// Todo lists of a client, which chats with each in turn: a list has a limited number of todos.
+const LISTS: usize = 128;
+/// Settings of the processes: a short lease, after which the runs of a killed process are interrupted.
+const SETTINGS: [(&str, &str); 1] = [("RUN_LEASE_MS", "3000")];
 /// Number of acknowledged actions between two kills.
 const ACTIONS_PER_ROUND: usize = 24;
 /// Number of acknowledged actions while a process is suspended: each client waits for it repeatedly.
@@ -34,19 +49,10 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// State that the clients share.
 struct Shared {
-    ports: [u16; PROCESSES],
-    next: AtomicUsize,
+    proxy: SocketAddr,
     /// Number of acknowledged actions.
     actions: AtomicUsize,
     is_over: AtomicBool,
-}
-
-impl Shared {
-    /// Returns the address of the next process in turn, as a proxy without affinity does.
-    fn next_address(&self) -> String {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        format!("http://127.0.0.1:{}", self.ports[turn % PROCESSES])
-    }
 }
 
 /// Actions of one client.
@@ -54,14 +60,26 @@ impl Shared {
 struct ClientLog {
     /// Texts of acknowledged documents, by id.
     documents: HashMap<String, String>,
+    /// Attempts to write a document that failed and were repeated.
+    failed_writes: usize,
     /// Titles of todos whose creation was reported.
     todos: Vec<String>,
-    /// Titles of all runs that were tried.
+    /// Titles of all runs that were tried, which are the ids of the runs and of their threads.
     tried: Vec<String>,
     finished: usize,
+    /// Runs that were answered with a problem, by the process or by the proxy.
+    refused: usize,
+    /// Runs without an answer in time.
+    timed_out: usize,
+    /// Runs whose stream ended with an error.
     failed: usize,
-    /// Runs that ended with an error inside a response, or whose response was cut.
+    /// Runs whose response was cut.
     cut: usize,
+}
+
+/// Returns the todo list of a client's turn.
+fn list_id(number: usize, turn: usize) -> String {
+    format!("l{number}-{}", turn / 2 % LISTS)
 }
 
 async fn run_client(shared: Arc<Shared>, number: usize) -> ClientLog {
@@ -83,13 +101,13 @@ async fn run_client(shared: Arc<Shared>, number: usize) -> ClientLog {
 /// Writes a document until it is acknowledged.
 async fn put_document(shared: &Shared, client: &reqwest::Client, token: &str, log: &mut ClientLog, id: &str) {
     loop {
-        let url = format!("{}/api/documents/{id}", shared.next_address());
+        let url = format!("http://{}/api/documents/{id}", shared.proxy);
         let body = json!({"title": id, "text": format!("text of {id}")});
         let sent = client.put(url).bearer_auth(token).timeout(CLIENT_TIMEOUT).json(&body).send().await;
         match sent.map(|response| response.status().as_u16()) {
             Ok(200 | 201) => break,
-            // The process is away, or has been killed before it answered.
-            Err(_) | Ok(503) => log.failed += 1,
+            // The process has been killed before it answered, or is suspended.
+            Err(_) | Ok(502 | 503) => log.failed_writes += 1,
             Ok(status) => panic!("{id}: {status}"),
         }
         if shared.is_over.load(Ordering::Relaxed) {
@@ -110,19 +128,28 @@ async fn create_todo(
 ) {
     let title = &format!("t-{number}-{n}");
     log.tried.push(title.clone());
-    let url = format!("{}/api/agent/chat", shared.next_address());
-    let body = json!({"agentId": "a1", "message": title, "runId": title, "todoListId": format!("l{number}")});
+    let url = format!("http://{}/api/agent/chat", shared.proxy);
+    let body = json!({"agentId": "a1", "message": title, "runId": title, "threadId": title,
+        "todoListId": list_id(number, n)});
     let sent = client.post(url).bearer_auth(token).timeout(CLIENT_TIMEOUT).json(&body).send().await;
-    let Ok(response) = sent else {
-        log.failed += 1;
-        return;
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) => {
+            let count = if error.is_timeout() { &mut log.timed_out } else { &mut log.refused };
+            *count += 1;
+            return;
+        }
     };
     let status = response.status();
     let Ok(text) = response.text().await else {
         log.cut += 1;
         return;
     };
-    assert!(status == 200 || status == 503, "{title}: {status} {text}");
+    if status != 200 {
+        assert!(status == 502 || status == 503, "{title}: {status} {text}");
+        log.refused += 1;
+        return;
+    }
     let events = parse_events(&text);
     if events
         .iter()
@@ -130,11 +157,12 @@ async fn create_todo(
     {
         log.todos.push(title.clone());
     }
-    match events.last().map(|event| &event["type"]) {
-        Some(kind) if kind == "RUN_FINISHED" => {
+    match events.last().and_then(|event| event["type"].as_str()) {
+        Some("RUN_FINISHED") => {
             log.finished += 1;
             shared.actions.fetch_add(1, Ordering::Relaxed);
         }
+        Some("RUN_ERROR") => log.failed += 1,
         _ => log.cut += 1,
     }
 }
@@ -194,10 +222,12 @@ async fn run_imports(shared: Arc<Shared>, url: String) -> ImportLog {
     log
 }
 
-/// Three processes over one database, and clients that use them in turn.
+/// Three processes over one database, and clients that use them through a proxy.
 struct ReplicaFixture {
     fixture: PostgresFixture,
     _vendor: Vendor,
+    _proxy: Proxy,
+    ports: [u16; PROCESSES],
     processes: Vec<AppProcess>,
     shared: Arc<Shared>,
     clients: JoinSet<ClientLog>,
@@ -209,22 +239,26 @@ impl ReplicaFixture {
         let vendor = Vendor::start().await;
         note_todos(&vendor);
         let mut all = workspace(&vendor.base_url(), "m");
-        let list =
-            |number| json!({"id": format!("l{number}"), "ownerId": "u1", "companyId": "c1", "todos": []});
-        all["todoLists"] = (0..CLIENTS).map(list).collect();
+        let list = |id| json!({"id": id, "ownerId": "u1", "companyId": "c1", "todos": []});
+        let turns = (0..CLIENTS).flat_map(|number| (0..LISTS).map(move |turn| list_id(number, 2 * turn)));
+        all["todoLists"] = turns.map(list).collect();
         let fixture = PostgresFixture::start(&all).await;
         let ports: [u16; PROCESSES] = std::array::from_fn(|_| free_port());
         let mut processes = Vec::new();
         for port in ports {
-            processes.push(start_process(&fixture.url, port, &[]).await);
+            processes.push(start_process(&fixture.url, port, &SETTINGS).await);
         }
-        let (next, actions, is_over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { ports, next, actions, is_over });
+        let proxy = Proxy::start(processes.iter().map(|process| process.address)).await;
+        for position in 0..PROCESSES {
+            poll_until(async || proxy.is_ready(position), |ready| *ready).await;
+        }
+        let (actions, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { proxy: proxy.address, actions, is_over });
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
             clients.spawn(run_client(shared.clone(), number));
         }
-        Self { fixture, _vendor: vendor, processes, shared, clients, imports: None }
+        Self { fixture, _vendor: vendor, _proxy: proxy, ports, processes, shared, clients, imports: None }
     }
 
     /// Imports files until the end.
@@ -239,29 +273,39 @@ impl ReplicaFixture {
         poll_until(look, |actions| *actions >= goal).await;
     }
 
-    /// Stops the clients and compares the store with their logs.
-    async fn finish(self) {
+    /// Stops the clients and compares the store with their logs. Returns the share of the runs that had begun, in percent,
+    /// that ended with an error.
+    async fn finish(self) -> f64 {
         self.shared.is_over.store(true, Ordering::Relaxed);
         let logs = self.clients.join_all().await;
         check(&self.fixture, &logs).await;
         if let Some(imports) = self.imports {
             check_imports(&self.fixture, &imports.await.expect("no import fails")).await;
         }
+        check_runs(&self.fixture, &logs).await
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_lose_no_acknowledged_write_and_double_no_effect() {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
+    let interval = Duration::from_millis(env_number(INTERVAL_ENV, 0));
     let mut replicas = ReplicaFixture::start().await;
     replicas.start_imports();
+    let mut next_kill = Instant::now() + interval;
     for round in 0..rounds {
         replicas.wait_for(ACTIONS_PER_ROUND).await;
+        tokio::time::sleep_until(next_kill).await;
+        next_kill += interval;
         replicas.processes.remove(0).kill().await;
-        let port = replicas.shared.ports[round % PROCESSES];
-        replicas.processes.push(start_process(&replicas.fixture.url, port, &[]).await);
+        let port = replicas.ports[round % PROCESSES];
+        replicas.processes.push(start_process(&replicas.fixture.url, port, &SETTINGS).await);
     }
-    replicas.finish().await;
+    let ended_percent = replicas.finish().await;
+    report(&format!("{rounds} kills; {ended_percent:.2} % of the runs that had begun ended with an error"));
+    if !interval.is_zero() {
+        assert!(ended_percent <= MAX_ENDED_PERCENT, "{ended_percent} % of the runs ended with an error");
+    }
 }
 
 /// A process that is suspended beyond its timeouts delays the others by these at most, and nothing that it was doing
@@ -307,13 +351,12 @@ async fn check_imports(fixture: &PostgresFixture, log: &ImportLog) {
     }
     // The server may end the commit of a process after it was killed, beside that of the next one.
     assert!(whole.contains(&latest), "{latest} is of an import that is there");
-    let _ = writeln!(
-        std::io::stderr(),
+    report(&format!(
         "{} imports acknowledged, {} killed, of which {} are there",
         log.acknowledged.len(),
         log.killed.len(),
         whole.len() - log.acknowledged.len()
-    );
+    ));
 }
 
 /// Compares the store with the clients' logs.
@@ -327,8 +370,10 @@ async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
     }
     let mut created: HashMap<String, usize> = HashMap::new();
     for number in 0..CLIENTS {
-        for title in todo_titles(&stores, &format!("l{number}")).await {
-            *created.entry(title).or_default() += 1;
+        for turn in 0..LISTS {
+            for title in todo_titles(&stores, &list_id(number, 2 * turn)).await {
+                *created.entry(title).or_default() += 1;
+            }
         }
     }
     assert!(created.values().all(|count| *count == 1), "no effect is doubled: {created:?}");
@@ -336,13 +381,47 @@ async fn check(fixture: &PostgresFixture, logs: &[ClientLog]) {
         assert!(created.contains_key(title.as_str()), "{title} was reported and is there");
     }
     let sum = |of: fn(&ClientLog) -> usize| logs.iter().map(of).sum::<usize>();
-    let (tried, finished) = (sum(|log| log.tried.len()), sum(|log| log.finished));
-    let (failed, cut) = (sum(|log| log.failed), sum(|log| log.cut));
-    let todos = sum(|log| log.todos.len());
+    let (finished, todos) = (sum(|log| log.finished), sum(|log| log.todos.len()));
     assert!(documents > 0 && finished > 0 && todos > 0);
-    // Shown with `--no-capture`.
-    let _ = writeln!(
-        std::io::stderr(),
-        "{documents} documents, {tried} runs: {finished} finished, {todos} with an effect, {cut} cut; {failed} requests failed"
-    );
+    report(&format!(
+        "{documents} documents acknowledged, 0 of them lost, {} attempts repeated; {todos} effects reported, 0 of them lost, \
+         {} there, 0 of them twice",
+        sum(|log| log.failed_writes),
+        created.len()
+    ));
+}
+
+/// Waits until all runs have ended, and compares their states with what the clients have seen. Returns the share of the runs
+/// that had begun, in percent, that ended with an error. One that was refused before has used nothing, not even its id.
+async fn check_runs(fixture: &PostgresFixture, logs: &[ClientLog]) -> f64 {
+    let (stores, owner) = (fixture.open().await, ThreadOwner::new("c1", "u1"));
+    let mut states: HashMap<&'static str, usize> = HashMap::new();
+    for title in logs.iter().flat_map(|log| &log.tried) {
+        let id = title.as_str().into();
+        let look = async || stores.conversations.run(&owner, &id).await.expect("read");
+        let run = poll_until(look, |run| run.as_ref().is_none_or(|run| !run.state.is_live())).await;
+        let state = match run {
+            None => "never begun",
+            Some(run) if run.state == RunState::Interrupted => {
+                assert!(run.error.is_some(), "{title}: {run:?}");
+                "interrupted"
+            }
+            Some(run) => run.state.as_str(),
+        };
+        *states.entry(state).or_default() += 1;
+    }
+    let sum = |of: fn(&ClientLog) -> usize| logs.iter().map(of).sum::<usize>();
+    let (tried, finished) = (sum(|log| log.tried.len()), sum(|log| log.finished));
+    let completed = states.get("completed").copied().unwrap_or_default();
+    assert!(completed >= finished, "{finished} runs were reported as finished: {states:?}");
+    report(&format!(
+        "{tried} runs, to their clients: {finished} finished, {} refused, {} without an answer, {} failed, {} cut; in the \
+         store: {states:?}",
+        sum(|log| log.refused),
+        sum(|log| log.timed_out),
+        sum(|log| log.failed),
+        sum(|log| log.cut)
+    ));
+    let never_begun = states.get("never begun").copied().unwrap_or_default();
+    (tried - never_begun - completed) as f64 / (tried - never_begun) as f64 * 100.0
 }

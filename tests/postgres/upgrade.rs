@@ -1,17 +1,24 @@
 //! A rolling upgrade behind a proxy without affinity: the schema of the next version appears under running processes,
 //! which are then replaced one by one while clients write and chat.
+//!
+//! By default the processes are of this version, and a compatible version that does not exist yet takes the place of the
+//! next one. With a program of the version before, its processes are replaced by those of this version.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use agent_platform::workspace::get_document;
+use agent_store::postgres::{PostgresOptions, migrate};
 use serde_json::{Value, json};
+use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{PostgresFixture, note_todos, start_process};
+use super::{DATA_SECRET, PostgresFixture, UNLIMITED, note_todos, start_process};
+use crate::support::cluster::Cluster;
 use crate::support::process::AppProcess;
 use crate::support::proxy::Proxy;
 use crate::support::server::session_token;
@@ -26,6 +33,9 @@ const PROCESSES: usize = 3;
 const CLIENTS: usize = 4;
 /// Number of acknowledged actions between two replacements.
 const ACTIONS_PER_REPLACEMENT: usize = 24;
+
+/// Environment variable with the path of an `agentd` of the version before.
+const PREVIOUS_ENV: &str = "PREVIOUS_AGENTD";
 
 /// Setting of all processes: ten intervals of the proxy's checks.
 const SETTINGS: [(&str, &str); 1] = [("LAME_DUCK_MS", "500")];
@@ -110,11 +120,8 @@ async fn processes_are_replaced_under_load_without_an_error() {
     let rounds = env_number(ROUNDS_ENV, DEFAULT_ROUNDS);
     let vendor = Vendor::start().await;
     note_todos(&vendor);
-    let fixture = PostgresFixture::start(&workspace_of(&vendor)).await;
-    let mut processes = Vec::new();
-    for _ in 0..PROCESSES {
-        processes.push(start_process(&fixture.url, 0, &SETTINGS).await);
-    }
+    let previous = std::env::var_os(PREVIOUS_ENV).map(PathBuf::from);
+    let (fixture, mut processes) = start_first(&workspace_of(&vendor), previous.as_deref()).await;
     let proxy = Proxy::start(processes.iter().map(|process| process.address)).await;
     for position in 0..PROCESSES {
         poll_until(async || proxy.is_ready(position), |ready| *ready).await;
@@ -126,7 +133,10 @@ async fn processes_are_replaced_under_load_without_an_error() {
         clients.spawn(run_client(shared.clone(), number));
     }
     wait_for_actions(&shared, &mut clients).await;
-    fixture.connect().await.batch_execute(NEXT_SCHEMA).await.expect("migrated");
+    match &previous {
+        Some(_) => migrate(&fixture.url, &PostgresOptions::default()).await.expect("migrated"),
+        None => fixture.connect().await.batch_execute(NEXT_SCHEMA).await.expect("migrated"),
+    }
     let mut held_chats = 0;
     for replacement in 0..rounds * PROCESSES {
         wait_for_actions(&shared, &mut clients).await;
@@ -143,6 +153,31 @@ async fn processes_are_replaced_under_load_without_an_error() {
     let logs = clients.join_all().await;
     assert_eq!(proxy.server_errors(), [""; 0], "of {} responses", proxy.responses());
     all_writes_are_there(&fixture, &logs, &proxy).await;
+}
+
+/// Creates a database, and starts the processes that are replaced: those of the program `previous`, which creates the
+/// tables of its version, or else of this one.
+async fn start_first(workspace: &Value, previous: Option<&Path>) -> (PostgresFixture, Vec<AppProcess>) {
+    let mut processes = Vec::new();
+    let Some(program) = previous else {
+        let fixture = PostgresFixture::start(workspace).await;
+        for _ in 0..PROCESSES {
+            processes.push(start_process(&fixture.url, 0, &SETTINGS).await);
+        }
+        return (fixture, processes);
+    };
+    let cluster = Cluster::start();
+    let url = cluster.url("postgres");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), workspace.to_string()).expect("written");
+    let mut import = Command::new(program);
+    import.arg("import").arg(file.path()).env("DATABASE_URL", &url).env("DATA_SECRET", DATA_SECRET);
+    assert!(import.status().await.expect("it runs").success(), "the version before imports the workspace");
+    let settings = [&UNLIMITED[..], &SETTINGS].concat();
+    for _ in 0..PROCESSES {
+        processes.push(AppProcess::start_program(program, &url, &settings).await);
+    }
+    (PostgresFixture { cluster, url }, processes)
 }
 
 /// Waits until the clients have done more. Ends with the error of a client that has failed.

@@ -103,6 +103,11 @@ impl Cluster {
         self.port
     }
 
+    /// Returns the folder of the server's and the client's programs.
+    pub(crate) fn programs(&self) -> &Path {
+        &self.programs
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
@@ -145,6 +150,15 @@ impl Cluster {
             command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
             command.arg("-keyout").arg(key).arg("-out").arg(certificate);
         });
+    }
+
+    /// Lets a role connect over TCP with its password alone. Restarts the server.
+    pub(crate) fn require_password(&mut self, role: &str) {
+        self.crash();
+        let path = self.data().join("pg_hba.conf");
+        let rules = fs::read_to_string(&path).expect("rules");
+        fs::write(&path, format!("host all {role} all scram-sha-256\n{rules}")).expect("written");
+        self.restart();
     }
 
     /// Starts the server after a [`crash`](Self::crash).

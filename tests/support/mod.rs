@@ -20,6 +20,7 @@ pub mod coding_runtime;
 pub mod command;
 pub mod control;
 pub mod embedder;
+pub mod grants;
 // Tests of the application use more of this module than those of the runtime do.
 #[allow(dead_code)]
 pub mod issuer;
@@ -36,6 +37,7 @@ pub mod responses_vendor;
 pub mod schemathesis;
 pub mod server;
 pub mod sink;
+pub mod statement_log;
 pub mod third_party;
 pub mod tool_server;
 pub mod vendor;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -169,6 +170,23 @@ impl AppProcess {
             }
         };
         let (child, address) = tokio::time::timeout(TEST_TIMEOUT, starting).await.expect("it starts in time");
+        Self { address, child }
+    }
+
+    /// Starts `program app`, an `agentd` of another version, at any free port, and waits until it is ready.
+    pub async fn start_program(program: &Path, database: &str, settings: &[(&str, &str)]) -> Self {
+        let port = super::free_port();
+        let mut command = Command::new(program);
+        command.arg("app").env("PORT", port.to_string()).env("DATABASE_URL", database);
+        command.envs([("SESSION_SECRET", SESSION_SECRET), ("PULSE_SECRET", PULSE_SECRET), ("LOG", "error")]);
+        command.env("PULSE_URL", "http://127.0.0.1:9").envs(settings.iter().copied());
+        let child = command.stdin(Stdio::piped()).kill_on_drop(true).spawn().expect("started");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let ready = async || {
+            let response = super::client().get(format!("http://{address}/readyz")).send().await;
+            response.is_ok_and(|response| response.status() == 200)
+        };
+        super::poll_until(ready, |ready| *ready).await;
         Self { address, child }
     }
 

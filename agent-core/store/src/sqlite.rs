@@ -74,6 +74,8 @@ mod claimed;
 mod conversations;
 #[cfg(feature = "postgres")]
 pub(crate) mod copy;
+#[cfg(feature = "postgres")]
+mod copy_folder;
 mod fault;
 mod file;
 mod freshness;

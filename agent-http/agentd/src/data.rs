@@ -46,6 +46,7 @@ pub(crate) async fn backup(file: &Path, config: &AppConfig, out: &mut dyn Write)
     match &config.database {
         Database::Sqlite(path) => stores::open_existing_file(path)?.backup(file).await?,
         database => {
+            stores::check_existing(database).await?;
             migration::copy_databases(database, &Database::Sqlite(file.to_owned())).await?;
         }
     }

@@ -38,6 +38,13 @@ pub(crate) async fn migrate(
 /// environment variable that contains it.
 pub(crate) async fn copy_between(from: &str, to: &str, out: &mut dyn Write) -> Result<(), CommandError> {
     let (from, to) = (database("FROM", from)?, database("TO", to)?);
+    #[cfg(feature = "postgres")]
+    if let Database::Postgres(url) = &from
+        && !stores::has_tables(url.expose()).await?
+    {
+        let problem = "is a database without tables of this program".to_owned();
+        return Err(CommandError::Argument { argument: "FROM", problem });
+    }
     let (records, jobs) = copy_databases(&from, &to).await?;
     writeln!(
         out,

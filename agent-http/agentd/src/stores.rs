@@ -73,20 +73,7 @@ impl Stores {
     /// The database does not exist or has no tables, cannot be opened, or is of a kind that this build does not
     /// support.
     pub(crate) async fn open_existing(config: &AppConfig) -> Result<Self, StartError> {
-        match &config.database {
-            #[cfg(feature = "postgres")]
-            Database::Postgres(url) => {
-                let status = postgres::migration_status(url.expose(), &PostgresOptions::default()).await?;
-                if status.iter().any(|status| status.found == 0) {
-                    return Err(StartError::Other(
-                        "the database in DATABASE_URL has no tables of this program; `agentd import` and `agentd \
-                         migrate` create them"
-                            .to_owned(),
-                    ));
-                }
-            }
-            database => check_exists(sqlite_path(database)?)?,
-        }
+        check_existing(&config.database).await?;
         Self::open(config).await
     }
 
@@ -202,6 +189,27 @@ fn open_at(path: &Path) -> Result<SqliteStore, StartError> {
 pub(crate) fn open_existing_file(path: &Path) -> Result<SqliteStore, StartError> {
     check_exists(path)?;
     Ok(SqliteStore::open(path, SqliteOptions::default())?)
+}
+
+/// Returns an error if a database does not exist or has no tables of this program.
+pub(crate) async fn check_existing(database: &Database) -> Result<(), StartError> {
+    match database {
+        #[cfg(feature = "postgres")]
+        Database::Postgres(url) if has_tables(url.expose()).await? => Ok(()),
+        #[cfg(feature = "postgres")]
+        Database::Postgres(_) => Err(StartError::Other(
+            "the database in DATABASE_URL has no tables of this program; `agentd import` and `agentd migrate` create them"
+                .to_owned(),
+        )),
+        database => check_exists(sqlite_path(database)?),
+    }
+}
+
+/// Returns true if a PostgreSQL database has tables of this program, of any version.
+#[cfg(feature = "postgres")]
+pub(crate) async fn has_tables(url: &str) -> Result<bool, StartError> {
+    let status = postgres::migration_status(url, &PostgresOptions::default()).await?;
+    Ok(status.iter().all(|status| status.found > 0))
 }
 
 fn check_exists(path: &Path) -> Result<(), StartError> {

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, Params, Row, params};
-use tempfile::TempDir;
 
 use super::conversations::context_rows::{CONTEXT_COLUMNS, INSERT_CONTEXT, context_row, insert_context};
 use super::conversations::feedback_rows::{FEEDBACK_COLUMNS, INSERT_FEEDBACK, feedback_row, insert_feedback};
 use super::conversations::log_rows::log_row;
 use super::conversations::rows::{NODE_COLUMNS, insert_node, insert_node_sql, node_row};
+use super::copy_folder::CopyFolder;
 use super::file::{self, sync_folder};
 use super::open_error::SqliteOpenError;
 use super::usage::{
@@ -141,7 +141,7 @@ impl CopyRows for SqliteCopySource {
 /// A new SQLite file in a temporary folder beside its final place.
 pub(crate) struct SqliteCopyTarget {
     rows: SqliteCopySource,
-    folder: TempDir,
+    folder: CopyFolder,
     path: PathBuf,
 }
 
@@ -153,9 +153,8 @@ impl SqliteCopyTarget {
             return Err(CopyError::NotEmpty);
         }
         let parent = path.parent().unwrap_or(&path);
-        // The folder is deleted on failure and is accessible to its owner only.
-        let folder = tempfile::Builder::new().prefix(".copy-").tempdir_in(parent);
-        let folder = folder.map_err(|error| CopyError::open(SqliteOpenError::failed(&path, error)))?;
+        let folder = CopyFolder::create_in(parent)
+            .map_err(|error| CopyError::open(SqliteOpenError::failed(&path, error)))?;
         let (connection, _) =
             file::open(&folder.path().join("copy.db"), &SqliteOptions::default()).map_err(CopyError::open)?;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(CopyError::failed)?;

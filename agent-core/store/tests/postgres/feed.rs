@@ -67,6 +67,7 @@ async fn caches_hear_of_changes() {
     a_transaction_that_stays_open_delays_nobody(&cluster, &one, &two).await;
     more_changes_than_are_listed_end_all_that_is_cached(&cluster, &two).await;
     a_commit_of_many_records_is_heard_of(&one, &two).await;
+    changes_of_another_server_end_nothing(&cluster, &one, &two).await;
     a_restarted_server_loses_no_change(&mut cluster, &one, &two).await;
 }
 
@@ -134,6 +135,40 @@ async fn a_commit_of_many_records_is_heard_of(one: &PostgresRecords, two: &Postg
     let delete = |key: &Key| Write::Delete { key: key.clone(), precondition: Precondition::Any };
     one.commit(keys.iter().map(delete).collect()).await.expect("deleted");
     wait_for(two, &keys[7], "").await;
+}
+
+/// Rows of the feed that were restored from a backup name transactions of the server from which they are.
+async fn changes_of_another_server_end_nothing(
+    cluster: &Cluster,
+    one: &PostgresRecords,
+    two: &PostgresRecords,
+) {
+    let watched = key("acme", "watched");
+    let sql = "INSERT INTO app.change (xid, origin, company, collections, ids)
+               SELECT (pg_current_xact_id()::text::int8 + 1000000000)::text::xid8, 'other', 'acme', '{things}', '{watched}'";
+    other(cluster, "feed").await.batch_execute(sql).await.expect("restored");
+    let control = key("acme", "elsewhere");
+    let (mut rounds, mut cached, mut ended) = (0, 0, 0);
+    while cached < 10 {
+        rounds += 1;
+        set(one, &key("acme", "busy"), &rounds.to_string()).await;
+        // The poll that shows this change would end what is cached here.
+        value(two, &control).await;
+        value(two, &watched).await;
+        wait_for(two, &key("acme", "busy"), &rounds.to_string()).await;
+        if is_cached(two, &control).await {
+            cached += 1;
+            ended += usize::from(!is_cached(two, &watched).await);
+        }
+    }
+    assert!(2 * ended < cached, "{ended} of {cached} cached reads have ended");
+}
+
+/// Reads a record, and returns true if that ran no statement.
+async fn is_cached(store: &PostgresRecords, key: &Key) -> bool {
+    let before = store.activity().reads;
+    value(store, key).await;
+    store.activity().reads == before
 }
 
 async fn a_restarted_server_loses_no_change(

@@ -3,6 +3,7 @@
 //! Each test starts its own server, which takes about a second, so there are few and long tests.
 #![cfg(all(unix, feature = "postgres"))]
 
+#[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../../../../tests/support/cluster.rs"]
 mod cluster;
 mod contract;
@@ -14,6 +15,8 @@ mod damaged;
 mod faults;
 mod feed;
 mod golden;
+#[path = "../../../../tests/support/grants.rs"]
+mod grants;
 mod open;
 #[path = "../../../../tests/support/pooler.rs"]
 mod pgbouncer;
@@ -21,6 +24,9 @@ mod pooler;
 mod record_faults;
 mod record_rows;
 mod records;
+mod rights;
+#[path = "../../../../tests/support/statement_log.rs"]
+mod statement_log;
 mod together;
 #[path = "../support/usage.rs"]
 mod usage;

@@ -4,6 +4,7 @@ use agent_jobs::job::{JobScope, JobStore};
 use agent_store::postgres::{PostgresErrorKind, PostgresJobs, PostgresOpenError};
 use futures_util::future::join_all;
 
+use super::grants::documented_grants;
 use super::{Cluster, at, database, impatient, is_there, job, other, store};
 
 async fn refused(url: &str) -> PostgresOpenError {
@@ -101,10 +102,8 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     let made = job("acme", 5);
     store(&weak).await.insert(vec![made.clone()]).await.expect("insert");
     // A user without the right to change tables can use existing ones.
-    let sql = "CREATE ROLE weaker LOGIN; GRANT USAGE ON SCHEMA scheduler TO weaker;
-               GRANT SELECT ON scheduler.schema_version TO weaker;
-               GRANT SELECT, INSERT, UPDATE, DELETE ON scheduler.jobs TO weaker";
-    owner.batch_execute(sql).await.expect("granted");
+    owner.batch_execute("CREATE ROLE weaker LOGIN").await.expect("made");
+    owner.batch_execute(&documented_grants("scheduler", "weaker")).await.expect("granted");
     let weaker = cluster.url("shared").replace("postgres@", "weaker@");
     let opened = store(&weaker).await;
     assert!(is_there(&opened, &made).await);

@@ -1,12 +1,11 @@
 use agent_platform::conversation::Conversations;
-use agent_platform::records::{
-    Collection, Inventory, Key, ListQuery, Precondition, Records, StoreError, Write,
-};
+use agent_platform::records::{Collection, Key, Precondition, Records, StoreError, Write};
 use agent_store::postgres::{
     MigrationStatus, PostgresErrorKind, PostgresOpenError, PostgresRecords, migrate, migration_status,
 };
 use serde_json::value::RawValue;
 
+use super::grants::documented_grants;
 use super::{Cluster, conversation, database, fault, impatient, other, usage};
 
 /// Script of each database.
@@ -199,55 +198,14 @@ async fn few_rights_are_enough(cluster: &Cluster) {
     let denied = refused(&weak).await;
     assert!(matches!(&denied, PostgresOpenError::Denied(_)), "{denied:?}");
     migrate(&url, &impatient()).await.expect("migrated");
-    let sql = "GRANT USAGE ON SCHEMA app, app_jobs TO writer;
-               GRANT SELECT ON app.schema_version, app_jobs.schema_version TO writer;
-               GRANT SELECT, INSERT, UPDATE, DELETE ON app.records, app.change, app_jobs.jobs TO writer;
-               GRANT USAGE ON SEQUENCE app.record_version TO writer";
-    owner.batch_execute(sql).await.expect("granted");
+    owner.batch_execute(&documented_grants("app", "writer")).await.expect("granted");
     let store = open(&weak).await;
     let key = Key::new("acme", "things", "a").expect("a key");
     store.commit(vec![put(&key, "1")]).await.expect("put");
     assert!(Records::delete(&store, &key, Precondition::Any).await.expect("deleted"));
+    conversation::fill(&store).await.expect("stored");
+    usage::fill(&store).await;
     owner.batch_execute("REVOKE SELECT ON app.records FROM writer").await.expect("revoked");
     let uncached = Key::new("acme", "things", "b").expect("a key");
     assert_eq!(fault(store.get(&uncached).await).kind(), PostgresErrorKind::Denied);
-}
-
-/// Every statement on records names the company in a condition on a parameter, or in the rows that it inserts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn every_statement_on_records_binds_the_company() {
-    let cluster = Cluster::start();
-    let url = database(&cluster, "logged").await;
-    let sql = "ALTER DATABASE logged SET log_statement = 'all'";
-    drop(open(&url).await);
-    other(&cluster, "postgres").await.batch_execute(sql).await.expect("set");
-    let store = open(&url).await;
-    let keys: Vec<Key> = (0..3).map(|n| Key::new("acme", "things", n.to_string()).expect("a key")).collect();
-    store.commit(keys.iter().map(|key| put(key, "1")).collect()).await.expect("put");
-    let increment = Write::Increment { key: Key::new("acme", "counts", "n").expect("a key"), limit: 9 };
-    store.commit(vec![increment]).await.expect("incremented");
-    store.get_many(&keys).await.expect("read");
-    store.get(&Key::new("acme", "things", "9").expect("a key")).await.expect("read");
-    store.list(keys[0].collection(), &ListQuery::default()).await.expect("listed");
-    store.count(keys[0].collection()).await.expect("counted");
-    store.collections("acme", None).await.expect("listed");
-    Records::delete(&store, &keys[0], Precondition::Any).await.expect("deleted");
-
-    let log = cluster.log_text();
-    let (mut statements, mut executed) = (0, log.split("LOG:  execute ").skip(1));
-    let free: Vec<&str> = executed
-        .by_ref()
-        .filter(|entry| entry.contains("FROM records") || entry.contains("INTO records"))
-        .inspect(|_| statements += 1)
-        .filter(|entry| !binds_company(entry))
-        .collect();
-    assert!(statements >= 10, "the log shows the statements: {log}");
-    assert!(free.is_empty(), "statements without a company: {free:#?}");
-}
-
-/// Returns true if a statement's parameters contain the company, and its text restricts records to a parameter.
-fn binds_company(entry: &str) -> bool {
-    let restricts = ["company = $1", "company = wanted.company", "company = old.company", "AS new (company,"];
-    let parameters = entry.split("DETAIL:  parameters: ").nth(1).unwrap_or_default();
-    restricts.iter().any(|condition| entry.contains(condition)) && parameters.contains("acme")
 }

@@ -43,13 +43,15 @@ const SELECT_SNAPSHOT: &str = "SELECT pg_current_snapshot()::text, pg_postmaster
 
 /// Reads the current snapshot, the start time of the server, and the changes that are visible in the snapshot and were
 /// not in the previous one, `$1`. Changes of transactions before `$2` are all known: without that bound, a transaction
-/// that stays open would make every poll scan all changes since its beginning.
+/// that stays open would make every poll scan all changes since its beginning. Changes of transactions that have not begun
+/// were restored from a backup of another server, before this process has cached anything.
 const SELECT_CHANGES: &str = "
     SELECT now.snapshot::text, now.server, change.company, change.collections, change.ids
     FROM (SELECT pg_current_snapshot() AS snapshot, pg_postmaster_start_time()::text AS server) AS now
     LEFT JOIN LATERAL (
         SELECT company, collections, ids FROM change
         WHERE xid >= greatest(pg_snapshot_xmin($1::text::pg_snapshot), $2::text::xid8)
+          AND xid < pg_snapshot_xmax(now.snapshot)
           AND NOT pg_visible_in_snapshot(xid, $1::text::pg_snapshot) AND origin <> $3
         LIMIT $4
     ) AS change ON true";
