@@ -188,5 +188,9 @@ export function useLoad(load, key) {
     );
     return () => abort.abort();
   }, [key, round]);
-  return { ...state, reload: () => setRound((round) => round + 1) };
+  const reload = () => {
+    setState((state) => ({ ...state, isLoading: true }));
+    setRound((round) => round + 1);
+  };
+  return { ...state, reload };
 }

@@ -64,6 +64,7 @@ function Subscription() {
   const [error, setError] = useState(undefined);
   const act = async (run) => {
     setError(undefined);
+    if (ended) setBegun(undefined);
     setEnded(undefined);
     try {
       await run();
@@ -76,11 +77,12 @@ function Subscription() {
     await call('DELETE /api/coding/sign-in/{id}', { params: { id: begun.signInId } });
     setBegun(undefined);
   });
+  // The outcome is shown together with the state that it brings.
   const end = (outcome) => {
-    setBegun(undefined);
     setEnded(outcome);
     state.reload();
   };
+  const isOver = ended && !state.isLoading;
   const signOutOfIt = () => act(async () => {
     await call('DELETE /api/coding/sign-in');
     state.reload();
@@ -90,9 +92,9 @@ function Subscription() {
     <h2 id="subscription-title">Subscription</h2>
     <p class="muted">Agents with a <code>SubscriptionConnector</code> answer you by your own subscription at the model’s vendor.</p>
     ${(error ?? state.error) && html`<${ErrorNote} error=${error ?? state.error} />`}
-    ${ended && html`<${Ended} outcome=${ended} />`}
-    ${begun ? html`<${SignIn} key=${begun.signInId} begun=${begun} onEnd=${end} onCancel=${cancel} />`
-      : view && (view.signedIn ? html`<${SignedIn} view=${view} onReload=${state.reload} onSignOut=${signOutOfIt} />` : html`<${SignedOut} view=${view} onBegin=${begin} />`)}
+    ${isOver && html`<${Ended} outcome=${ended} />`}
+    ${begun && !isOver ? html`<${SignIn} key=${begun.signInId} begun=${begun} onEnd=${end} onCancel=${cancel} />`
+      : view && (view.signedIn ? html`<${SignedIn} view=${view} onReload=${() => act(state.reload)} onSignOut=${signOutOfIt} />` : html`<${SignedOut} view=${view} onBegin=${begin} />`)}
   </section>`;
 }
 
