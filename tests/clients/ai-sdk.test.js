@@ -189,7 +189,7 @@ for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageI
       }
     });
 
-    test('a client that stops stops the model', { timeout: 20_000 }, async () => {
+    test('a client that stops stops the model', { timeout: 60_000 }, async () => {
       const message = mark();
       const seen = chat(agents.slow);
       const asked = ask(seen, message);
@@ -204,7 +204,7 @@ for (const [version, { AbstractChat, DefaultChatTransport, lastAssistantMessageI
       await assertDropped(message);
     });
 
-    test('a run goes on while its client is away, is resumed, and is stopped by a request', { timeout: 20_000 }, async () => {
+    test('a run goes on while its client is away, is resumed, and is stopped by a request', { timeout: 60_000 }, async () => {
       const [id, message] = [`ai-${version}-${mark()}`, mark()];
       const hasTicked = async (seen) => {
         while (!(seen.chat.lastMessage?.parts ?? []).some(({ text }) => text?.startsWith('tick tick tick'))) {

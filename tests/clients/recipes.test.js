@@ -16,7 +16,7 @@ function assertLooked(messages) {
   assert.match(results[0].content, /Water the basil/);
 }
 
-test('AG-UI', { timeout: 20_000 }, async () => {
+test('AG-UI', { timeout: 60_000 }, async () => {
   const { ask, guide } = await recipe('ag-ui.js');
   const events = [];
   guide.subscribe({ onEvent: ({ event }) => void events.push(event) });
@@ -27,7 +27,7 @@ test('AG-UI', { timeout: 20_000 }, async () => {
 });
 
 for (const version of [7, 6]) {
-  test(`AI SDK ${version}`, { timeout: 20_000 }, async () => {
+  test(`AI SDK ${version}`, { timeout: 60_000 }, async () => {
     const { createChat } = await recipe(`ai-sdk.js?${version}`);
     const chat = createChat(agentdUrl, token);
     await chat.sendMessage({ text: 'Any todos?' });

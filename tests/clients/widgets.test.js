@@ -8,7 +8,7 @@ import { until } from './wait.js';
 
 const recipe = (name) => import(`../../examples/clients/${name}`);
 
-test('deep-chat', { timeout: 20_000 }, async () => {
+test('deep-chat', { timeout: 60_000 }, async () => {
   const { createChat } = await recipe('deep-chat.js');
   // Later changes of an attribute would draw the element anew, without its messages.
   const open = async (widgetToken) => {
@@ -38,7 +38,7 @@ test('deep-chat', { timeout: 20_000 }, async () => {
 });
 
 for (const format of ['n8n', 'json']) {
-  test(`@n8n/chat, format=${format}`, { timeout: 20_000 }, async () => {
+  test(`@n8n/chat, format=${format}`, { timeout: 60_000 }, async () => {
     const { openChat } = await recipe('n8n-chat.js');
     const ask = async (widgetToken) => {
       const app = openChat(agentdUrl, widgetToken, format);
