@@ -11,7 +11,7 @@ use std::time::Instant;
 use agent_core::error::AgentErrorKind;
 use agent_core::select::BackendKind;
 use agent_platform::fallback::Circuits;
-use agent_platform::usage::{EndedRun, TokenCounts, UsageEntry, UsageObserver};
+use agent_platform::usage::{RunSummary, TokenCounts, UsageEntry, UsageObserver};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -189,7 +189,7 @@ impl UsageObserver for UsageMetrics {
         self.tool_calls.get_or_create(&ToolLabels { tool, outcome }).inc();
     }
 
-    fn on_run_end(&self, run: &EndedRun<'_>) {
+    fn on_run_end(&self, run: &RunSummary<'_>) {
         let backend = backend_label(run.backend);
         let labels = RunLabels { backend, caller: run.caller, outcome: outcome_label(run.outcome) };
         self.runs.get_or_create(&labels).inc();
@@ -309,7 +309,7 @@ mod tests {
     fn runs_and_refusals_are_counted_with_few_outcomes() {
         let registry = Metrics::default();
         let metrics = UsageMetrics::new(&registry);
-        let run = EndedRun {
+        let run = RunSummary {
             backend: BackendKind::AgentServer,
             caller: "widget",
             outcome: "ok",
@@ -317,7 +317,7 @@ mod tests {
             first_content: Some(Duration::from_millis(200)),
         };
         metrics.on_run_end(&run);
-        metrics.on_run_end(&EndedRun { outcome: "THEIR_CODE", first_content: None, ..run });
+        metrics.on_run_end(&RunSummary { outcome: "THEIR_CODE", first_content: None, ..run });
         metrics.on_budget_refusal("company", "cost");
         let text = registry.encode();
         for line in [

@@ -33,7 +33,7 @@ pub use entry::{
 pub use expired::ExpiredReservations;
 pub use memory::MemoryUsage;
 pub use models::{CallNumbers, MeteredModels};
-pub use observer::{EndedRun, UsageObserver};
+pub use observer::{RunSummary, UsageObserver};
 pub use prices::PriceTable;
 pub use query::{
     DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageDimension, UsageFilter, UsagePage,

@@ -16,7 +16,7 @@ pub trait UsageObserver: Send + Sync + 'static {
     fn on_tool_call(&self, tool: &str, outcome: &'static str);
 
     /// A run has ended. The default does nothing.
-    fn on_run_end(&self, _run: &EndedRun<'_>) {}
+    fn on_run_end(&self, _run: &RunSummary<'_>) {}
 
     /// A limit has not admitted a run or a call; `kind` is that of its subject. The default does nothing.
     fn on_budget_refusal(&self, _kind: &'static str, _unit: &'static str) {}
@@ -24,7 +24,7 @@ pub trait UsageObserver: Send + Sync + 'static {
 
 /// A run that a backend has accepted and that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct EndedRun<'a> {
+pub struct RunSummary<'a> {
     /// Kind of the backend.
     pub backend: BackendKind,
     /// Kind of the caller, as in the ledger.

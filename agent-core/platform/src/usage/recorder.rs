@@ -15,7 +15,7 @@ use super::budget::Settlement;
 use super::prices::CompanyBilling;
 use super::sums::caller_name;
 use super::{
-    Budgets, EndedRun, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, TokenCounts, UsageEntry,
+    Budgets, Hold, ModelPrice, NanoUsd, PriceTable, RunScope, RunSummary, TokenCounts, UsageEntry,
     UsageObserver, UsageOperation, UsageStore, UsageSums,
 };
 use crate::spawner::Spawner;
@@ -226,7 +226,7 @@ impl UsageRecorder {
         }
         if let Some(observer) = &self.shared.observer {
             let duration = totals.started.map(|started| now.saturating_duration_since(started));
-            observer.on_run_end(&EndedRun {
+            observer.on_run_end(&RunSummary {
                 backend,
                 caller: caller_name(scope.caller),
                 outcome,
