@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use agent_core::backend::{Backend, BackendCapabilities, BackendSettings, PreparedRequest, Turn};
+use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream};
 use agent_core::select::BackendKind;
@@ -27,14 +27,20 @@ pub enum Booking<S> {
 /// A [`Backend`] whose runs are booked, also if they fail or their client leaves.
 pub struct MeteredBackend<B: Backend> {
     backend: B,
+    kind: BackendKind,
     booking: Booking<B::Settings>,
     recorder: UsageRecorder,
 }
 
 impl<B: Backend> MeteredBackend<B> {
-    /// Wraps a backend.
-    pub fn new(backend: B, booking: Booking<B::Settings>, recorder: UsageRecorder) -> Self {
-        Self { backend, booking, recorder }
+    /// Wraps a backend, whose runs are reported as those of a kind.
+    pub fn new(
+        backend: B,
+        kind: BackendKind,
+        booking: Booking<B::Settings>,
+        recorder: UsageRecorder,
+    ) -> Self {
+        Self { backend, kind, booking, recorder }
     }
 }
 
@@ -82,7 +88,6 @@ impl<B: Backend> Backend for MeteredBackend<B> {
         prepared: PreparedRequest,
     ) -> Result<EventStream, AgentError> {
         let scope = RunScope::from(&prepared.turn.context);
-        let backend = settings.clone().into_choice().kind();
         let RunAdmission { hold, deadline } = match self.recorder.budgets() {
             Some(budgets) => budgets.admit_run(&scope).await?,
             None => RunAdmission::default(),
@@ -94,7 +99,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
                 Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens).await?)
             }
         };
-        let mut meter = RunMeter::new(self.recorder.clone(), scope, backend, (call, hold));
+        let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, hold));
         match self.backend.start(settings, prepared).await {
             Ok(events) => {
                 let events = match deadline {

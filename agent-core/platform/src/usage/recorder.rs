@@ -70,13 +70,12 @@ impl From<UsageEntry> for QueuedEntry {
     }
 }
 
-/// Sums of a run in progress.
-#[derive(Default)]
+/// Times and sums of a run in progress.
 struct RunTotals {
     /// Number of streams of the run: a turn that is sent again has two.
     streams: usize,
-    started: Option<Instant>,
-    first_content: Option<Duration>,
+    started: Instant,
+    first_content: Option<Instant>,
     sums: UsageSums,
     models: Vec<String>,
 }
@@ -192,9 +191,7 @@ impl UsageRecorder {
         let is_full = queue.runs.len() >= MAX_OPEN_RUNS;
         let key = run_key(scope);
         if !scope.run_id.is_empty() && (!is_full || queue.runs.contains_key(&key)) {
-            let totals = queue.runs.entry(key).or_default();
-            totals.streams += 1;
-            totals.started.get_or_insert(now);
+            queue.runs.entry(key).or_insert_with(|| RunTotals::new(now)).streams += 1;
         }
     }
 
@@ -202,10 +199,7 @@ impl UsageRecorder {
     pub(super) fn record_first_content(&self, scope: &RunScope) {
         let now = self.shared.clock.monotonic();
         if let Some(totals) = self.shared.lock().runs.get_mut(&run_key(scope)) {
-            let started = totals.started;
-            totals.first_content.get_or_insert_with(|| {
-                started.map(|started| now.saturating_duration_since(started)).unwrap_or_default()
-            });
+            totals.first_content.get_or_insert(now);
         }
     }
 
@@ -225,13 +219,13 @@ impl UsageRecorder {
             calls => self.push(queue, tool_entry(scope.clone(), calls, self.now()).into()),
         }
         if let Some(observer) = &self.shared.observer {
-            let duration = totals.started.map(|started| now.saturating_duration_since(started));
+            let since_start = |time: Instant| time.saturating_duration_since(totals.started);
             observer.on_run_end(&RunSummary {
                 backend,
                 caller: caller_name(scope.caller),
                 outcome,
-                duration: duration.unwrap_or_default(),
-                first_content: totals.first_content,
+                duration: since_start(now),
+                first_content: totals.first_content.map(since_start),
             });
         }
         totals.log(scope, outcome);
@@ -298,6 +292,11 @@ fn tool_entry(scope: RunScope, tool_calls: u64, ended_at: Timestamp) -> UsageEnt
 }
 
 impl RunTotals {
+    fn new(started: Instant) -> Self {
+        let sums = UsageSums::default();
+        Self { streams: 0, started, first_content: None, sums, models: Vec::new() }
+    }
+
     fn add(&mut self, entry: &UsageEntry) {
         self.sums.add(&UsageSums::of(entry, false));
         if self.models.len() < MAX_LOGGED_MODELS && !self.models.contains(&entry.model) {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_client::backends::workflow::WorkflowBackend;
-use agent_core::backend::Backend;
+use agent_core::backend::{Backend, BuiltinSettings};
 use agent_core::clock::SystemClock;
+use agent_core::role::WorkflowConnector;
 use agent_http::metrics::Metrics;
 use agent_http::usage_metrics::UsageMetrics;
 use agent_platform::spawner::Spawner;
@@ -39,11 +40,15 @@ pub(super) fn recorder(
 
 /// Wraps a backend whose models are [`MeteredModels`](agent_platform::usage::MeteredModels), or whose agent servers are
 /// [`MeteredServers`](agent_platform::usage::MeteredServers).
-pub(super) fn per_call<B: Backend>(backend: B, usage: &UsageRecorder) -> MeteredBackend<B> {
-    MeteredBackend::new(backend, Booking::PerCall, usage.clone())
+pub(super) fn per_call<B>(backend: B, usage: &UsageRecorder) -> MeteredBackend<B>
+where
+    B: Backend<Settings: BuiltinSettings>,
+{
+    MeteredBackend::new(backend, B::Settings::KIND, Booking::PerCall, usage.clone())
 }
 
 /// Wraps the backend of workflows.
 pub(super) fn workflow(backend: WorkflowBackend, usage: &UsageRecorder) -> MeteredBackend<WorkflowBackend> {
-    MeteredBackend::new(backend, Booking::PerRun(|_| ("workflow", "")), usage.clone())
+    let booking = Booking::PerRun(|_| ("workflow", ""));
+    MeteredBackend::new(backend, WorkflowConnector::KIND, booking, usage.clone())
 }
