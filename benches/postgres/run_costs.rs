@@ -63,16 +63,17 @@ pub(crate) async fn measure(url: &str, bench: &Bench) -> Result<Vec<RunCost>> {
     let next_transaction =
         async || anyhow::Ok(client.query_one(SELECT_NEXT_TRANSACTION, &[]).await?.get::<_, i64>(0));
     let mut costs = Vec::new();
+    // A visitor without a key has no threads, so that the runs of a widget token are not kept.
     for (kind, credential, has_run_id, is_kept) in [
-        ("a session, kept in a thread, without `runId`", session, false, true),
+        ("a session, kept in a new thread, without `runId`", session, false, true),
         ("the same, with `runId`", session, true, true),
-        ("a session, with `store: false`, without `runId`", session, false, false),
+        ("a session, not kept, without `runId`", session, false, false),
         ("the same, with `runId`", session, true, false),
-        ("a widget token, without `runId`", widget, false, true),
-        ("the same, with `runId`", widget, true, true),
+        ("a widget token, not kept, without `runId`", widget, false, false),
+        ("the same, with `runId`", widget, true, false),
     ] {
         let run = async |connection: &mut Connection| {
-            let mut body = if is_kept { json!({}) } else { json!({"store": false}) };
+            let mut body = json!({"store": is_kept});
             if has_run_id {
                 body["runId"] = agent_core::new_id().into();
             }
