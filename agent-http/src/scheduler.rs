@@ -8,59 +8,27 @@ mod counts;
 mod delivery;
 mod jobs;
 mod meters;
+mod state;
 mod wire;
 mod worker;
 
 use std::sync::Arc;
 
-use http::request;
 use serde_json::{Value, json};
 
-use crate::auth::BearerAuth;
-use crate::endpoint::{self, Authenticate, CredentialClass, Endpoint};
-use crate::error::{ErrorFormat, HttpError};
+use crate::endpoint::{self, Endpoint};
+use crate::error::ErrorFormat;
 use crate::health::{self, HealthRoute};
 use crate::probe;
 use crate::service::{HandlerResult, HttpService};
-use crate::state::{ServiceBase, ServiceState};
 
 pub use counts::JobCountCache;
 pub use delivery::CallbackClient;
 pub use meters::SchedulerMetrics;
+pub use state::Scheduler;
 pub use worker::{Worker, WorkerLimits};
 
-/// Shared state of the scheduler's HTTP routes.
-pub struct Scheduler {
-    /// The delivery worker; also tracks the jobs that this process has claimed.
-    pub worker: Arc<Worker>,
-    /// Cached job counts for `/health` and `/metrics`.
-    pub counts: JobCountCache,
-    /// Kind of the job store, as `/health` reports it.
-    pub store_kind: &'static str,
-    /// Checks that a request bears `PULSE_SECRET`.
-    pub auth: BearerAuth,
-    /// State and limits of all endpoints.
-    pub base: ServiceBase,
-}
-
-impl ServiceState for Scheduler {
-    fn base(&self) -> &ServiceBase {
-        &self.base
-    }
-}
-
-/// `PULSE_SECRET` as bearer token.
-#[derive(Clone, Copy)]
-struct PulseSecret;
-
-impl Authenticate<Scheduler> for PulseSecret {
-    const CLASS: CredentialClass = CredentialClass::PulseSecret;
-    type Verified = ();
-
-    async fn authenticate(self, scheduler: &Scheduler, head: &request::Parts) -> Result<(), HttpError> {
-        Ok(scheduler.auth.check(&head.headers)?)
-    }
-}
+use state::PulseSecret;
 
 /// Returns all endpoints of the scheduler.
 pub(crate) fn endpoints() -> Vec<Endpoint<Scheduler>> {

@@ -7,6 +7,7 @@
 //! for meaningful figures and needs five gigabytes.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what this program is for")]
 
+mod due_at_once;
 mod enqueue;
 mod lateness;
 mod periodic;
@@ -22,6 +23,7 @@ use benches::comparison::{Bound, Comparison, any_missed, markdown};
 use benches::{process, should_measure};
 use clap::Parser;
 
+use due_at_once::{DueAtOnce, Services};
 use enqueue::{CLIENTS, Enqueue};
 use lateness::Lateness;
 use receiver::Receiver;
@@ -40,6 +42,9 @@ struct Options {
     /// Measure only the delivery of many periodic schedules
     #[arg(long)]
     periodic: bool,
+    /// Measure only jobs that are due at once
+    #[arg(long)]
+    due_at_once: bool,
     /// Exit with status 1 if a limit is exceeded
     #[arg(long)]
     check: bool,
@@ -73,6 +78,9 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Comparison>
     }
     // Built without the embedded model, which is not needed and slow to compile.
     let agentd = process::agentd(options.agentd, &["--no-default-features"])?;
+    if options.due_at_once {
+        return due_at_once(&agentd, repeats).await;
+    }
     if !options.periodic {
         let Measured { lines: of_store, small, large } = store::measure(repeats).await?;
         lines.extend(of_store);
@@ -80,9 +88,21 @@ async fn measure(options: Options, receiver: Receiver) -> Result<Vec<Comparison>
         let served = serve(&agentd, &receiver, small.path(), large.path(), repeats).await?;
         print_progress(&served);
         lines.extend(served);
+        lines.extend(due_at_once(&agentd, repeats).await?);
     }
     lines.extend(periodic::measure(&agentd, &receiver).await?.lines());
     Ok(lines)
+}
+
+/// Measures jobs that are due at once, in fresh databases.
+async fn due_at_once(agentd: &Path, repeats: usize) -> Result<Vec<Comparison>> {
+    let folder = tempfile::tempdir()?;
+    let services = Services::start(agentd, folder.path())?;
+    let mut figures = DueAtOnce::default();
+    for _ in 0..repeats {
+        figures.measure(&services).await?;
+    }
+    Ok(figures.lines().into())
 }
 
 /// Prints progress to standard error, since the next measurement takes a while.

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::receiver::Receiver;
 
-const SECRET: &str = "bench-pulse-secret-0123456789abcdef";
+pub(crate) const SECRET: &str = "bench-pulse-secret-0123456789abcdef";
 /// Number of worker threads, the same as in the reference.
 const WORKER_THREADS: &str = "2";
 
@@ -29,12 +29,21 @@ pub(crate) struct Service {
 impl Service {
     /// Starts the scheduler over `scheduler.db` in a folder; the database is created if missing.
     pub(crate) fn start(agentd: &Path, folder: &Path, receiver: &Receiver) -> Result<Self> {
-        let address = free_address()?;
+        Self::start_at(free_address()?, agentd, folder, &receiver.url())
+    }
+
+    /// Starts the scheduler at an address, with the URL of its callback.
+    pub(crate) fn start_at(
+        address: SocketAddr,
+        agentd: &Path,
+        folder: &Path,
+        callback_url: &str,
+    ) -> Result<Self> {
         let mut command = Command::new(agentd);
         command.arg("scheduler").env_clear().current_dir(folder);
         command.env("HOST", address.ip().to_string()).env("PORT", address.port().to_string());
         command.env("DATABASE_URL", format!("sqlite://{}", folder.join("scheduler.db").display()));
-        command.env("PULSE_SECRET", SECRET).env("CALLBACK_URL", receiver.url());
+        command.env("PULSE_SECRET", SECRET).env("CALLBACK_URL", callback_url);
         command.env("TOKIO_WORKER_THREADS", WORKER_THREADS);
         let mut process = Process::start(command, folder)?;
         process.wait_until(|| is_ready(address))?;
@@ -74,14 +83,26 @@ impl Clients {
 
 /// Returns the request that stores the `n`th job with a schedule.
 pub(crate) fn request(n: usize, schedule: Value) -> Result<Vec<u8>> {
-    let mut body = Map::from_iter([("payload".to_owned(), serde_json::to_value(payload(n, COMPANIES))?)]);
+    post_job(serde_json::to_value(payload(n, COMPANIES))?, schedule)
+}
+
+/// Returns the request that stores a job with a schedule.
+pub(crate) fn post_job(payload: Value, schedule: Value) -> Result<Vec<u8>> {
+    let mut body = Map::from_iter([("payload".to_owned(), payload)]);
     let Value::Object(schedule) = schedule else { anyhow::bail!("a schedule is an object") };
     body.extend(schedule);
     let body = json!(body).to_string();
-    Ok(format!(
-        "POST /jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
-         authorization: Bearer {SECRET}\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes())
+    let head = head("POST", "/jobs");
+    Ok(format!("{head}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .into_bytes())
+}
+
+/// Returns a request without a body.
+pub(crate) fn get(path: &str) -> Vec<u8> {
+    format!("{}\r\n", head("GET", path)).into_bytes()
+}
+
+/// Returns the first lines of an authorized request.
+fn head(method: &str, path: &str) -> String {
+    format!("{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {SECRET}\r\n")
 }

@@ -132,6 +132,13 @@ struct RawDatabase {
     _folder: TempDir,
 }
 
+/// Columns of a claimed job.
+struct ClaimedRow {
+    rowid: i64,
+    id: String,
+    body: String,
+}
+
 /// Contents of the `progress` column that the store wrote for a claimed and a completed job.
 struct Progress {
     claimed: String,
@@ -171,43 +178,44 @@ impl RawDatabase {
         Ok(taken)
     }
 
-    fn claim(&self, now: i64) -> Result<Vec<String>> {
+    fn claim(&self, now: i64) -> Result<Vec<ClaimedRow>> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        let due: Vec<(i64, String, String, String)> = transaction
+        let due = transaction
             .prepare_cached(
                 "SELECT rowid, id, body, progress FROM jobs WHERE wake_ms <= ?1 ORDER BY wake_ms LIMIT ?2",
             )?
-            .query_map(params![now, BATCH], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
-            .collect::<rusqlite::Result<_>>()?;
+            .query_map(params![now, BATCH], |row| {
+                let _progress: String = row.get(3)?;
+                Ok(ClaimedRow { rowid: row.get(0)?, id: row.get(1)?, body: row.get(2)? })
+            })?
+            .collect::<rusqlite::Result<Vec<_>>>()?;
         let mut update = transaction.prepare_cached(
             "UPDATE jobs SET state = 'running', wake_ms = ?2, ended_ms = NULL, dead = 0, progress = ?3
              WHERE rowid = ?1",
         )?;
-        for (rowid, ..) in &due {
-            update.execute(params![rowid, now + 30_000, self.progress.claimed])?;
+        for row in &due {
+            update.execute(params![row.rowid, now + 30_000, self.progress.claimed])?;
         }
         drop(update);
         transaction.commit()?;
-        Ok(due.into_iter().map(|(_, id, ..)| id).collect())
+        Ok(due)
     }
 
-    fn complete(&self, now: i64, ids: &[String]) -> Result<usize> {
+    /// Completes claimed jobs, unless their rows were changed since, as the store does.
+    fn complete(&self, now: i64, claimed: &[ClaimedRow]) -> Result<usize> {
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
-        let mut find = transaction.prepare_cached("SELECT rowid, body, progress FROM jobs WHERE id = ?1")?;
         let mut update = transaction.prepare_cached(
             "UPDATE jobs SET state = 'completed', wake_ms = NULL, ended_ms = ?2, dead = 0, progress = ?3
-             WHERE rowid = ?1",
+             WHERE rowid = ?1 AND id = ?4 AND body = ?5 AND progress = ?6",
         )?;
         let mut completed = 0;
-        for id in ids {
-            let (rowid, _, _): (i64, String, String) = find
-                .query_row([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
-                .context("a job is missing")?;
-            completed += update.execute(params![rowid, now, self.progress.completed])?;
+        for row in claimed {
+            let Progress { claimed, completed: changed } = &self.progress;
+            completed += update.execute(params![row.rowid, now, changed, row.id, row.body, claimed])?;
         }
-        drop((find, update));
+        drop(update);
         transaction.commit()?;
         Ok(completed)
     }

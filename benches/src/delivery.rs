@@ -53,11 +53,11 @@ impl HttpConnection {
         Ok(Self { stream, inbox: BytesMut::with_capacity(16 * 1024) })
     }
 
-    /// Sends a request and waits for the end of the response.
+    /// Sends a request and returns the whole response.
     ///
     /// # Errors
     /// The response has another status or no length, or timed out.
-    pub async fn call(&mut self, request: &[u8], status: u16) -> Result<()> {
+    pub async fn call(&mut self, request: &[u8], status: u16) -> Result<BytesMut> {
         let exchange = async {
             self.stream.write_all(request).await?;
             read(&mut self.stream, &mut self.inbox).await?.context("closed instead of an answer")
@@ -69,7 +69,7 @@ impl HttpConnection {
             "not {status}: {}",
             String::from_utf8_lossy(&message)
         );
-        Ok(())
+        Ok(message)
     }
 }
 

@@ -30,8 +30,10 @@ pub(crate) const TODO_LIST: &str = "bench-todos";
 const TODO: &str = "Water the plants";
 pub(crate) const API_KEY: &str = "bench-key";
 pub(crate) const MESSAGE: &str = "What is there to do?";
-pub(crate) const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
-pub(crate) const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
+/// Secret of the sessions.
+pub const SESSION_SECRET: &str = "bench-session-secret-0123456789abcdef";
+/// Key under which stored secrets are sealed.
+pub const DATA_SECRET: &str = "bench-data-secret-0123456789abcdef";
 pub(crate) const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// Value of settings that limit the rate of requests, which the load would exceed.
 pub(crate) const UNLIMITED: &str = "1000000000";

@@ -1,5 +1,6 @@
 //! Composition root: the only module that chooses stores, models, layers and backends.
 
+mod background;
 mod compaction;
 mod fallback;
 mod jobs;
@@ -10,7 +11,6 @@ mod tools;
 mod usage;
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use agent_client::backends::agent_server::AgentServerBackend;
@@ -60,7 +60,6 @@ use agent_platform::response_format::{FormattedModels, ValidatedModels};
 use agent_platform::retrieval::Retriever;
 use agent_platform::run_observer::{ObservedModels, RunObservers};
 use agent_platform::run_registry::RunRegistry;
-use agent_platform::spawner::Spawner;
 use agent_platform::token::Tokens;
 use agent_platform::tools::ToolServices;
 use agent_platform::usage::{MeteredModels, UsageRecorder};
@@ -68,13 +67,13 @@ use agent_platform::user_rates::UserRates;
 use agent_platform::users::RecordUsers;
 use agent_retrieval::extract::Extractor;
 use serde_json::{Value, json};
-use tokio::runtime::Handle;
 
 use crate::StartError;
 use crate::config::{AppConfig, CodingIssuerConfig, RuntimeConfig, SchedulerConfig, ServerConfig};
 use crate::extract::{DocumentExtractor, ProcessExtractor};
 use crate::stores::Stores;
 
+use background::background_spawner;
 use compaction::compaction;
 use fallback::{circuits, with_fallbacks, with_server_fallbacks};
 use jobs::{JobServices, job_services, scheduler_link};
@@ -225,19 +224,9 @@ fn messenger(config: &AppConfig, outbound: &OutboundClient) -> Option<Arc<dyn Me
     Some(Arc::new(RuntimeMessenger { outbound, runtime, secret }))
 }
 
-/// Task that outlives the request that needs it.
-type BackgroundTask = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 /// Creates the extractor of documents' text.
 pub fn extractor(config: &AppConfig) -> Arc<dyn Extractor> {
     Arc::new(DocumentExtractor::new(ProcessExtractor::new(config.extraction)))
-}
-
-/// Creates the spawner of background tasks. They do not run on the runtime of the connection that needs them: those end
-/// with the server.
-fn background_spawner() -> Arc<dyn Spawner> {
-    let process = Handle::current();
-    Arc::new(move |task: BackgroundTask| drop(process.spawn(task)))
 }
 
 /// Creates the tokens. With `DATA_SECRET`, every process that has it accepts the run tokens of this one.

@@ -8,21 +8,20 @@
 
 #[cfg(debug_assertions)]
 mod disk;
+mod file;
 mod negotiate;
 #[cfg(test)]
 mod tests;
 pub mod widget;
 
-use std::io::Read as _;
-
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use http::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
     REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Response, StatusCode};
 
+use file::File;
 use files::{FILES, HASH};
 use negotiate::{ContentCoding, matches_etag, preferred_coding};
 
@@ -59,42 +58,9 @@ const REVALIDATE: &str = "no-cache";
 /// Assets never change under their path.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
-/// An embedded file.
-struct File {
-    /// Path below the assets' path, such as `lib/api.js`.
-    path: &'static str,
-    /// Media type.
-    mime: &'static str,
-    /// SHA-256 of the content, in hexadecimal.
-    sha256: &'static str,
-    /// Length of the content in bytes.
-    len: usize,
-    /// Content compressed with brotli (RFC 7932).
-    brotli: &'static [u8],
-    /// Content compressed with gzip (RFC 1952), from which other clients are served too.
-    gzip: &'static [u8],
-}
-
-impl File {
-    /// Returns the content in a coding. For the identity it is decompressed.
-    fn content(&self, coding: ContentCoding) -> Bytes {
-        match coding {
-            ContentCoding::Brotli => Bytes::from_static(self.brotli),
-            ContentCoding::Gzip => Bytes::from_static(self.gzip),
-            ContentCoding::Identity => {
-                let mut content = Vec::with_capacity(self.len);
-                GzDecoder::new(self.gzip)
-                    .read_to_end(&mut content)
-                    .expect("the build script has compressed it");
-                content.into()
-            }
-        }
-    }
-}
-
 /// The table that the build script writes.
 mod files {
-    use super::File;
+    use crate::file::File;
 
     include!(concat!(env!("OUT_DIR"), "/files.rs"));
 }

@@ -3,12 +3,11 @@
 //! A code is in the fragment of a link, which reaches no server, log or `Referer`; the page exchanges it by `POST` for
 //! a session in a cookie. A `GET` uses nothing up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::ids::{CompanyId, UserId};
 use agent_core::request::Principal;
-use agent_platform::console::{ConsoleError, ConsoleSessions, NewConsoleCode};
+use agent_platform::console::{ConsoleError, NewConsoleCode};
 use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::header::{CACHE_CONTROL, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Response, StatusCode, request};
@@ -16,10 +15,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use url::Url;
 
+use super::services::{ConsoleService, console_link};
 use super::{App, answer, resource};
-use crate::auth::{ConsoleAuth, check_site};
+use crate::auth::check_site;
 use crate::body::full;
 use crate::endpoint::{Authenticate, CredentialClass, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
@@ -45,40 +44,6 @@ const FEATURES: [(&str, &str); 9] = [
     ("retrieval", "/api/agents/{id}/retrieve"),
     ("jobs", "/api/pulse/jobs"),
 ];
-
-/// The console of an application.
-pub struct ConsoleService {
-    auth: Arc<ConsoleAuth>,
-    public_url: Url,
-}
-
-impl ConsoleService {
-    /// Creates the console of a server that is reached at `public_url`, on loopback and under `hosts`.
-    pub fn new(
-        sessions: Arc<ConsoleSessions>,
-        public_url: Url,
-        hosts: impl IntoIterator<Item = String>,
-    ) -> Self {
-        let auth = Arc::new(ConsoleAuth::new(sessions, &public_url, hosts));
-        Self { auth, public_url }
-    }
-
-    /// Returns the verification of the sessions.
-    pub fn auth(&self) -> &Arc<ConsoleAuth> {
-        &self.auth
-    }
-}
-
-/// Returns the link that signs in with a code, which is in the fragment.
-#[must_use]
-pub fn console_link(public_url: &Url, code: &str) -> String {
-    let mut url = public_url.clone();
-    if !url.path().ends_with('/') {
-        url.set_path(&format!("{}/", url.path()));
-    }
-    url.set_fragment(Some(&format!("enter={code}")));
-    url.into()
-}
 
 /// Credential of a product's backend: `INTERNAL_SECRET`.
 #[derive(Clone, Copy)]

@@ -6,6 +6,7 @@
 //! of later ones. If no scheduler is configured, the application stores the jobs itself, and this endpoint runs them
 //! ([`local`]).
 
+mod cron_run;
 mod local;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
+use self::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use self::local::run_local;
 use super::due::DueOccurrences;
 use super::pulse::{Completion, run_occurrence};
@@ -31,11 +33,6 @@ use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
 use crate::service::HandlerResult;
-
-/// Maximum number of occurrences that one call runs.
-const MAX_RUNS_PER_CALL: usize = 50;
-/// Maximum number of concurrent runs.
-const MAX_CONCURRENT_RUNS: usize = 8;
 
 /// The fallback scheduler's status and the result of its run.
 #[derive(Serialize, JsonSchema)]
@@ -48,27 +45,6 @@ struct CronStatus {
     /// Result of the run; absent if none was requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<CronRun>,
-}
-
-/// Result of one run of the fallback.
-#[derive(Default, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct CronRun {
-    /// Source of the due occurrences: `scheduler`, `memory` while it is unreachable, or `local` if none is configured.
-    source: &'static str,
-    /// Number of due occurrences among those examined.
-    due: usize,
-    /// Number of occurrences completed by this call.
-    done: usize,
-    /// Number of occurrences that were already complete.
-    done_before: usize,
-    /// Number of occurrences that are being run by another process, or rejected because too many runs are in
-    /// progress.
-    busy: usize,
-    /// Number of failed occurrences; they can be retried.
-    failed: usize,
-    /// Number of due occurrences left for the next call.
-    left: usize,
 }
 
 pub(super) async fn get(context: RequestContext<App>, (): ()) -> HandlerResult {

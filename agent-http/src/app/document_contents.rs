@@ -19,14 +19,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::json;
 
+use super::App;
 use super::answer;
 use super::attachment::Attachment;
 use super::documents::{Documents, TAG};
+use super::files::find_file;
 use super::resource::{
     self, MAX_WRITE_ATTEMPTS, Resource as _, Versioned, check_conditions, with_entity_tag, write_contention,
 };
+use super::services::UploadPermit;
 use super::upload_checks::{check_upload_quota, line_parameter};
-use super::{App, document_uploads::UploadPermit, files::find_file};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;

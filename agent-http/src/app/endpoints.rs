@@ -16,7 +16,8 @@ use super::document_versions::{self, Versions};
 use super::documents::{self, Documents};
 use super::memories::{self, OwnMemories, SharedMemories};
 use super::providers::{self, CompanyProviders};
-use super::pulse::{self, CALLBACK_PATH, callback, jobs, next};
+use super::pulse::{self, callback, jobs, next};
+use super::services::CALLBACK_PATH;
 use super::tokens::{self, AgentTokens};
 use super::{
     App, agent_tools, approvals, assistants, capabilities, catalog, chat, coding, console, cron, debug,

@@ -1,13 +1,9 @@
 //! `GET, POST, DELETE /api/agent/mcp`, an agent's tools for MCP clients, and `GET /api/agent/tools/audit`, the log of
 //! tool calls for the agent's owner.
 
-use std::sync::Arc;
-
 use agent_core::ids::AgentId;
 use agent_core::request::Principal;
-use agent_mcp::server::McpServer;
 use agent_platform::records::StoreError;
-use agent_platform::roles::RoleStore;
 use agent_platform::workspace::{CompanyRole, get_company_role};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -20,14 +16,6 @@ use crate::service::HandlerResult;
 
 /// Tag of the operations of the tool server.
 const TAG: &str = "mcp";
-
-/// The MCP server for agents' tools, and the agents' owners.
-pub struct McpEndpoint {
-    /// The MCP server.
-    pub server: McpServer,
-    /// The store of agents (roles).
-    pub roles: Arc<dyn RoleStore>,
-}
 
 pub(super) async fn serve(context: RequestContext<App>, (): ()) -> HandlerResult {
     let app = context.state.clone();

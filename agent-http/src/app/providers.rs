@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use agent_client::models::EmbeddedModels;
 use agent_core::ids::CompanyId;
 use agent_core::request::Principal;
 use agent_platform::providers::{
@@ -27,24 +26,6 @@ use crate::error::{Code, HttpError};
 const TAG: &str = "usage";
 /// Maximum number of providers of a company.
 const MAX_PROVIDERS: u64 = 50;
-
-/// The companies' providers, and the check of their addresses.
-pub struct ProviderService {
-    providers: Arc<Providers>,
-    models: Arc<EmbeddedModels>,
-}
-
-impl ProviderService {
-    /// Creates the service. `models` decide about addresses as they do when they are called.
-    pub fn new(providers: Arc<Providers>, models: Arc<EmbeddedModels>) -> Self {
-        Self { providers, models }
-    }
-
-    /// Returns the providers.
-    pub(super) fn store(&self) -> &Arc<Providers> {
-        &self.providers
-    }
-}
 
 /// Providers of the caller's company.
 pub(super) struct CompanyProviders {
@@ -151,7 +132,7 @@ impl Resource for CompanyProviders {
 
 impl CompanyProviders {
     fn providers(&self) -> &Providers {
-        &self.app.providers.providers
+        self.app.providers.store()
     }
 
     async fn find(&self, id: &str) -> Result<Option<Record<StoredProvider>>, HttpError> {

@@ -1,13 +1,10 @@
 //! `/api/usage`, what the calls of models cost, and `/api/limits`.
 
-use std::time::Duration;
-
 use agent_core::ids::{AgentId, RunId, UserId};
 use agent_core::request::Principal;
-use agent_platform::records::{Inventory, StoreError};
 use agent_platform::usage::{
-    Budgets, DEFAULT_PAGE_ROWS, ExpiredReservations, MAX_PAGE_ROWS, MAX_QUERY_DAYS, MAX_TRIMMED_ENTRIES,
-    UsageCursor, UsageEntry, UsageFilter, UsageQuery, UsageRecorder, UsageSums, sums_of,
+    DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS, MAX_QUERY_DAYS, UsageCursor, UsageEntry, UsageFilter, UsageQuery,
+    UsageSums, sums_of,
 };
 use http::StatusCode;
 use jiff::civil::Date;
@@ -20,81 +17,12 @@ use super::ownership::is_admin;
 use super::usage_docs::CURRENCY;
 use super::{App, answer};
 use crate::endpoint::RequestContext;
-use crate::error::{Code, HttpError};
+use crate::error::HttpError;
 use crate::request::Query;
 use crate::service::HandlerResult;
 
 /// Default number of days before the last one that a query covers.
 const DEFAULT_DAYS: i32 = 30;
-/// Time between two searches for what lost processes have reserved.
-const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
-/// Time between two deletions of old entries.
-const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
-
-/// The ledger of the calls of models and tools.
-pub struct UsageService {
-    recorder: UsageRecorder,
-    retention: SignedDuration,
-}
-
-impl UsageService {
-    /// Creates the service. Entries are deleted after `retention`; the sums of their days stay.
-    pub fn new(recorder: UsageRecorder, retention: SignedDuration) -> Self {
-        Self { recorder, retention }
-    }
-
-    /// Waits until the calls that have ended are stored, and what was reserved for them is settled.
-    pub async fn flush(&self) {
-        self.recorder.flush().await;
-        if let Some(budgets) = self.recorder.budgets() {
-            budgets.flush().await;
-        }
-    }
-
-    /// Returns the budgets.
-    ///
-    /// # Errors
-    /// 503 if the recorder has none.
-    pub(super) fn budgets(&self) -> Result<&Budgets, HttpError> {
-        let missing = || HttpError::new(Code::NotConfigured, "there are no budgets here");
-        self.recorder.budgets().ok_or_else(missing)
-    }
-
-    /// Settles what processes that were lost have reserved, and deletes old meters. Runs until the future is dropped.
-    pub(super) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
-        let Some(budgets) = self.recorder.budgets() else { return };
-        loop {
-            let mut expired = ExpiredReservations::default();
-            let pass = async {
-                while expired.settle_page(inventory, budgets, &self.recorder).await? {}
-                while expired.delete_meters_page(inventory, self.recorder.now()).await? {}
-                Ok::<_, StoreError>(())
-            };
-            if let Err(error) = pass.await {
-                tracing::warn!(%error, "what lost processes have reserved was not settled");
-            }
-            tokio::time::sleep(SETTLE_INTERVAL).await;
-        }
-    }
-
-    /// Deletes old entries. Runs until the future is dropped.
-    pub(super) async fn run_upkeep(&self) {
-        loop {
-            tokio::time::sleep(TRIM_INTERVAL).await;
-            let before = self.recorder.now().saturating_sub(self.retention).unwrap_or(Timestamp::MIN);
-            loop {
-                match self.recorder.store().trim_usage(before).await {
-                    Ok(MAX_TRIMMED_ENTRIES..) => {}
-                    Ok(_) => break,
-                    Err(error) => {
-                        tracing::warn!(%error, "old entries of usage were not deleted");
-                        break;
-                    }
-                }
-            }
-        }
-    }
-}
 
 /// Handles `GET /api/usage`.
 pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> HandlerResult {

@@ -13,8 +13,8 @@ use agent_core::tool::ToolChoice;
 use agent_core::tool_loop::ToolLoop;
 use serde_json::json;
 
+use super::state::{RuntimeState, TAG};
 use super::tools;
-use super::{RuntimeState, TAG};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;

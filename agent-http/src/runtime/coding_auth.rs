@@ -4,13 +4,10 @@
 //! those of RFC 8628 and RFC 6749, whichever dialect the issuer speaks. Tokens and codes are in no log and no error.
 
 mod describe;
-mod handle;
 
 use std::time::Duration;
 
-use agent_client::device_auth::{
-    DeviceAuthClient, DeviceAuthError, DeviceCode, MAX_TOKEN_BYTES, OauthErrorCode, TokenSet,
-};
+use agent_client::device_auth::{DeviceAuthError, DeviceCode, MAX_TOKEN_BYTES, OauthErrorCode, TokenSet};
 use agent_core::secret::Secret;
 use agent_platform::coding::TokenHint;
 use http::Response;
@@ -18,9 +15,8 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use self::handle::HandleSealer;
-use super::RuntimeState;
 use super::proxy::check_secret;
+use super::state::RuntimeState;
 use crate::body::full;
 use crate::endpoint::RequestContext;
 use crate::error::{Code, HttpError};
@@ -32,29 +28,6 @@ pub(super) use self::describe::{describe_device, describe_refresh, describe_revo
 pub(super) const MAX_BODY_BYTES: usize = 16 << 10;
 /// Maximum length of a scope in bytes.
 const MAX_SCOPE_BYTES: usize = 1024;
-
-/// Issuer of a coding subscription's tokens.
-pub enum CodingIssuer {
-    /// The issuer that the operator has configured.
-    Configured(Box<CodingAuth>),
-    /// The setting with this name is missing.
-    MissingSetting(&'static str),
-}
-
-/// Client of an issuer, with the key of its handles.
-pub struct CodingAuth {
-    client: DeviceAuthClient,
-    handles: HandleSealer,
-}
-
-impl CodingAuth {
-    /// Creates the state of the routes. Handles are sealed under `secret`, so that every runtime with it can open them;
-    /// without one, under a key of this process.
-    pub fn new(client: DeviceAuthClient, secret: Option<&Secret>) -> Self {
-        let handles = HandleSealer::new(client.config(), secret);
-        Self { client, handles }
-    }
-}
 
 /// Body of `POST /coding-auth/device`.
 #[derive(Deserialize)]
@@ -143,15 +116,6 @@ async fn revoke_token(context: RequestContext<RuntimeState>) -> HandlerResult {
     };
     let revoked = record("revoke", auth.client.revoke(token, hint).await)?;
     json_response(&json!({"revoked": revoked}))
-}
-
-impl CodingIssuer {
-    fn configured(&self) -> Result<&CodingAuth, HttpError> {
-        match self {
-            Self::Configured(auth) => Ok(auth),
-            Self::MissingSetting(name) => Err(HttpError::not_configured(name)),
-        }
-    }
 }
 
 /// Logs the outcome of a call and converts its error.

@@ -9,7 +9,7 @@ mod relay;
 use std::time::Duration;
 
 use agent_client::device_auth::{MAX_ACCOUNT_BYTES, MAX_TOKEN_BYTES};
-use agent_client::outbound::{OutboundClient, OutboundRequest, OutboundResponse, UrlTrust};
+use agent_client::outbound::{OutboundRequest, OutboundResponse, UrlTrust};
 use agent_client::problem::PROBLEM_JSON;
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
@@ -20,17 +20,16 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use url::Url;
 
 use self::relay::RelayBody;
+use super::coding_api::CodingApi;
 use super::proxy::{check_secret, mark_foreign, printable_value};
-use super::{RuntimeState, TAG};
+use super::state::{RuntimeState, TAG};
 use crate::body::{EntersSpan, ResponseBody, full};
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::parse_json;
 use crate::service::HandlerResult;
-use crate::stream::StreamLimits;
 
 /// Maximum size in bytes of a response that is not streamed.
 const MAX_ERROR_BYTES: usize = 64 << 10;
@@ -44,23 +43,6 @@ const ORIGINATOR: HeaderName = HeaderName::from_static("originator");
 const SESSION_ID: HeaderName = HeaderName::from_static("session_id");
 /// Asks proxies not to buffer the stream.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-
-/// Model API of a coding subscription that the operator has configured.
-#[derive(Debug, Clone)]
-pub struct CodingApi {
-    /// Client that sends the requests.
-    pub outbound: OutboundClient,
-    /// Address of the API, `CODING_API_URL`.
-    pub url: Url,
-    /// Name of this program in the header `originator`.
-    pub originator: HeaderValue,
-    /// Maximum size of a request body in bytes.
-    pub max_body_bytes: usize,
-    /// Limits of the streamed response.
-    pub stream: StreamLimits,
-    /// Maximum time from the head of a response that is not streamed to its end.
-    pub answer_timeout: Duration,
-}
 
 /// Request body.
 #[derive(Deserialize)]

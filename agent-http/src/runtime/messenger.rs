@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use agent_client::messenger::IDEMPOTENCY_KEY;
-use agent_client::outbound::{OutboundClient, OutboundResponse, UrlTrust, join_path};
+use agent_client::outbound::{OutboundResponse, UrlTrust, join_path};
 use agent_core::error::{AgentError, AgentErrorKind};
 use agent_core::secret::Secret;
 use agent_platform::messenger::{is_bot_token, is_method_name};
@@ -16,10 +16,9 @@ use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use url::Url;
 
 use super::proxy::mark_foreign;
-use super::{RuntimeState, TAG};
+use super::state::{RuntimeState, TAG};
 use crate::body::{ResponseBody, full};
 use crate::endpoint::{Operation, RequestContext, Schemas};
 use crate::error::{Code, HttpError};
@@ -28,17 +27,6 @@ use crate::service::HandlerResult;
 
 /// Maximum size of a response in bytes. The largest are pages of a hundred updates.
 const MAX_RESPONSE_BYTES: usize = 4 << 20;
-
-/// Messenger bot API that the operator has configured.
-#[derive(Debug, Clone)]
-pub struct BotApi {
-    /// Client that sends the calls.
-    pub outbound: OutboundClient,
-    /// Base URL of the API, `MESSENGER_API_URL`.
-    pub base_url: Url,
-    /// Maximum time from a response's head to its end.
-    pub answer_timeout: Duration,
-}
 
 /// Request body.
 #[derive(Deserialize)]

@@ -11,7 +11,7 @@ use agent_mcp::client::{McpClientLimits, McpTools};
 use async_trait::async_trait;
 use serde_json::Value;
 
-use super::RuntimeState;
+use super::state::RuntimeState;
 use crate::tool_servers::OutboundTransport;
 
 /// Time that the MCP client's timeout exceeds the tool timeout. The tool loop's timeout fires first, so that its

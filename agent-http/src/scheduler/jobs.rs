@@ -12,7 +12,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use http::{Response, StatusCode, request};
 use serde::Serialize;
 
-use super::Scheduler;
+use super::state::Scheduler;
 use super::wire::{
     CancelledJobs, CreateJobRequest, JobCount, JobDetails, JobList, JobStatus, ScheduledJob, resolve,
 };

@@ -17,10 +17,12 @@ use super::search_result::SkipReason;
 use crate::records::StoreError;
 use crate::workspace::{self, IndexStatus, IndexedDocument, StoredDocIndex};
 
-/// Maximum size of the texts that are analyzed in one piece of work, in bytes, unless a single one is longer.
+/// Maximum size of the texts that are analyzed in one piece of work, in bytes. A longer text is analyzed alone, after all
+/// others.
 const MAX_BATCH_BYTES: usize = 2 << 20;
 /// Number of documents whose stored indexes are read at a time.
 const BATCH_DOCUMENTS: usize = 32;
+
 /// The documents that a search needs.
 pub(super) struct WantedDocuments {
     /// The documents with the versions of their records.
@@ -81,37 +83,58 @@ impl DocumentRetriever {
         let scope = Arc::new(wanted.ids());
         self.remove(entry, &scope, wanted).await;
         let outdated = outdated(entry, wanted).await;
+        let max_text_bytes = if outdated.len() == 1 { usize::MAX } else { MAX_BATCH_BYTES };
+        let mut long = Vec::new();
         for batch in outdated.chunks(BATCH_DOCUMENTS) {
-            let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
-            let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
-            let (mut loaded, mut bytes) = (Vec::new(), 0);
-            for ((id, version), stored) in batch.iter().zip(stored) {
-                let earlier = match stored {
-                    Some(stored) if stored.version == *version => {
-                        let (id, version) = (id.clone(), *version);
-                        loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(stored)) });
-                        continue;
-                    }
-                    stored => stored.and_then(|stored| stored.index.shared_vectors()),
-                };
-                let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
-                let version = found.version;
-                let Some(document) = self.texts.read_extracted(company_id, found.value).await? else {
-                    continue;
-                };
-                bytes += document.text.len();
-                let source = IndexSource::Text(Box::new(document), earlier);
-                loaded.push(Loaded { id: id.clone(), version, source });
-                if bytes >= MAX_BATCH_BYTES {
-                    self.put(company_id, entry, &scope, std::mem::take(&mut loaded)).await;
-                    bytes = 0;
-                }
-            }
-            self.put(company_id, entry, &scope, loaded).await;
+            long.extend(self.load_batch(company_id, entry, (&scope, batch), max_text_bytes).await?);
+        }
+        // Documents beside a long one must not wait for its analysis.
+        for document in long.chunks(1) {
+            self.load_batch(company_id, entry, (&scope, document), usize::MAX).await?;
         }
         self.load_vectors(company_id, entry, &wanted.with_new_vectors(entry)).await?;
         self.cache.update_size(company_id, entry);
         Ok(())
+    }
+
+    /// Brings the index of a company up to some documents. Returns those whose texts are longer than `max_text_bytes`, which
+    /// are left out.
+    async fn load_batch(
+        &self,
+        company_id: &CompanyId,
+        entry: &Arc<CompanyEntry>,
+        (scope, batch): (&Arc<HashSet<DocumentId>>, &[(DocumentId, u64)]),
+        max_text_bytes: usize,
+    ) -> Result<Vec<(DocumentId, u64)>, StoreError> {
+        let ids: Vec<String> = batch.iter().map(|(id, _)| id.as_str().to_owned()).collect();
+        let stored = workspace::load_document_indexes(&*self.config.records, company_id, &ids).await?;
+        let (mut loaded, mut bytes, mut long) = (Vec::new(), 0, Vec::new());
+        for ((id, version), stored) in batch.iter().zip(stored) {
+            let earlier = match stored {
+                Some(stored) if stored.version == *version => {
+                    let (id, version) = (id.clone(), *version);
+                    loaded.push(Loaded { id, version, source: IndexSource::Stored(Box::new(stored)) });
+                    continue;
+                }
+                stored => stored.and_then(|stored| stored.index.shared_vectors()),
+            };
+            let Some(found) = self.texts.read_document(company_id, id, *version).await? else { continue };
+            let version = found.version;
+            let Some(document) = self.texts.read_extracted(company_id, found.value).await? else { continue };
+            if document.text.len() > max_text_bytes {
+                long.push((id.clone(), version));
+                continue;
+            }
+            bytes += document.text.len();
+            let source = IndexSource::Text(Box::new(document), earlier);
+            loaded.push(Loaded { id: id.clone(), version, source });
+            if bytes >= MAX_BATCH_BYTES {
+                self.put(company_id, entry, scope, std::mem::take(&mut loaded)).await;
+                bytes = 0;
+            }
+        }
+        self.put(company_id, entry, scope, loaded).await;
+        Ok(long)
     }
 
     /// Puts the stored vectors of documents at these versions into the index in memory.

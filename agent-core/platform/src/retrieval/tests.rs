@@ -1,6 +1,6 @@
 //! Tests of the search over a store in memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use agent_core::clock::SystemClock;
@@ -78,6 +78,29 @@ async fn a_search_goes_without_documents_that_are_not_indexed_in_time() {
     // The work goes on, although its search is gone.
     kept.lock().expect("no panic").drain(..).for_each(|work| work());
     assert_eq!(found(&search(&retriever, &["slow"], "printer").await), ["slow"]);
+}
+
+#[tokio::test]
+async fn documents_do_not_wait_for_a_long_one_beside_them() {
+    let records = Arc::new(MemoryRecords::default());
+    let long = "The printer is broken. ".repeat(100_000);
+    for (id, text) in [("a", "The printer is broken."), ("b", &long), ("c", "The printer is broken.")] {
+        save(&records, id, text).await;
+    }
+    // A pool that does the first piece of work at once and keeps the others.
+    let kept: Arc<Mutex<Vec<Work>>> = Arc::default();
+    let (pool, is_first) = (kept.clone(), AtomicBool::new(true));
+    let pool = Arc::new(move |work: Work| match is_first.swap(false, Ordering::SeqCst) {
+        true => work(),
+        false => pool.lock().expect("no panic").push(work),
+    });
+    let retriever = retriever_with(&records, pool, DEFAULT_CACHE_BYTES);
+    let result = search(&retriever, &["a", "b", "c"], "printer").await;
+    assert_eq!(found(&result), ["a", "c"]);
+    let skipped: Vec<_> = result.skipped.iter().map(|skipped| (&*skipped.id, skipped.reason)).collect();
+    assert_eq!(skipped, [("b", SkipReason::Indexing)]);
+    kept.lock().expect("no panic").drain(..).for_each(|work| work());
+    assert_eq!(found(&search(&retriever, &["b"], "printer").await), ["b"]);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use agent_platform::model_cache::ModelCache;
 use agent_platform::providers::{ProviderModels, Providers};
 use agent_platform::usage::{MeteredModels, UsageOperation, UsageRecorder};
 
-use super::background_spawner;
+use super::background::background_spawner;
 use super::models::{embedded_models, model_limits};
 use crate::config::AppConfig;
 use crate::stores::Stores;

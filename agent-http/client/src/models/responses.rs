@@ -11,96 +11,33 @@
 
 mod answer;
 mod items;
+mod protocol;
 mod refusal;
 mod request;
 mod wire;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use agent_core::error::AgentError;
 use agent_core::model::{Model, ModelInfo, ModelRequest, ModelStream};
 use agent_core::payload::{Payload, PayloadBuilder};
 use agent_core::secret::Secret;
-use agent_platform::coding::SubscriptionLimits;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use url::Url;
 
 use self::answer::AnswerReader;
+pub use self::protocol::{AnswerContext, ResponsesProtocol};
 pub use self::refusal::Account;
 pub(crate) use self::refusal::turned_away;
 use self::refusal::{RESET_HEADER, Refusal};
 use super::answer_stream::AnswerStream;
 use super::body::{BODY_HEADROOM, MAX_RESPONSE_BYTES, RESPONSE_BODY_TIMEOUT};
 use super::names::wire_tool_name;
-use super::spec::ModelSpec;
 use super::vendor_error;
 use crate::outbound::{LazyTarget, OutboundClient, OutboundResponse, UrlTrust};
 
-/// Function that receives the usage limits of a subscription, as an answer reports them.
-type LimitHandler = Arc<dyn Fn(SubscriptionLimits) + Send + Sync>;
-
-/// Builder of requests and reader of answers for one model, without a transport.
-#[derive(Clone)]
-pub struct ResponsesProtocol {
-    provider: &'static str,
-    account: Account,
-    model: Arc<ModelSpec>,
-    instructions: Option<String>,
-    default_instructions: Option<String>,
-    prompt_cache_key: Option<String>,
-    sends_output_limit: bool,
-    limit_handler: Option<LimitHandler>,
-}
-
 impl ResponsesProtocol {
-    /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
-    /// learnt. Usage names `provider`; `account` selects the error of a refusal.
-    pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
-        Self {
-            provider,
-            account,
-            model: Arc::new(model.into().at(provider, address)),
-            instructions: None,
-            default_instructions: None,
-            prompt_cache_key: None,
-            sends_output_limit: false,
-            limit_handler: None,
-        }
-    }
-
-    /// Sets a text that is sent as `instructions`. The system prompt becomes the first developer message.
-    pub fn with_instructions(self, instructions: Option<&str>) -> Self {
-        Self { instructions: instructions.map(str::to_owned), ..self }
-    }
-
-    /// Sets a text that is sent as `instructions` if there is no system prompt. Without it, the field is left out.
-    pub fn with_default_instructions(self, instructions: impl Into<String>) -> Self {
-        Self { default_instructions: Some(instructions.into()), ..self }
-    }
-
-    /// Sets the key by which the vendor finds the cached prefix of a conversation. It is hidden in previews.
-    pub fn with_prompt_cache_key(self, key: impl Into<String>) -> Self {
-        Self { prompt_cache_key: Some(key.into()), ..self }
-    }
-
-    /// Sets whether requests limit the answer, by `max_output_tokens`, which subscriptions reject. Off by default.
-    pub fn with_output_limit(self, sends_output_limit: bool) -> Self {
-        Self { sends_output_limit, ..self }
-    }
-
-    /// Sets a function that receives the usage limits of each `codex.rate_limits` event, in the order of the stream.
-    /// Without it, these events are ignored.
-    pub fn with_limit_handler(self, handler: impl Fn(SubscriptionLimits) + Send + Sync + 'static) -> Self {
-        Self { limit_handler: Some(Arc::new(handler)), ..self }
-    }
-
-    /// Describes the model.
-    pub fn info(&self) -> ModelInfo {
-        self.model.info()
-    }
-
     /// Appends the body of a request, with the data that [`AnswerContext::of`] takes from the finished payload. Pure.
     ///
     /// # Errors
@@ -163,30 +100,6 @@ impl ResponsesProtocol {
                 Ok(AnswerStream::new(body, answer, self.model.clone(), prompt_tokens).boxed())
             }
         }
-    }
-}
-
-/// Data of a request by which its answer is read.
-#[derive(Debug, Clone, Default)]
-pub struct AnswerContext {
-    /// Names of the tools that were sent under an alias, by their alias.
-    aliases: Vec<(String, String)>,
-    /// True if the request switches reasoning off, so that reasoning in the answer is not emitted.
-    hides_reasoning: bool,
-    /// Tokens of the prompt by the platform's count.
-    prompt_tokens: Option<usize>,
-}
-
-impl AnswerContext {
-    /// Returns the data of a payload with a body of [`ResponsesProtocol::push_body`].
-    pub fn of(payload: &Payload) -> Self {
-        let context = payload.attachment::<Self>().cloned().unwrap_or_default();
-        Self { prompt_tokens: payload.prompt_tokens(), ..context }
-    }
-
-    /// Returns the name of the tool that was sent under `name`.
-    fn tool_name<'a>(&'a self, name: &'a str) -> &'a str {
-        self.aliases.iter().find(|(alias, _)| alias == name).map_or(name, |(_, name)| name)
     }
 }
 

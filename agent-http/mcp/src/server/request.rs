@@ -9,14 +9,16 @@ use http_body_util::Full;
 use rmcp::model::{InitializeRequestParams, RequestId};
 use rmcp::transport::streamable_http_server::StreamableHttpService;
 
-use super::McpServer;
+use super::admission::AdmissionError;
 use super::agent_limits;
 use super::direct::DirectCall;
 use super::framing::{self, Framing};
 use super::handler::McpHandler;
-use super::identity::{Identity, RevocableToken};
+use super::identity::{AuthenticatedIdentity, Identity, RevocableToken};
+use super::mcp_server::McpServer;
 use super::message::MessageKind;
 use super::permits::RequestPermits;
+use super::query::QueryParams;
 use super::refusal::RpcErrorResponse;
 use super::sessions::{RestoreError, SessionLimitError, SessionRestore, SessionUse};
 use crate::body::ResponseBody;
@@ -53,6 +55,23 @@ struct Forwarding {
     lasts: bool,
     /// Public id of the session that the request opens; `None` if it is the session's local id.
     new_session: Option<Arc<str>>,
+}
+
+impl McpServer {
+    /// Checks the head of a request to the server's URL, whose method must be GET, POST or DELETE: `Host`, `Origin`,
+    /// the credential and `Accept`.
+    ///
+    /// # Errors
+    ///
+    /// The request must not be answered by the server, and its body should not be read.
+    pub async fn authorize(&self, head: &request::Parts) -> Result<AuthorizedRequest<'_>, AdmissionError> {
+        self.host_guard.check(&head.headers)?;
+        let identified = self.authority.identify(&head.headers, &QueryParams::from_uri(&head.uri)).await?;
+        let AuthenticatedIdentity { identity, standing } = identified;
+        let framing = Framing::negotiate(&head.method, &head.headers)?;
+        let session = head.headers.get(SESSION_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
+        Ok(AuthorizedRequest { server: self, who: Arc::new(identity), standing, framing, session })
+    }
 }
 
 impl AuthorizedRequest<'_> {

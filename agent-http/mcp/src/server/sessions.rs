@@ -22,14 +22,15 @@ use rmcp::transport::streamable_http_server::session::{ServerSseMessage, Session
 
 mod registry;
 mod restore;
+mod restore_locks;
 mod sealed_id;
 #[cfg(test)]
 mod tests;
 
 use registry::{NewSession, Registry, SessionLimits, SessionOwner};
 pub(super) use registry::{SessionLimitError, SessionUse};
-use restore::RestoreLocks;
 pub(super) use restore::{RestoreError, SessionRestore};
+use restore_locks::RestoreLocks;
 pub(super) use sealed_id::SessionSealer;
 
 use super::identity::{Identity, RevocableToken};

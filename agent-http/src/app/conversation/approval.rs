@@ -1,27 +1,14 @@
 //! Permissions of approvals, and the arguments that people put in place of a model's.
 
-use agent_core::clock::Clock;
 use agent_core::request::Principal;
 use agent_core::role::ApprovalBy;
-use agent_core::tool::{Caller, ExecutionContext, ToolRegistry};
-use agent_core::tool_loop::LoopLimits;
+use agent_core::tool::{Caller, ExecutionContext};
 use agent_mcp::server::{AuditDecision, DecidedCall};
 use agent_platform::conversation::{Approval, ApprovalState, Decision, Run, ThreadOwner, Verdict};
 use serde_json::{Map, Value};
-use std::sync::Arc;
 
 use super::super::App;
 use crate::error::HttpError;
-
-/// Execution of approved calls.
-pub struct ApprovedCalls {
-    /// The agents' tools, whose calls need no further approval.
-    pub tools: Arc<dyn ToolRegistry>,
-    /// Clock for the timeouts of calls.
-    pub clock: Arc<dyn Clock>,
-    /// Limits of a call and its result.
-    pub limits: LoopLimits,
-}
 
 impl App {
     /// Returns true if the caller may decide about a call in a run of `owner`.

@@ -24,11 +24,11 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select};
 use tokio::sync::oneshot;
 
-use super::ConversationService;
 use super::contexts::ContextSlot;
-use super::live::{LiveRun, RunStop, UnattendedRun};
 use super::queued_begin::{QueuedBegin, RunPlace};
 use super::starting_client::StartingClient;
+use crate::app::services::ConversationService;
+use crate::app::services::live::{LiveRun, RunStop, UnattendedRun};
 use crate::shutdown::{ShutdownStage, shutting_down};
 use crate::stream::{Departure, RunRecorder};
 

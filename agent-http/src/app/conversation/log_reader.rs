@@ -9,9 +9,9 @@ use agent_platform::conversation::{ConversationError, Conversations, LogPage, Ru
 use jiff::SignedDuration;
 use tokio::time::Instant;
 
-use super::ConversationService;
-use super::live::{AttachedReader, ReaderPlace};
-use super::tail::{LogCursor, TailRead};
+use crate::app::services::ConversationService;
+use crate::app::services::live::{AttachedReader, ReaderPlace};
+use crate::app::services::tail::{LogCursor, TailRead};
 use crate::shutdown::ShutdownStage;
 
 /// Maximum number of readers of a run in a process.

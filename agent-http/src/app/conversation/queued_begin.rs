@@ -7,9 +7,9 @@ use agent_platform::run_observer::RunObserver;
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
-use super::ConversationService;
 use super::contexts::ContextSlot;
-use super::live::LiveRun;
+use crate::app::services::ConversationService;
+use crate::app::services::live::LiveRun;
 
 /// Place of a run's answer, known once the run begins.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use agent_platform::conversation::{
     Thread, ThreadKey, ThreadOwner,
 };
 
-use super::live::RunStop;
-use super::{ConversationService, later};
+use crate::app::services::live::RunStop;
+use crate::app::services::{ConversationService, later};
 
 /// Time for which a request to cancel a run waits for the run's process.
 const CANCEL_TIME: Duration = Duration::from_secs(60);

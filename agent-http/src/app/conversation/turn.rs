@@ -15,12 +15,12 @@ use agent_platform::history::{ChatInput, FieldError, MAX_GRACE_MS, ThreadFields}
 use agent_platform::run_registry::RunIdClaim;
 
 use super::super::App;
-use super::ConversationService;
 use super::begin_error::BeginError;
 use super::error::used_run_id;
 use super::kept_run::KeptRun;
 use super::kept_turn::{KeptTurn, thread_key};
 use super::starting_client::StartingClient;
+use crate::app::services::ConversationService;
 use crate::error::{Code, HttpError};
 use crate::stream::{RunRecorder, RunSource};
 

@@ -7,8 +7,8 @@ use agent_platform::conversation::{
     CancelReason, ConversationError, Conversations, MAX_REAPED_RUNS, MAX_TRIMMED_LOGS, RunChunk, RunSignal,
 };
 
-use super::ConversationService;
-use super::live::RunStop;
+use crate::app::services::ConversationService;
+use crate::app::services::live::RunStop;
 
 /// Time between two looks at what is to be stored.
 const FLUSH_TICK: Duration = Duration::from_millis(100);

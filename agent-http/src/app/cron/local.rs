@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use super::super::App;
 use super::super::pulse::{Completion, run_occurrence};
-use super::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
+use super::cron_run::{CronRun, MAX_CONCURRENT_RUNS, MAX_RUNS_PER_CALL};
 use crate::error::{Code, HttpError};
 
 /// Maximum number of jobs of one company in a round of claims, so that each call runs jobs of several companies.

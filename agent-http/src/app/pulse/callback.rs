@@ -29,8 +29,9 @@ use tokio::time;
 use tracing::Instrument;
 
 use super::super::{App, answer};
+use super::TAG;
 use super::run::{self, JobEffect};
-use super::{SchedulerLink, TAG};
+use crate::app::SchedulerLink;
 use crate::auth::AuthError;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};

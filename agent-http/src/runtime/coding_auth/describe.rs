@@ -3,7 +3,7 @@
 use agent_client::device_auth::MAX_TOKEN_BYTES;
 use serde_json::{Value, json};
 
-use super::super::TAG;
+use super::super::state::TAG;
 use super::MAX_SCOPE_BYTES;
 use crate::endpoint::{Operation, Schemas, string_schema};
 use crate::error::Code;

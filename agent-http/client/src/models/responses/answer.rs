@@ -16,9 +16,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::protocol::{AnswerContext, LimitHandler};
 use super::refusal::{Account, Refusal};
 use super::wire::{StreamEvent, WireAnswer, WireItem, content_text, number, sent_item, text, usage};
-use super::{AnswerContext, LimitHandler};
+
 use crate::models::answer_stream::DecodeAnswer;
 use crate::models::failure::{malformed_response, reported_error, truncated_answer, unknown_response};
 use crate::models::vendor_error::plain_word;

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::ResponsesProtocol;
 use super::items::{is_supported, push_items};
+use super::protocol::ResponsesProtocol;
 use crate::models::names::wire_tool_name;
 use crate::models::response_format::push_responses;
 use crate::models::sampling::{push_extra, push_sampling};

@@ -5,7 +5,6 @@
 //! because the handler depends on the request's identity; and it restores after the request was admitted, which needs
 //! the session.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use rmcp::ServerHandler;
@@ -17,7 +16,6 @@ use rmcp::service::serve_server_with_ct;
 use rmcp::transport::TransportAdapterIdentity;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::session::{SessionId, SessionManager};
-use tokio::sync::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
@@ -25,30 +23,7 @@ use super::registry::{NewSession, SessionUse};
 use super::{SessionLimitError, Sessions, owner_of};
 use crate::server::identity::{Identity, RevocableToken};
 
-/// Number of locks for restoring sessions: at most this many are restored at a time.
-const RESTORE_LOCKS: usize = 64;
-
 type Transport = <LocalSessionManager as SessionManager>::Transport;
-
-/// Locks that prevent concurrent requests from restoring the same session twice. Sessions share them by hash.
-pub(super) struct RestoreLocks {
-    locks: [Mutex<()>; RESTORE_LOCKS],
-    hasher: RandomState,
-}
-
-impl Default for RestoreLocks {
-    fn default() -> Self {
-        Self { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
-    }
-}
-
-impl RestoreLocks {
-    async fn lock(&self, public_id: &str) -> MutexGuard<'_, ()> {
-        let hash = self.hasher.hash_one(public_id);
-        let index = usize::try_from(hash % RESTORE_LOCKS as u64).unwrap_or_default();
-        self.locks[index].lock().await
-    }
-}
 
 /// A session to restore.
 pub(in crate::server) struct SessionRestore<H> {

@@ -104,7 +104,7 @@ impl RateLimits {
     /// # Errors
     ///
     /// 500 or 503 if the store fails.
-    pub(super) async fn session_state(
+    pub(in crate::app) async fn session_state(
         &self,
         user: &Principal,
     ) -> Result<[(&'static str, RateState); 2], HttpError> {

@@ -18,7 +18,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// Uploads of documents, and the extraction of their texts.
 pub struct DocumentUploads {
-    pub(super) ingestion: Ingestion,
+    pub(in crate::app) ingestion: Ingestion,
     running: Mutex<RunningUploads>,
 }
 
@@ -43,7 +43,7 @@ impl DocumentUploads {
     ///
     /// # Errors
     /// 429 if too many uploads are in progress, of the company or in total.
-    pub(super) fn admit(&self, company_id: &CompanyId) -> Result<UploadPermit<'_>, HttpError> {
+    pub(in crate::app) fn admit(&self, company_id: &CompanyId) -> Result<UploadPermit<'_>, HttpError> {
         let mut running = self.running();
         let of_company = running.by_company.get(company_id).copied().unwrap_or_default();
         if running.total >= MAX_UPLOADS || of_company >= MAX_UPLOADS_PER_COMPANY {
@@ -62,7 +62,7 @@ impl DocumentUploads {
 }
 
 /// Permit of an upload; returned on drop.
-pub(super) struct UploadPermit<'a> {
+pub(in crate::app) struct UploadPermit<'a> {
     uploads: &'a DocumentUploads,
     company_id: CompanyId,
 }

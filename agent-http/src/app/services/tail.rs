@@ -6,7 +6,7 @@ use agent_core::event::Event;
 use agent_platform::conversation::{ChunkReader, ChunkWriter, LogChunk};
 
 /// Maximum size of a run's log; what exceeds it is not logged, except for the terminal event.
-pub(super) const MAX_LOG_BYTES: usize = 32 << 20;
+pub(in crate::app) const MAX_LOG_BYTES: usize = 32 << 20;
 /// Maximum size of the events that wait to be stored; the store is unavailable when there are more.
 const MAX_WAITING_BYTES: usize = 1 << 20;
 /// Size from which on waiting events are stored without delay.
@@ -14,7 +14,7 @@ const LARGE_TAIL_BYTES: usize = 64 << 10;
 
 /// Packed events of one run from the first that is not stored.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(in crate::app) struct Tail {
     /// Chunk that is being stored, or whose storing failed and is to be repeated.
     storing: Option<LogChunk>,
     /// Events after it.
@@ -39,23 +39,23 @@ enum TailState {
 
 /// Position of a reader in a log.
 #[derive(Debug, Default)]
-pub(super) struct LogCursor {
+pub(in crate::app) struct LogCursor {
     /// Number of the next event.
-    pub(super) next: u64,
+    pub(in crate::app) next: u64,
     /// First event of the chunk that was read last, the number of its bytes that were read, and the reader's state.
     place: Option<(u64, usize, ChunkReader)>,
 }
 
 impl LogCursor {
     /// Returns a cursor before event `next`.
-    pub(super) fn at(next: u64) -> Self {
+    pub(in crate::app) fn at(next: u64) -> Self {
         Self { next, place: None }
     }
 }
 
 /// Result of reading the tail.
 #[derive(Debug, PartialEq)]
-pub(super) enum TailRead {
+pub(in crate::app) enum TailRead {
     /// The next events.
     Events(Vec<Event>),
     /// The next events are in the store.
@@ -67,7 +67,7 @@ pub(super) enum TailRead {
 }
 
 impl Tail {
-    pub(super) fn new() -> Self {
+    pub(in crate::app) fn new() -> Self {
         Self {
             storing: None,
             open: ChunkWriter::default(),
@@ -79,12 +79,12 @@ impl Tail {
     }
 
     /// Number of the events so far.
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::app) fn count(&self) -> u64 {
         self.open.next()
     }
 
     /// Appends an event. Returns true if the tail has just become large enough to be stored at once.
-    pub(super) fn push(&mut self, event: &Event) -> bool {
+    pub(in crate::app) fn push(&mut self, event: &Event) -> bool {
         if self.is_incomplete || !matches!(self.state, TailState::Live) {
             return false;
         }
@@ -104,13 +104,13 @@ impl Tail {
     }
 
     /// Returns true if events have waited since `limit` or are many.
-    pub(super) fn is_due(&self, limit: Instant) -> bool {
+    pub(in crate::app) fn is_due(&self, limit: Instant) -> bool {
         let is_old = self.since.is_some_and(|since| since <= limit);
         self.storing.is_some() || is_old || self.open.body().len() >= LARGE_TAIL_BYTES
     }
 
     /// Returns the chunk to store: the one whose storing has failed, or all waiting events.
-    pub(super) fn begin_store(&mut self) -> Option<LogChunk> {
+    pub(in crate::app) fn begin_store(&mut self) -> Option<LogChunk> {
         if !matches!(self.state, TailState::Live) {
             return None;
         }
@@ -122,13 +122,13 @@ impl Tail {
     }
 
     /// Records that the chunk was stored.
-    pub(super) fn stored(&mut self) {
+    pub(in crate::app) fn stored(&mut self) {
         self.storing = None;
     }
 
     /// Begins to end the log. Returns the chunks to store, the last of which has the terminal event, and true if events
     /// are missing.
-    pub(super) fn end(&mut self, terminal: &Event) -> (Vec<LogChunk>, bool) {
+    pub(in crate::app) fn end(&mut self, terminal: &Event) -> (Vec<LogChunk>, bool) {
         let mut last = self.open.clone();
         last.push(terminal);
         self.state = TailState::Ending(last.clone());
@@ -136,7 +136,7 @@ impl Tail {
     }
 
     /// Records that the end was stored, or that another process has ended the log.
-    pub(super) fn close(&mut self, is_stored: bool) {
+    pub(in crate::app) fn close(&mut self, is_stored: bool) {
         let state = if is_stored { TailState::Over } else { TailState::Lost };
         if let TailState::Ending(last) = std::mem::replace(&mut self.state, state)
             && is_stored
@@ -146,7 +146,7 @@ impl Tail {
     }
 
     /// Reads the events from the cursor on, and moves it.
-    pub(super) fn read(&self, cursor: &mut LogCursor) -> TailRead {
+    pub(in crate::app) fn read(&self, cursor: &mut LogCursor) -> TailRead {
         if matches!(self.state, TailState::Lost) {
             return TailRead::Stored;
         }

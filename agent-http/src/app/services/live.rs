@@ -27,7 +27,7 @@ const WATCH_TIME: Duration = Duration::from_secs(1);
 
 /// Reason for which a run is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RunStop {
+pub(in crate::app) enum RunStop {
     /// It was cancelled.
     Cancelled(CancelReason),
     /// Another process has ended it, since this one's lease had expired, or the thread was deleted.
@@ -35,7 +35,7 @@ pub(super) enum RunStop {
 }
 
 impl RunStop {
-    pub(super) fn end(self) -> RunEnd {
+    pub(in crate::app) fn end(self) -> RunEnd {
         match self {
             Self::Cancelled(_) => {
                 let outcome = Some(RunOutcome::Cancelled);
@@ -50,7 +50,7 @@ impl RunStop {
 }
 
 /// A run of this process.
-pub(super) struct LiveRun {
+pub(in crate::app) struct LiveRun {
     key: RunKey,
     tail: Mutex<Tail>,
     /// Wakes readers of the tail.
@@ -69,7 +69,7 @@ pub(super) struct LiveRun {
 }
 
 impl LiveRun {
-    pub(super) fn new(key: RunKey) -> Self {
+    pub(in crate::app) fn new(key: RunKey) -> Self {
         Self {
             key,
             tail: Mutex::new(Tail::new()),
@@ -84,56 +84,56 @@ impl LiveRun {
         }
     }
 
-    pub(super) fn key(&self) -> &RunKey {
+    pub(in crate::app) fn key(&self) -> &RunKey {
         &self.key
     }
 
     /// Locks the tail. No code panics while holding the lock.
-    pub(super) fn tail(&self) -> MutexGuard<'_, Tail> {
+    pub(in crate::app) fn tail(&self) -> MutexGuard<'_, Tail> {
         lock(&self.tail)
     }
 
     /// Logs an event. Returns true if the tail is to be stored at once.
-    pub(super) fn record(&self, event: &Event) -> bool {
+    pub(in crate::app) fn record(&self, event: &Event) -> bool {
         let is_large = self.tail().push(event);
         self.wake_readers();
         is_large
     }
 
     /// Wakes the tail's readers.
-    pub(super) fn wake_readers(&self) {
+    pub(in crate::app) fn wake_readers(&self) {
         if self.readers.load(Ordering::SeqCst) > 0 {
             self.grown.notify_waiters();
         }
     }
 
     /// Returns a future that is ready when the tail has grown after this call.
-    pub(super) fn grown(&self) -> Notified<'_> {
+    pub(in crate::app) fn grown(&self) -> Notified<'_> {
         self.grown.notified()
     }
 
     /// Wakes the run if it is queued, since it may be its turn.
-    pub(super) fn wake_queued(&self) {
+    pub(in crate::app) fn wake_queued(&self) {
         self.next.notify_one();
     }
 
     /// Waits for a call of [`wake_queued`](Self::wake_queued), or for one since the last wait.
-    pub(super) fn woken(&self) -> Notified<'_> {
+    pub(in crate::app) fn woken(&self) -> Notified<'_> {
         self.next.notified()
     }
 
     /// Waits until no beginning or end of the run is being stored, and keeps others away until the guard is dropped.
-    pub(super) async fn lock_storing(&self) -> OwnedMutexGuard<()> {
+    pub(in crate::app) async fn lock_storing(&self) -> OwnedMutexGuard<()> {
         self.storing.clone().lock_owned().await
     }
 
     /// Number of attached clients.
-    pub(super) fn attached(&self) -> u32 {
+    pub(in crate::app) fn attached(&self) -> u32 {
         self.attendance.borrow().count
     }
 
     /// Counts the client of the run's own request as gone. Further calls have no effect.
-    pub(super) fn detach_own_client(&self) {
+    pub(in crate::app) fn detach_own_client(&self) {
         self.attendance.send_if_modified(|attendance| {
             let is_first = std::mem::replace(&mut attendance.has_own_client, false);
             if is_first {
@@ -144,35 +144,35 @@ impl LiveRun {
     }
 
     /// Counts a reader of the tail as an attached client, until the guard is dropped.
-    pub(super) fn attach(self: &Arc<Self>) -> AttachedReader {
+    pub(in crate::app) fn attach(self: &Arc<Self>) -> AttachedReader {
         self.readers.fetch_add(1, Ordering::SeqCst);
         self.attendance.send_modify(|attendance| attendance.count += 1);
         AttachedReader(self.clone())
     }
 
     /// Records that another process reads the log.
-    pub(super) fn watch(&self) {
+    pub(in crate::app) fn watch(&self) {
         *lock(&self.watched_until) = Some(Instant::now() + WATCH_TIME);
     }
 
     /// Returns true if another process reads the log.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(in crate::app) fn is_watched(&self) -> bool {
         lock(&self.watched_until).is_some_and(|until| until > Instant::now())
     }
 
     /// Stops the run. The first reason counts.
-    pub(super) fn stop(&self, stop: RunStop) {
+    pub(in crate::app) fn stop(&self, stop: RunStop) {
         lock(&self.stop).get_or_insert(stop);
         self.stop_waker.wake();
     }
 
     /// Returns the reason for which the run is stopped.
-    pub(super) fn stopped(&self) -> Option<RunStop> {
+    pub(in crate::app) fn stopped(&self) -> Option<RunStop> {
         *lock(&self.stop)
     }
 
     /// Polls for a stop.
-    pub(super) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<RunStop> {
+    pub(in crate::app) fn poll_stop(&self, cx: &mut Context<'_>) -> Poll<RunStop> {
         if let Some(stop) = self.stopped() {
             return Poll::Ready(stop);
         }
@@ -236,10 +236,10 @@ impl Attendance {
 }
 
 /// A client that reads a run's log in this process.
-pub(super) struct AttachedReader(Arc<LiveRun>);
+pub(in crate::app) struct AttachedReader(Arc<LiveRun>);
 
 impl AttachedReader {
-    pub(super) fn run(&self) -> &Arc<LiveRun> {
+    pub(in crate::app) fn run(&self) -> &Arc<LiveRun> {
         &self.0
     }
 }
@@ -253,7 +253,7 @@ impl Drop for AttachedReader {
 
 /// Runs of this process, and the number of readers of every run in this process.
 #[derive(Default)]
-pub(super) struct LiveRuns {
+pub(in crate::app) struct LiveRuns {
     runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
     readers: Mutex<HashMap<RunKey, usize>>,
     /// Numbers of runs without their own client.
@@ -262,7 +262,7 @@ pub(super) struct LiveRuns {
 
 impl LiveRuns {
     /// Counts a run of the company that goes on without its own client; `None` if there are as many as there may be.
-    pub(super) fn count_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPlace> {
+    pub(in crate::app) fn count_detached(self: &Arc<Self>, company: &CompanyId) -> Option<DetachedPlace> {
         let mut detached = lock(&self.detached);
         let total: usize = detached.values().sum();
         let of_company = detached.get(company).copied().unwrap_or_default();
@@ -272,27 +272,27 @@ impl LiveRuns {
         })
     }
 
-    pub(super) fn insert(&self, run: &Arc<LiveRun>) {
+    pub(in crate::app) fn insert(&self, run: &Arc<LiveRun>) {
         lock(&self.runs).insert(run.key.clone(), run.clone());
     }
 
-    pub(super) fn remove(&self, run: &Arc<LiveRun>) {
+    pub(in crate::app) fn remove(&self, run: &Arc<LiveRun>) {
         let mut runs = lock(&self.runs);
         if runs.get(&run.key).is_some_and(|found| Arc::ptr_eq(found, run)) {
             runs.remove(&run.key);
         }
     }
 
-    pub(super) fn get(&self, key: &RunKey) -> Option<Arc<LiveRun>> {
+    pub(in crate::app) fn get(&self, key: &RunKey) -> Option<Arc<LiveRun>> {
         lock(&self.runs).get(key).cloned()
     }
 
-    pub(super) fn all(&self) -> Vec<Arc<LiveRun>> {
+    pub(in crate::app) fn all(&self) -> Vec<Arc<LiveRun>> {
         lock(&self.runs).values().cloned().collect()
     }
 
     /// Counts a reader of a run; `None` if there are `max` already.
-    pub(super) fn count_reader(self: &Arc<Self>, key: &RunKey, max: usize) -> Option<ReaderPlace> {
+    pub(in crate::app) fn count_reader(self: &Arc<Self>, key: &RunKey, max: usize) -> Option<ReaderPlace> {
         let mut readers = lock(&self.readers);
         let count = readers.entry(key.clone()).or_default();
         (*count < max).then(|| {
@@ -303,7 +303,7 @@ impl LiveRuns {
 }
 
 /// Course of a run whose own client has left and that goes on.
-pub(super) struct UnattendedRun {
+pub(in crate::app) struct UnattendedRun {
     run: Arc<LiveRun>,
     /// Ready once the run has had no client for too long; absent for one that needs none.
     abandoned: Option<BoxFuture<'static, ()>>,
@@ -312,7 +312,7 @@ pub(super) struct UnattendedRun {
 
 impl UnattendedRun {
     /// Decides about a run whose own client has left; `None` if it ends, also since too many runs go on.
-    pub(super) fn new(
+    pub(in crate::app) fn new(
         runs: &Arc<LiveRuns>,
         run: &Arc<LiveRun>,
         on_disconnect: OnDisconnect,
@@ -327,7 +327,7 @@ impl UnattendedRun {
     }
 
     /// Polls until no client has been attached for the run's grace, and then stops the run.
-    pub(super) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(in crate::app) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(abandoned) = &mut self.abandoned else { return Poll::Pending };
         ready!(abandoned.poll_unpin(cx));
         self.abandoned = None;
@@ -337,7 +337,7 @@ impl UnattendedRun {
 }
 
 /// Place of a run among those that go on without their own clients.
-pub(super) struct DetachedPlace {
+pub(in crate::app) struct DetachedPlace {
     runs: Arc<LiveRuns>,
     company: CompanyId,
 }
@@ -349,7 +349,7 @@ impl Drop for DetachedPlace {
 }
 
 /// Place of a reader among those of its run.
-pub(super) struct ReaderPlace {
+pub(in crate::app) struct ReaderPlace {
     runs: Arc<LiveRuns>,
     key: RunKey,
 }

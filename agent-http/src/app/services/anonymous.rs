@@ -60,7 +60,7 @@ impl AnonymousBodies {
     /// # Errors
     ///
     /// 429 if too many anonymous bodies are being read, in total or from the request's address.
-    pub(super) fn admit(
+    pub(in crate::app) fn admit(
         &self,
         head: &request::Parts,
         body: LimitedBody,
@@ -92,7 +92,7 @@ fn network(peer: &Peer) -> IpAddr {
 
 /// Permit to read one anonymous body; it is released on drop.
 #[derive(Debug)]
-pub(super) struct AnonymousBodyPermit<'b> {
+pub(in crate::app) struct AnonymousBodyPermit<'b> {
     bodies: &'b AnonymousBodies,
     address: IpAddr,
 }

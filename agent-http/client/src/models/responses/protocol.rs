@@ -1,0 +1,98 @@
+//! Settings of the protocol for one model, and the data of a request by which its answer is read.
+
+use std::sync::Arc;
+
+use agent_core::model::ModelInfo;
+use agent_core::payload::Payload;
+use agent_platform::coding::SubscriptionLimits;
+
+use super::refusal::Account;
+use crate::models::spec::ModelSpec;
+
+/// Function that receives the usage limits of a subscription, as an answer reports them.
+pub(super) type LimitHandler = Arc<dyn Fn(SubscriptionLimits) + Send + Sync>;
+
+/// Builder of requests and reader of answers for one model, without a transport.
+#[derive(Clone)]
+pub struct ResponsesProtocol {
+    pub(super) provider: &'static str,
+    pub(super) account: Account,
+    pub(super) model: Arc<ModelSpec>,
+    pub(super) instructions: Option<String>,
+    pub(super) default_instructions: Option<String>,
+    pub(super) prompt_cache_key: Option<String>,
+    pub(super) sends_output_limit: bool,
+    pub(super) limit_handler: Option<LimitHandler>,
+}
+
+impl ResponsesProtocol {
+    /// Creates the protocol for `model` at the server with the address `address`, by which the model's context window is
+    /// learnt. Usage names `provider`; `account` selects the error of a refusal.
+    pub fn new(provider: &'static str, account: Account, model: impl Into<ModelSpec>, address: &str) -> Self {
+        Self {
+            provider,
+            account,
+            model: Arc::new(model.into().at(provider, address)),
+            instructions: None,
+            default_instructions: None,
+            prompt_cache_key: None,
+            sends_output_limit: false,
+            limit_handler: None,
+        }
+    }
+
+    /// Sets a text that is sent as `instructions`. The system prompt becomes the first developer message.
+    pub fn with_instructions(self, instructions: Option<&str>) -> Self {
+        Self { instructions: instructions.map(str::to_owned), ..self }
+    }
+
+    /// Sets a text that is sent as `instructions` if there is no system prompt. Without it, the field is left out.
+    pub fn with_default_instructions(self, instructions: impl Into<String>) -> Self {
+        Self { default_instructions: Some(instructions.into()), ..self }
+    }
+
+    /// Sets the key by which the vendor finds the cached prefix of a conversation. It is hidden in previews.
+    pub fn with_prompt_cache_key(self, key: impl Into<String>) -> Self {
+        Self { prompt_cache_key: Some(key.into()), ..self }
+    }
+
+    /// Sets whether requests limit the answer, by `max_output_tokens`, which subscriptions reject. Off by default.
+    pub fn with_output_limit(self, sends_output_limit: bool) -> Self {
+        Self { sends_output_limit, ..self }
+    }
+
+    /// Sets a function that receives the usage limits of each `codex.rate_limits` event, in the order of the stream.
+    /// Without it, these events are ignored.
+    pub fn with_limit_handler(self, handler: impl Fn(SubscriptionLimits) + Send + Sync + 'static) -> Self {
+        Self { limit_handler: Some(Arc::new(handler)), ..self }
+    }
+
+    /// Describes the model.
+    pub fn info(&self) -> ModelInfo {
+        self.model.info()
+    }
+}
+
+/// Data of a request by which its answer is read.
+#[derive(Debug, Clone, Default)]
+pub struct AnswerContext {
+    /// Names of the tools that were sent under an alias, by their alias.
+    pub(super) aliases: Vec<(String, String)>,
+    /// True if the request switches reasoning off, so that reasoning in the answer is not emitted.
+    pub(super) hides_reasoning: bool,
+    /// Tokens of the prompt by the platform's count.
+    pub(super) prompt_tokens: Option<usize>,
+}
+
+impl AnswerContext {
+    /// Returns the data of a payload with a body of [`ResponsesProtocol::push_body`].
+    pub fn of(payload: &Payload) -> Self {
+        let context = payload.attachment::<Self>().cloned().unwrap_or_default();
+        Self { prompt_tokens: payload.prompt_tokens(), ..context }
+    }
+
+    /// Returns the name of the tool that was sent under `name`.
+    pub(super) fn tool_name<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.iter().find(|(alias, _)| alias == name).map_or(name, |(_, name)| name)
+    }
+}

@@ -1,0 +1,32 @@
+//! Services of the application that its routes share.
+
+mod anonymous;
+mod approved_calls;
+mod coding;
+mod console;
+mod conversation;
+mod document_uploads;
+pub(super) mod live;
+mod mcp;
+mod providers;
+mod quotas;
+mod rate_limits;
+mod scheduler;
+pub(super) mod tail;
+mod usage;
+
+pub use anonymous::AnonymousBodies;
+pub use approved_calls::ApprovedCalls;
+pub use coding::{CodingLink, CodingLinkConfig};
+pub use console::{ConsoleService, console_link};
+pub(super) use conversation::later;
+pub use conversation::{ConversationService, RunSettings};
+pub use document_uploads::DocumentUploads;
+pub(super) use document_uploads::UploadPermit;
+pub use mcp::McpEndpoint;
+pub use providers::ProviderService;
+pub use quotas::ResourceQuotas;
+pub use rate_limits::RateLimits;
+pub(super) use scheduler::CALLBACK_PATH;
+pub use scheduler::{SchedulerLink, SchedulerLinkConfig};
+pub use usage::UsageService;

@@ -1,0 +1,153 @@
+//! The store of conversations, the runs of this process that are kept in it, and the lease under which it has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_core::clock::Clock;
+use agent_core::role::ConversationSettings;
+use agent_platform::conversation::{
+    Conversations, RUN_LEASE_MS, RunClock, RunLease, ThreadOwner, ThreadRetention,
+};
+use agent_platform::run_observer::RunObservers;
+use agent_platform::spawner::Spawner;
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use super::live::LiveRuns;
+use crate::shutdown::{Shutdown, ShutdownStage};
+
+/// Settings of what is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct RunSettings {
+    /// Time for which events wait in memory before they are stored; 500 ms.
+    pub log_flush: Duration,
+    /// Time after a process's last renewal at which its runs count as interrupted; 10 s.
+    pub lease: Duration,
+    /// Time for which a run's log is kept after its end; 24 h.
+    pub log_retention: Duration,
+    /// Times after the last activity at which threads are deleted, unless an agent's role sets a shorter one.
+    pub thread_retention: ThreadRetention,
+    /// True if the inputs of runs are kept as long as their logs; false.
+    pub keeps_inputs: bool,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            log_flush: Duration::from_millis(500),
+            lease: Duration::from_millis(RUN_LEASE_MS.unsigned_abs()),
+            log_retention: Duration::from_secs(24 * 60 * 60),
+            thread_retention: ThreadRetention::default(),
+            keeps_inputs: false,
+        }
+    }
+}
+
+/// The store of conversations, and the runs of this process that are kept in it.
+pub struct ConversationService {
+    /// The store; `None` if conversations are switched off.
+    pub(in crate::app) store: Option<Arc<dyn Conversations>>,
+    /// Id of this process, another at every start.
+    pub(in crate::app) process: String,
+    pub(in crate::app) times: RunSettings,
+    pub(in crate::app) clock: Arc<dyn Clock>,
+    pub(in crate::app) spawner: Arc<dyn Spawner>,
+    pub(in crate::app) shutdown: Shutdown,
+    pub(in crate::app) runs: Arc<LiveRuns>,
+    /// Number of runs whose end is not stored yet.
+    pub(in crate::app) live: watch::Sender<usize>,
+    pub(in crate::app) observers: Arc<RunObservers>,
+    /// Asks for events to be stored without delay.
+    pub(in crate::app) large_tail: Notify,
+}
+
+impl ConversationService {
+    /// Creates the service over a store; `None` switches conversations off.
+    pub fn new(
+        store: Option<Arc<dyn Conversations>>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        shutdown: Shutdown,
+    ) -> Arc<Self> {
+        Self::with_settings(store, clock, spawner, shutdown, RunSettings::default())
+    }
+
+    /// Creates the service with other times than the default ones.
+    pub fn with_settings(
+        store: Option<Arc<dyn Conversations>>,
+        clock: Arc<dyn Clock>,
+        spawner: Arc<dyn Spawner>,
+        shutdown: Shutdown,
+        times: RunSettings,
+    ) -> Arc<Self> {
+        let observers = Arc::new(RunObservers::new(clock.clone(), times.keeps_inputs));
+        Arc::new(Self {
+            store,
+            process: Uuid::now_v7().to_string(),
+            times,
+            clock,
+            observers,
+            spawner,
+            shutdown,
+            runs: Arc::default(),
+            live: watch::Sender::default(),
+            large_tail: Notify::new(),
+        })
+    }
+
+    /// Returns the observers of the runs that are kept, of which their models must know.
+    pub fn observers(&self) -> &Arc<RunObservers> {
+        &self.observers
+    }
+
+    /// Returns true unless conversations are switched off.
+    pub(in crate::app) fn is_on(&self) -> bool {
+        self.store.is_some()
+    }
+
+    /// Returns the store; `None` if conversations are switched off.
+    pub(in crate::app) fn store(&self) -> Option<&Arc<dyn Conversations>> {
+        self.store.as_ref()
+    }
+
+    pub(in crate::app) fn now(&self) -> Timestamp {
+        Timestamp::try_from(self.clock.now()).unwrap_or_default()
+    }
+
+    pub(in crate::app) fn clock(&self) -> RunClock {
+        let now = self.now();
+        RunClock { now, log_until: later(now, self.times.log_retention) }
+    }
+
+    pub(in crate::app) fn lease(&self) -> RunLease {
+        RunLease { process: self.process.clone(), until: later(self.now(), self.times.lease) }
+    }
+
+    /// Returns the time after its last activity at which an owner's thread with an agent of these settings is deleted.
+    pub(in crate::app) fn retention(
+        &self,
+        owner: &ThreadOwner,
+        agent: &ConversationSettings,
+    ) -> Option<SignedDuration> {
+        let time = self.times.thread_retention.of(owner, agent)?;
+        Some(SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX))
+    }
+
+    pub(in crate::app) fn is_ending(&self) -> bool {
+        self.shutdown.stage() >= ShutdownStage::Ending
+    }
+
+    /// Waits until the ends of all runs are stored.
+    pub async fn drain(&self) {
+        let mut live = self.live.subscribe();
+        // The sender is this service's own.
+        let _ = live.wait_for(|count| *count == 0).await;
+    }
+}
+
+/// Returns the time after `now`, or the last one that can be written.
+pub(in crate::app) fn later(now: Timestamp, time: Duration) -> Timestamp {
+    let time = SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX);
+    now.saturating_add(time).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,79 @@
+//! The ledger of the calls of models and tools, and its upkeep.
+
+use std::time::Duration;
+
+use agent_platform::records::{Inventory, StoreError};
+use agent_platform::usage::{Budgets, ExpiredReservations, MAX_TRIMMED_ENTRIES, UsageRecorder};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::error::{Code, HttpError};
+
+/// Time between two searches for what lost processes have reserved.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(60);
+/// Time between two deletions of old entries.
+const TRIM_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// The ledger of the calls of models and tools.
+pub struct UsageService {
+    pub(in crate::app) recorder: UsageRecorder,
+    retention: SignedDuration,
+}
+
+impl UsageService {
+    /// Creates the service. Entries are deleted after `retention`; the sums of their days stay.
+    pub fn new(recorder: UsageRecorder, retention: SignedDuration) -> Self {
+        Self { recorder, retention }
+    }
+
+    /// Waits until the calls that have ended are stored, and what was reserved for them is settled.
+    pub async fn flush(&self) {
+        self.recorder.flush().await;
+        if let Some(budgets) = self.recorder.budgets() {
+            budgets.flush().await;
+        }
+    }
+
+    /// Returns the budgets.
+    ///
+    /// # Errors
+    /// 503 if the recorder has none.
+    pub(in crate::app) fn budgets(&self) -> Result<&Budgets, HttpError> {
+        let missing = || HttpError::new(Code::NotConfigured, "there are no budgets here");
+        self.recorder.budgets().ok_or_else(missing)
+    }
+
+    /// Settles what processes that were lost have reserved, and deletes old meters. Runs until the future is dropped.
+    pub(in crate::app) async fn settle_lost_calls(&self, inventory: &dyn Inventory) {
+        let Some(budgets) = self.recorder.budgets() else { return };
+        loop {
+            let mut expired = ExpiredReservations::default();
+            let pass = async {
+                while expired.settle_page(inventory, budgets, &self.recorder).await? {}
+                while expired.delete_meters_page(inventory, self.recorder.now()).await? {}
+                Ok::<_, StoreError>(())
+            };
+            if let Err(error) = pass.await {
+                tracing::warn!(%error, "what lost processes have reserved was not settled");
+            }
+            tokio::time::sleep(SETTLE_INTERVAL).await;
+        }
+    }
+
+    /// Deletes old entries. Runs until the future is dropped.
+    pub(in crate::app) async fn run_upkeep(&self) {
+        loop {
+            tokio::time::sleep(TRIM_INTERVAL).await;
+            let before = self.recorder.now().saturating_sub(self.retention).unwrap_or(Timestamp::MIN);
+            loop {
+                match self.recorder.store().trim_usage(before).await {
+                    Ok(MAX_TRIMMED_ENTRIES..) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "old entries of usage were not deleted");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
