@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use agent_jobs::job::{InsertOutcome, Job, JobStore};
 use agent_store::sqlite::{SqliteOptions, SqliteStore};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use benches::batch::{self, BATCH, job};
 use benches::comparison::{Bound, Comparison};
 use benches::table::median;

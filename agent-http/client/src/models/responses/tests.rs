@@ -1,12 +1,13 @@
 //! Tests of the adapter against a scripted loopback server.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use agent_core::error::AgentErrorKind;
 use agent_core::message::{Content, ContentPart, MediaSource, Message, ProviderItem, Role, ToolCall};
 use agent_core::model::ModelEvent;
 use agent_core::prompt::{Fragment, Part, Prompt, PromptMessage, Stability};
 use agent_core::tool::ToolChoice;
+use agent_platform::coding::SubscriptionLimits;
 use expect_test::{Expect, expect};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -15,6 +16,7 @@ use super::*;
 use crate::loopback::{AfterResponse, LoopbackServer, chunked_response, outbound_client};
 use crate::models::ModelLimits;
 use crate::models::harness::{answer_of, answer_to, check_conformance, request, tool};
+use crate::models::spec::ModelSpec;
 
 mod requests;
 
