@@ -16,18 +16,19 @@
 mod fold;
 mod language;
 mod scan;
+mod term;
 
 use std::collections::HashMap;
 
 pub use fold::{is_hidden, visible_text};
 pub use language::Language;
 pub(crate) use scan::is_unspaced;
+pub use term::MAX_TERM_BYTES;
 
 use language::Stemming;
 use scan::Token;
+use term::truncate_term;
 
-/// Maximum length of a term in bytes; the rest of a longer word is ignored.
-pub const MAX_TERM_BYTES: usize = 64;
 /// Longest word, in bytes, whose terms are remembered for its next occurrence.
 const MAX_REMEMBERED_WORD_BYTES: usize = 64;
 /// Number of words whose terms are remembered; beyond it, words are analyzed at each occurrence.
@@ -115,7 +116,7 @@ impl Analyzer {
     }
 
     fn push(&mut self, mut term: String) {
-        truncate_at_boundary(&mut term, MAX_TERM_BYTES);
+        truncate_term(&mut term);
         if term.is_empty() {
             return;
         }
@@ -130,13 +131,6 @@ impl Analyzer {
             }
         };
         self.scratch.push(number);
-    }
-}
-
-/// Shortens a string to at most `limit` bytes, at a boundary of characters.
-fn truncate_at_boundary(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit));
     }
 }
 

@@ -19,8 +19,6 @@ pub(crate) use vectors::QuantizedQuery;
 pub use vectors::{Vectors, VectorsError};
 
 use crate::analysis::Language;
-use crate::chunk::Chunker;
-use crate::document::Extracted;
 use crate::postings::Postings;
 
 /// Longest text of a document that can be indexed, in bytes.
@@ -68,21 +66,6 @@ pub enum BuildError {
 }
 
 impl DocIndex {
-    /// Analyzes a document and builds its index.
-    pub fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<Self, BuildError> {
-        build::build(document, chunker)
-    }
-
-    /// Encodes the index in the current version of the format.
-    pub fn encode(&self) -> Vec<u8> {
-        codec::encode(self)
-    }
-
-    /// Decodes an index. Any bytes give an index or an error; allocations are bounded by the number of bytes.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        codec::decode(bytes)
-    }
-
     /// Returns the number of chunks.
     pub fn chunk_count(&self) -> usize {
         self.places.len()

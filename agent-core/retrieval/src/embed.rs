@@ -1,18 +1,20 @@
 //! Embedding of texts as vectors, for search by meaning.
 
 mod answer;
+mod error;
 mod prefixes;
+mod role;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use thiserror::Error;
 
 pub use answer::Embeddings;
 pub(crate) use answer::MAX_DIMENSIONS;
+pub use error::EmbedError;
 pub use prefixes::Prefixes;
+pub use role::EmbedRole;
 
 /// A model that maps texts to vectors, of which those with similar meanings have a large cosine.
 ///
@@ -73,47 +75,5 @@ impl EmbedderId {
 impl fmt::Display for EmbedderId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
-    }
-}
-
-/// Use of a text. Some models have a prefix for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EmbedRole {
-    /// A question.
-    Query,
-    /// A chunk of a document.
-    Document,
-}
-
-/// Texts could not be embedded. The messages are shown to operators and contain neither texts nor keys.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum EmbedError {
-    /// The call was rejected: a wrong key, an unknown model, too many texts, or a text that is too long. A repetition fails
-    /// too.
-    #[error("the embedder rejected the request: {0}")]
-    Rejected(String),
-    /// The embedder cannot be reached, is overloaded or did not answer in time.
-    #[error("the embedder is unavailable: {message}")]
-    Unavailable {
-        /// Description of the cause.
-        message: String,
-        /// Delay that the embedder asked for before a repetition.
-        retry_after: Option<Duration>,
-    },
-    /// The answer is not as many vectors as texts, or has vectors of other dimensions, or components that are not finite.
-    #[error("the embedder's answer is invalid: {0}")]
-    InvalidAnswer(String),
-}
-
-impl EmbedError {
-    /// Creates the error of an embedder that is unavailable and names no delay.
-    pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::Unavailable { message: message.into(), retry_after: None }
-    }
-
-    /// Creates the error of a call with more texts than [`Embedder::max_batch`].
-    pub fn batch_too_large(texts: usize, max_batch: usize) -> Self {
-        Self::Rejected(format!("{texts} texts in one call, of which {max_batch} are allowed"))
     }
 }

@@ -12,6 +12,7 @@ mod bm25;
 mod feedback;
 mod fusion;
 mod nearest;
+mod query;
 mod score;
 mod terms;
 
@@ -22,26 +23,17 @@ use std::sync::Arc;
 pub use fusion::{Dense, DenseHit};
 pub use nearest::VectorQuery;
 pub(crate) use nearest::nearest;
+pub use query::{Query, QueryTerm, TermOrigin};
 
 use crate::doc_index::{DocIndex, VectorsError};
 use crate::document::DocumentId;
 use crate::part::{Corpus, DocEntry, Part, ScopedPart};
+use fusion::FUSION_CANDIDATES;
 use score::{Candidate, Scores};
 use terms::QueryTerms;
 
-/// Number of best chunks of each kind that are combined if there are vectors.
-const FUSION_CANDIDATES: usize = 200;
 /// Greatest number of hits that a search returns.
 pub const MAX_HITS: usize = 1000;
-
-/// The texts that a search is for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Query<'a> {
-    /// The user's last text.
-    pub text: &'a str,
-    /// The user's text before, whose terms have a fifth of the weight, for questions that leave out their subject.
-    pub previous: Option<&'a str>,
-}
 
 /// The settings of a search.
 #[derive(Debug, Clone)]
@@ -61,30 +53,6 @@ impl Default for SearchOptions<'_> {
     fn default() -> Self {
         Self { limit: 20, min_relevance: 0.08, feedback: true, dense: None }
     }
-}
-
-/// The source of a term of a query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TermOrigin {
-    /// The user's last text.
-    Query,
-    /// The user's text before.
-    Previous,
-    /// The best chunks of the first ranking.
-    Feedback,
-}
-
-/// A term that chunks were scored by.
-#[derive(Debug, Clone, PartialEq)]
-pub struct QueryTerm {
-    /// The stem.
-    pub term: String,
-    /// Inverse document frequency among the chunks of the scope.
-    pub idf: f32,
-    /// Share of the term in the query; the weights of all terms add up to 1.
-    pub weight: f32,
-    /// The source of the term.
-    pub origin: TermOrigin,
 }
 
 /// A chunk of a ranking.

@@ -9,6 +9,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use whatlang::{Lang, Script};
 
 use super::fold::{lowercase, strip_marks};
+use super::term::truncate_term;
 
 /// Bytes of each of the three places of a text (start, middle, end) that detection reads.
 const SAMPLE_BYTES: usize = 600;
@@ -205,7 +206,7 @@ impl Stemming {
     /// Returns the term of a word or of a part of it.
     pub(super) fn term(&self, word: &str) -> String {
         let mut lower = lowercase(word, self.language == Language::Turkish);
-        super::truncate_at_boundary(&mut lower, super::MAX_TERM_BYTES);
+        truncate_term(&mut lower);
         let stemmer = match &self.stemmer {
             Some(stemmer) if self.language.writes(&lower) => Some(stemmer),
             _ => self.latin.as_ref().filter(|_| Language::English.writes(&lower)),

@@ -13,7 +13,14 @@ const MAX_TITLE_BYTES: usize = 512;
 /// Bytes of a path of headings that are kept and indexed.
 const MAX_HEADING_BYTES: usize = 1024;
 
-pub(super) fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<DocIndex, BuildError> {
+impl DocIndex {
+    /// Analyzes a document and builds its index.
+    pub fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<Self, BuildError> {
+        build(document, chunker)
+    }
+}
+
+fn build(document: &Extracted, chunker: &dyn Chunker) -> Result<DocIndex, BuildError> {
     let text = &document.text;
     if text.len() > MAX_TEXT_BYTES {
         return Err(BuildError::TextTooLong(text.len()));

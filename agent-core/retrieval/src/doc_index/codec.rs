@@ -47,7 +47,19 @@ pub enum DecodeError {
     Invalid(&'static str),
 }
 
-pub(super) fn encode(index: &DocIndex) -> Vec<u8> {
+impl DocIndex {
+    /// Encodes the index in the current version of the format.
+    pub fn encode(&self) -> Vec<u8> {
+        encode(self)
+    }
+
+    /// Decodes an index. Any bytes give an index or an error; allocations are bounded by the number of bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        decode(bytes)
+    }
+}
+
+fn encode(index: &DocIndex) -> Vec<u8> {
     let mut body = Vec::new();
     body.push(index.language as u8);
     put_string(&mut body, &index.labels.title);
@@ -135,7 +147,7 @@ fn checksum(body: &[u8]) -> u64 {
     hasher.finish()
 }
 
-pub(super) fn decode(bytes: &[u8]) -> Result<DocIndex, DecodeError> {
+fn decode(bytes: &[u8]) -> Result<DocIndex, DecodeError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(DecodeError::NotAnIndex)?;
     let (version, rest) = rest.split_first_chunk().ok_or(DecodeError::NotAnIndex)?;
     let version = u16::from_le_bytes(*version);

@@ -3,8 +3,8 @@ use std::hash::Hasher;
 use proptest::prelude::*;
 
 use super::*;
-use crate::chunk::{Chunk, StructuralChunker};
-use crate::document::{DocumentId, TextFormat};
+use crate::chunk::{Chunk, Chunker, StructuralChunker};
+use crate::document::{DocumentId, Extracted, TextFormat};
 use crate::search::{Query, SearchOptions, search_documents};
 
 const GOLDEN: &[u8] = include_bytes!("../../tests/golden/doc_index_v2.bin");

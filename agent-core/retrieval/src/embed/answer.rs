@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::EmbedError;
+use super::error::EmbedError;
 
 /// Maximum number of components of a vector.
 pub(crate) const MAX_DIMENSIONS: usize = 8192;

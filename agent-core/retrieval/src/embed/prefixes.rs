@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::EmbedRole;
+use super::role::EmbedRole;
 
 /// The texts that a model expects in front of questions and of documents.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::TermOrigin;
 use super::bm25::idf;
+use super::query::TermOrigin;
 use super::score::Candidate;
 use super::terms::WeightedTerm;
 use crate::part::Corpus;

@@ -6,6 +6,9 @@ use super::score::Candidate;
 use crate::document::DocumentId;
 use crate::part::Corpus;
 
+/// Number of best chunks of each kind that are combined if there are vectors.
+pub(super) const FUSION_CANDIDATES: usize = 200;
+
 /// A chunk that was found by its vector, by [`CompanyIndex::nearest`](crate::company::CompanyIndex::nearest) or by an index
 /// outside.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,7 +1,6 @@
 //! Search by vectors: compares the query's vector with that of every chunk in the scope.
 
-use super::FUSION_CANDIDATES;
-use super::fusion::DenseHit;
+use super::fusion::{DenseHit, FUSION_CANDIDATES};
 use super::score::{BestCandidates, Candidate};
 use crate::doc_index::{DotProducts, QuantizedQuery, VectorsError};
 use crate::embed::EmbedderId;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::bm25::{best_score, idf};
-use super::{Query, QueryTerm, TermOrigin};
+use super::query::{Query, QueryTerm, TermOrigin};
 use crate::analysis::{Analyzer, Language, is_unspaced, term_hash, visible_text};
 use crate::part::Corpus;
 

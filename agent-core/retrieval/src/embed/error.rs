@@ -1,0 +1,38 @@
+//! Errors of embedders.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// Texts could not be embedded. The messages are shown to operators and contain neither texts nor keys.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EmbedError {
+    /// The call was rejected: a wrong key, an unknown model, too many texts, or a text that is too long. A repetition fails
+    /// too.
+    #[error("the embedder rejected the request: {0}")]
+    Rejected(String),
+    /// The embedder cannot be reached, is overloaded or did not answer in time.
+    #[error("the embedder is unavailable: {message}")]
+    Unavailable {
+        /// Description of the cause.
+        message: String,
+        /// Delay that the embedder asked for before a repetition.
+        retry_after: Option<Duration>,
+    },
+    /// The answer is not as many vectors as texts, or has vectors of other dimensions, or components that are not finite.
+    #[error("the embedder's answer is invalid: {0}")]
+    InvalidAnswer(String),
+}
+
+impl EmbedError {
+    /// Creates the error of an embedder that is unavailable and names no delay.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::Unavailable { message: message.into(), retry_after: None }
+    }
+
+    /// Creates the error of a call with more texts than [`Embedder::max_batch`](super::Embedder::max_batch).
+    pub fn batch_too_large(texts: usize, max_batch: usize) -> Self {
+        Self::Rejected(format!("{texts} texts in one call, of which {max_batch} are allowed"))
+    }
+}

@@ -1,0 +1,34 @@
+//! The texts of a query, and its terms.
+
+/// The texts that a search is for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Query<'a> {
+    /// The user's last text.
+    pub text: &'a str,
+    /// The user's text before, whose terms have a fifth of the weight, for questions that leave out their subject.
+    pub previous: Option<&'a str>,
+}
+
+/// The source of a term of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TermOrigin {
+    /// The user's last text.
+    Query,
+    /// The user's text before.
+    Previous,
+    /// The best chunks of the first ranking.
+    Feedback,
+}
+
+/// A term that chunks were scored by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueryTerm {
+    /// The stem.
+    pub term: String,
+    /// Inverse document frequency among the chunks of the scope.
+    pub idf: f32,
+    /// Share of the term in the query; the weights of all terms add up to 1.
+    pub weight: f32,
+    /// The source of the term.
+    pub origin: TermOrigin,
+}
