@@ -271,6 +271,7 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
     let (all_path, export_path) = ("/api/threads/export", "/api/threads/{id}/export");
     let feedback_path = "/api/threads/{id}/messages/{node}/feedback";
     let all = vec![
+    let approval_path = "/api/approvals/{id}";
         Endpoint::get(all_path, VISITOR, thread_export::get_all, thread_export::describe_get_all)
             .without_head(),
         Endpoint::get(export_path, VISITOR, thread_export::get, thread_export::describe_get).without_head(),
@@ -287,13 +288,15 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/agent/chat/{threadId}/stream", VISITOR, run_events::resume, thread_docs::resume)
             .without_head(),
     ];
+        Endpoint::get("/api/approvals", VISITOR, approvals::list, thread_docs::list_approvals),
+        Endpoint::get(approval_path, VISITOR, approvals::get, thread_docs::get_approval),
+        Endpoint::post(approval_path, VISITOR, approvals::decide, thread_docs::decide_approval),
     all.into_iter().map(Endpoint::open_to_any_origin).collect()
 }
 
 fn own_thread_endpoints() -> Vec<Endpoint<App>> {
     let messages_path = "/api/threads/{id}/messages";
     let message_path = "/api/threads/{id}/messages/{node}";
-    let approval_path = "/api/approvals/{id}";
     vec![
         Endpoint::post("/api/threads", USER, threads::post, thread_docs::post),
         Endpoint::post("/api/threads/{id}/fork", USER, threads::fork, thread_docs::fork),
@@ -312,9 +315,6 @@ fn own_thread_endpoints() -> Vec<Endpoint<App>> {
             feedback::list_threads,
             feedback::describe_list_threads,
         ),
-        Endpoint::get("/api/approvals", USER, approvals::list, thread_docs::list_approvals),
-        Endpoint::get(approval_path, USER, approvals::get, thread_docs::get_approval),
-        Endpoint::post(approval_path, USER, approvals::decide, thread_docs::decide_approval),
     ]
 }
 

@@ -2083,7 +2083,7 @@ export interface components {
             caps?: components["schemas"]["Caps"] | null;
         };
         /** @description The people who may decide about a call. */
-        ApprovalBy: "user" | "owner" | "company";
+        ApprovalBy: "user" | "visitor" | "owner" | "company";
         /** @description Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies. */
         ApprovalRule: {
             /** @description Names of the tools. */
@@ -5689,7 +5689,7 @@ export interface operations {
                             /** @enum {unknown} */
                             state: "open" | "approved" | "denied" | "cancelled" | "expired";
                             /** @enum {unknown} */
-                            by: "user" | "owner" | "company";
+                            by: "user" | "visitor" | "owner" | "company";
                             editable?: boolean;
                             message?: string;
                             decidedBy?: string;
@@ -5745,7 +5745,7 @@ export interface operations {
                         /** @enum {unknown} */
                         state: "open" | "approved" | "denied" | "cancelled" | "expired";
                         /** @enum {unknown} */
-                        by: "user" | "owner" | "company";
+                        by: "user" | "visitor" | "owner" | "company";
                         editable?: boolean;
                         message?: string;
                         decidedBy?: string;
@@ -5811,7 +5811,7 @@ export interface operations {
                         /** @enum {unknown} */
                         state: "open" | "approved" | "denied" | "cancelled" | "expired";
                         /** @enum {unknown} */
-                        by: "user" | "owner" | "company";
+                        by: "user" | "visitor" | "owner" | "company";
                         editable?: boolean;
                         message?: string;
                         decidedBy?: string;
