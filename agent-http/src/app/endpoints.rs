@@ -242,6 +242,7 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/pulse/status", USER, pulse::status, pulse::describe_status),
         Endpoint::get(jobs_path, USER, jobs::list, jobs::describe_list),
         Endpoint::post(jobs_path, USER, jobs::post, jobs::describe_post),
+        Endpoint::get(job_path, USER, jobs::get, jobs::describe_get),
         Endpoint::delete(job_path, USER, jobs::cancel, jobs::describe_cancel),
         Endpoint::post(reschedule_path, USER, jobs::reschedule, jobs::describe_reschedule),
         Endpoint::post("/api/pulse/jobs/{id}/pause", USER, jobs::pause, jobs::describe_pause),
@@ -270,8 +271,8 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
     let (all_path, export_path) = ("/api/threads/export", "/api/threads/{id}/export");
     let feedback_path = "/api/threads/{id}/messages/{node}/feedback";
-    let all = vec![
     let approval_path = "/api/approvals/{id}";
+    let all = vec![
         Endpoint::get(all_path, VISITOR, thread_export::get_all, thread_export::describe_get_all)
             .without_head(),
         Endpoint::get(export_path, VISITOR, thread_export::get, thread_export::describe_get).without_head(),
@@ -287,10 +288,10 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post("/api/runs/{id}/cancel", VISITOR, runs::cancel, thread_docs::cancel_run),
         Endpoint::get("/api/agent/chat/{threadId}/stream", VISITOR, run_events::resume, thread_docs::resume)
             .without_head(),
-    ];
         Endpoint::get("/api/approvals", VISITOR, approvals::list, thread_docs::list_approvals),
         Endpoint::get(approval_path, VISITOR, approvals::get, thread_docs::get_approval),
         Endpoint::post(approval_path, VISITOR, approvals::decide, thread_docs::decide_approval),
+    ];
     all.into_iter().map(Endpoint::open_to_any_origin).collect()
 }
 
