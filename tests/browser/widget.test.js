@@ -243,6 +243,59 @@ test('a page cannot look into it, and can hide it only by its attribute', async 
   await context.close();
 });
 
+/** A page that has replaced what every script uses: the calls are counted, and do what they did. */
+const REPLACED = `<script>
+  globalThis.calls = {};
+  const replace = (owner, name) => {
+    const original = owner[name];
+    owner[name] = function (...values) { calls[name] = (calls[name] ?? 0) + 1; return original.apply(this, values); };
+  };
+  replace(globalThis, 'fetch'); replace(JSON, 'parse'); replace(JSON, 'stringify'); replace(Element.prototype, 'attachShadow');
+  for (const name of ['map', 'filter', 'push', 'forEach', 'at', 'findLast']) replace(Array.prototype, name);
+  for (const owner of [Object.prototype, Array.prototype, String.prototype]) owner.extra = { enumerable: 'everywhere' };
+</script>`;
+
+test('it works on a page that has replaced what every script uses', async () => {
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const { context, page, faults, lines } = await openHost(browser, host.page(wholePage(script(token, { 'data-suggestions': 'Hours?|Plants?' }), REPLACED)));
+  await showPanel(page);
+  assert.equal(await page.locator('.chip').count(), 2);
+  await ask(page, 'When are you open?');
+  assert.equal(await answers(page).locator('table').count(), 1);
+  await page.reload();
+  await answers(page).waitFor();
+  assert.equal(await answers(page).locator('table').count(), 1);
+  const calls = await page.evaluate(() => calls);
+  assert.ok(calls.fetch > 0 && calls.parse > 0 && calls.attachShadow > 0, JSON.stringify(calls));
+  assert.deepEqual([faults, lines], [[], []]);
+  await context.close();
+});
+
+/** What a page may have broken after the widget has come, and what the visitor is told then. */
+const BROKEN = {
+  'fetch throws': ['globalThis.fetch = () => { throw new TypeError("no"); };', /Connection lost|No connection/],
+  'fetch gives nothing': ['globalThis.fetch = async () => undefined;', /Connection lost|No connection/],
+  'JSON.parse throws': ['JSON.parse = () => { throw new SyntaxError("no"); };', /could not be finished/],
+  'JSON.parse gives nothing': ['JSON.parse = () => null;', /could not be finished/],
+};
+
+for (const [name, [source, words]] of Object.entries(BROKEN)) {
+  test(`a page where ${name} gets no error of the widget, whose visitor is told`, async () => {
+    const { context, page, faults } = await open('text');
+    await showPanel(page);
+    await ask(page, 'Hello');
+    await page.evaluate(source);
+    await say(page, 'And now?');
+    await page.locator('.notice').getByText(words).waitFor();
+    // The page's own work goes on, and so does the widget's once the page is well again.
+    await page.reload();
+    await answers(page).first().waitFor();
+    assert.equal((await ask(page, 'Better?')).trim(), 'Hello from the model.');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+}
+
 test('it works where storage is blocked, in 320 pixels, and while the page goes on by scripts', async () => {
   const { token } = await mint('text', { origins: [host.origin] });
   // As Safari and Chromium do where cookies of third parties, or all of them, are blocked.
