@@ -104,6 +104,12 @@ const VIEWS = {
     await page.locator('.event-row').nth(1).click();
   }, settled('.event-row')],
   retrieval: [(page) => tab(page, 'Retrieval'), settled('#debug-panel p')],
+  'retrieval-hits': [async (page) => {
+    await visit(page, 'chat/reader');
+    await page.getByRole('tab', { name: 'Chat' }).click({ timeout: 500 }).catch(() => {});
+    await ask(page, 'Which plants like shade, and which like sun?');
+    await tab(page, 'Retrieval');
+  }, settled('.fragment.kept')],
   broken: [async (page) => {
     await visit(page, 'chat/broken');
     await page.getByRole('tab', { name: 'Chat' }).click({ timeout: 500 }).catch(() => {});

@@ -60,7 +60,8 @@ export async function startProxy() {
   };
 }
 
-async function manage(method, path, body) {
+/** Calls a route as the owner of the agents. */
+export async function manage(method, path, body) {
   const headers = { Authorization: `Bearer ${required('SESSION_TOKEN')}`, 'Content-Type': 'application/json' };
   const response = await fetch(new URL(path, base), { method, headers, body: body && JSON.stringify(body) });
   assert.ok(response.ok, `${method} ${path}: ${response.status}`);

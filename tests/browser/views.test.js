@@ -326,6 +326,10 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   assert.match(await page.locator('.note-error').innerText(), /The last attempt failed:[^]*title/);
   assert.match(await facts.innerText(), /calls the tool createTodo[^]*Agent\s+Text[^]*once[^]*Occurrence\s+1, attempt 1/);
   assert.match(await page.getByRole('region', { name: 'payload' }).innerText(), /"wrong": "argument"/);
+  const attempts = page.getByRole('region', { name: 'Attempts' }).locator('tbody tr');
+  assert.equal(await attempts.count(), 1);
+  assert.match(await attempts.innerText(), /^1\t[^\t]+\t\d[^\t]*s\t4\d\d\tfailed[^\t]*title/);
+  await picture(page, 'job-attempts');
   assert.equal(await page.getByRole('button', { name: 'Cancel' }).count(), 0, 'it is over');
   await page.getByRole('button', { name: 'Run again' }).click();
   const redriven = page.waitForResponse((response) => response.url().endsWith(`${bad}/redrive`));
@@ -339,7 +343,7 @@ inPage('a job shows what it does, its error and what can be done', async (page) 
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel the job' }).click();
   await facts.filter({ hasText: 'cancelled' }).waitFor();
   await visit(page, 'jobs/no-such-job');
-  await page.getByText('It is not among your').waitFor();
+  await page.getByText('You have no such job').waitFor();
 });
 
 inPage('a job is rescheduled', async (page) => {

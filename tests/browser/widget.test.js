@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 
-import { axeViolations } from './axe.js';
 import { corpus } from './corpus.js';
 import { mint, openHost, revoke, startHost, startProxy } from './host.js';
 import { base, forbidden, launch, picture } from './support.js';
+import { answers, ask, checkWidget, input, isIdle, openWidget, say, script, showPanel, wholePage } from './widget.js';
 
 let browser, host;
 before(async () => {
@@ -17,36 +17,8 @@ after(async () => {
   await browser.close();
 });
 
-const attributes = (values) => Object.entries(values).map(([name, value]) => ` ${name}="${value}"`).join('');
-const script = (token, more = {}) => `<script src="${base}widget.js"${attributes({ 'data-token': token, ...more })} async></script>`;
-const wholePage = (body, head = '') =>
-  `<!doctype html><html lang="en"><head><meta name="viewport" content="width=device-width"><title>Green Corner</title>${head}</head><body><main><h1>Green Corner</h1><p>Herbs and ferns.</p></main>${body}</body></html>`;
-
 /** Opens a page with the widget of an agent. */
-async function open(agent, { data, options, token } = {}) {
-  const minted = token ?? (await mint(agent, { origins: [host.origin] }));
-  const opened = await openHost(browser, host.page(wholePage(script(minted.token, data))), options);
-  await opened.page.locator('.launcher').waitFor();
-  return { ...opened, minted };
-}
-
-const input = (page) => page.getByRole('textbox', { name: 'Message' });
-const answers = (page) => page.locator('.message.agent:not(.greeting) .text');
-const isIdle = (page) => page.getByRole('button', { name: 'Send' }).waitFor();
-const showPanel = (page) => page.getByRole('button', { name: 'Open chat' }).click();
-
-async function say(page, text) {
-  await input(page).fill(text);
-  await page.keyboard.press('Enter');
-}
-
-async function ask(page, text) {
-  const count = await answers(page).count();
-  await say(page, text);
-  await answers(page).nth(count).waitFor();
-  await isIdle(page);
-  return answers(page).nth(count).innerText();
-}
+const open = (agent, fields) => openWidget(browser, host, agent, fields);
 
 /** The numbers that the agent `count` says. */
 const counted = Array.from({ length: 100 }, (_, place) => place + 1).join(' ');
@@ -271,6 +243,59 @@ test('a page cannot look into it, and can hide it only by its attribute', async 
   await context.close();
 });
 
+/** A page that has replaced what every script uses: the calls are counted, and do what they did. */
+const REPLACED = `<script>
+  globalThis.calls = {};
+  const replace = (owner, name) => {
+    const original = owner[name];
+    owner[name] = function (...values) { calls[name] = (calls[name] ?? 0) + 1; return original.apply(this, values); };
+  };
+  replace(globalThis, 'fetch'); replace(JSON, 'parse'); replace(JSON, 'stringify'); replace(Element.prototype, 'attachShadow');
+  for (const name of ['map', 'filter', 'push', 'forEach', 'at', 'findLast']) replace(Array.prototype, name);
+  for (const owner of [Object.prototype, Array.prototype, String.prototype]) owner.extra = { enumerable: 'everywhere' };
+</script>`;
+
+test('it works on a page that has replaced what every script uses', async () => {
+  const { token } = await mint('garden', { origins: [host.origin] });
+  const { context, page, faults, lines } = await openHost(browser, host.page(wholePage(script(token, { 'data-suggestions': 'Hours?|Plants?' }), REPLACED)));
+  await showPanel(page);
+  assert.equal(await page.locator('.chip').count(), 2);
+  await ask(page, 'When are you open?');
+  assert.equal(await answers(page).locator('table').count(), 1);
+  await page.reload();
+  await answers(page).waitFor();
+  assert.equal(await answers(page).locator('table').count(), 1);
+  const calls = await page.evaluate(() => calls);
+  assert.ok(calls.fetch > 0 && calls.parse > 0 && calls.attachShadow > 0, JSON.stringify(calls));
+  assert.deepEqual([faults, lines], [[], []]);
+  await context.close();
+});
+
+/** What a page may have broken after the widget has come, and what the visitor is told then. */
+const BROKEN = {
+  'fetch throws': ['globalThis.fetch = () => { throw new TypeError("no"); };', /Connection lost|No connection/],
+  'fetch gives nothing': ['globalThis.fetch = async () => undefined;', /Connection lost|No connection/],
+  'JSON.parse throws': ['JSON.parse = () => { throw new SyntaxError("no"); };', /could not be finished/],
+  'JSON.parse gives nothing': ['JSON.parse = () => null;', /could not be finished/],
+};
+
+for (const [name, [source, words]] of Object.entries(BROKEN)) {
+  test(`a page where ${name} gets no error of the widget, whose visitor is told`, async () => {
+    const { context, page, faults } = await open('text');
+    await showPanel(page);
+    await ask(page, 'Hello');
+    await page.evaluate(source);
+    await say(page, 'And now?');
+    await page.locator('.notice').getByText(words).waitFor();
+    // The page's own work goes on, and so does the widget's once the page is well again.
+    await page.reload();
+    await answers(page).first().waitFor();
+    assert.equal((await ask(page, 'Better?')).trim(), 'Hello from the model.');
+    assert.deepEqual(faults, []);
+    await context.close();
+  });
+}
+
 test('it works where storage is blocked, in 320 pixels, and while the page goes on by scripts', async () => {
   const { token } = await mint('text', { origins: [host.origin] });
   // As Safari and Chromium do where cookies of third parties, or all of them, are blocked.
@@ -365,22 +390,7 @@ test('no text becomes anything but text', async () => {
 test('nothing of the widget is wrong for people who use other means: light and dark, 1280 and 360 px', async () => {
   const data = { 'data-title': 'Green Corner', 'data-greeting': 'Hello! Ask me about **plants** and opening hours.', 'data-suggestions': 'When are you open?|Which herbs like shade?' };
   const { context, page, faults } = await open('garden', { data, options: { reducedMotion: 'reduce' } });
-  const check = async (name) => {
-    for (const [width, height] of [[1280, 820], [360, 740]]) {
-      await page.setViewportSize({ width, height });
-      for (const theme of ['light', 'dark']) {
-        await page.evaluate((theme) => document.querySelector('agent-chat').setAttribute('theme', theme), theme);
-        await picture(page, `widget-${name}-${theme}-${width}`);
-        assert.deepEqual(await axeViolations(page), [], `${name}, ${theme}, ${width} px`);
-      }
-      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)) <= 0);
-      for (const target of await page.locator('.tool, .send, .chip, .launcher').all()) {
-        const box = await target.boundingBox();
-        if (box) assert.ok(box.width >= 44 && box.height >= 44, JSON.stringify(box));
-      }
-    }
-    await page.setViewportSize({ width: 1280, height: 820 });
-  };
+  const check = (name) => checkWidget(page, name);
   await check('closed');
   await showPanel(page);
   await check('welcome');

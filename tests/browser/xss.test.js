@@ -170,10 +170,12 @@ test('jobs, the audit log and the subscription', async () => {
   const jobs = texts.map((text, place) => ({
     jobId: `j${place}`, state: ['scheduled', 'discarded', text][place % 3], occurrence: 1, attempt: 1, lastError: text, createdAt: text,
     payload: { kind: place % 2 ? 'tool' : 'agent', agentId: text, toolId: place % 2 ? text : undefined, message: text, arguments: { [text]: text } },
+    attempts: [{ occurrence: 1, attempt: 1, endedAt: text, durationMs: 1, status: 500, error: text }, { occurrence: 2, attempt: 1, endedAt: text, error: text }],
     schedule: { cron: text, timezone: text }, executeAt: place % 5 === 0 ? text : new Date(Date.now() + place * 3_600_000).toISOString(),
   }));
   const calls = texts.map((text) => ({ at: text, userId: text, credentialId: text, runId: text, tool: text, outcome: text, durationMs: 1 }));
   await page.route('**/api/pulse/jobs?*', json(() => ({ jobs })));
+  await page.route(/\/api\/pulse\/jobs\/j\d+$/, (route) => route.fulfill({ json: jobs[Number(/\d+$/.exec(route.request().url())[0])] }));
   await page.route('**/api/agent/tools/audit?*', json(() => ({ calls })));
   await page.route('**/api/coding', json(() => ({ signedIn: true, state: 'ok', plan: texts[0], account: texts[1], refreshedAt: texts[2], limits: { primary: { usedPercent: 5, resetsAt: texts[3] }, credits: { hasCredits: true, balance: texts[4] } } })));
   for (const [route, selector] of [['jobs', '.item'], ['jobs/calendar', '.entry'], ['jobs/j1', '.facts'], ['jobs/j2', '.facts'], ['audit/echo', '.table'], ['account', '.limit']]) {

@@ -108,23 +108,29 @@ fn respond(body: &Value) -> Vec<Step> {
     }
 }
 
-/// Returns calls of `createDoc` for the titles after "Write", and an answer with the last result after them.
+/// Returns calls of `createDoc` for the titles after "Write" or of `searchDocs` for the words after "Look for", and an answer
+/// with the last result after them.
 fn approvals(body: &Value, text: &str) -> Vec<Step> {
     if has_result(body) {
         let last = body["messages"].as_array().and_then(|messages| messages.last());
         let result = last.and_then(|message| message["content"].as_str()).unwrap_or_default();
         return answer(&["Result: ", result]);
     }
-    let Some(titles) = text.strip_prefix("Write ") else { return answer(&["Hello", " again."]) };
-    let calls: Vec<(String, String)> = titles
+    let titles = text.strip_prefix("Write ").map(|titles| ("createDoc", titles));
+    let words = text.strip_prefix("Look for ").map(|words| ("searchDocs", words));
+    let Some((tool, things)) = titles.or(words) else { return answer(&["Hello", " again."]) };
+    let calls: Vec<(String, String)> = things
         .split(" and ")
         .enumerate()
-        .map(|(index, title)| {
-            let arguments = json!({ "title": title, "text": format!("About {title}.") });
+        .map(|(index, thing)| {
+            let arguments = match tool {
+                "createDoc" => json!({ "title": thing, "text": format!("About {thing}.") }),
+                _ => json!({ "query": thing, "limit": 3 }),
+            };
             (format!("call_{}", index + 1), arguments.to_string())
         })
         .collect();
-    let calls: Vec<_> = calls.iter().map(|(id, arguments)| (&**id, "createDoc", &**arguments)).collect();
+    let calls: Vec<_> = calls.iter().map(|(id, arguments)| (&**id, tool, &**arguments)).collect();
     tool_calls(&calls)
 }
 
@@ -158,6 +164,8 @@ fn workspace(base_url: &str) -> Value {
         ("count", "Count", "count"),
         ("text", "Text", "text"),
         ("approvals", "Approvals", "approvals"),
+        ("questions", "Questions", "approvals"),
+        ("reader", "Reader", "text"),
     ];
     let mut agents = agents.map(|(id, name, model)| {
         json!({
@@ -175,6 +183,18 @@ fn workspace(base_url: &str) -> Value {
         agent["content"]["mcpPreset"] = json!(["createDoc", "listDocs"]);
         agent["content"]["approvals"] =
             json!([{"tools": ["createDoc"], "by": "company", "message": "Write this document?"}]);
+    }
+    for agent in agents.iter_mut().filter(|agent| agent["id"] == "questions") {
+        agent["content"]["mcpPreset"] = json!(["searchDocs"]);
+        agent["content"]["widgetTools"] = json!(["searchDocs"]);
+        let message = "Shall I look through our documents?";
+        agent["content"]["approvals"] =
+            json!([{"tools": ["searchDocs"], "by": "visitor", "message": message}]);
+    }
+    for agent in agents.iter_mut().filter(|agent| agent["id"] == "reader") {
+        agent["content"]["documentIds"] = json!([]);
+        agent["content"]["ragDocumentIds"] = json!(["hours", "plants"]);
+        agent["content"]["enableAutoRag"] = json!(true);
     }
     json!({
         "users": [{"id": "u1", "companyId": "c1", "timezone": "Europe/Berlin"}],

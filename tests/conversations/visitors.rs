@@ -1,6 +1,7 @@
 //! Threads of a widget's visitors: who has them, what they show, and how many there are.
 
 mod agent_owner;
+mod approvals;
 mod detach;
 mod exports;
 mod feedback;
@@ -107,20 +108,23 @@ async fn start_in_sqlite(folder: &TempDir) -> ConversationApp {
 
 #[tokio::test]
 async fn a_visitors_call_that_needs_approval_does_not_wait() {
-    for unattended in ["deny", "wait"] {
+    for (by, unattended) in
+        [("user", "deny"), ("user", "wait"), ("owner", "wait"), ("company", "deny"), ("company", "wait")]
+    {
         let vendor = Vendor::start().await;
         let mut all = everyone(&vendor.base_url());
         all["agents"][0]["content"]["mcpPreset"] = json!(["listDocs"]);
         all["agents"][0]["content"]["widgetTools"] = json!(["listDocs"]);
-        all["agents"][0]["content"]["approvals"] = json!([{"tools": ["listDocs"], "unattended": unattended}]);
+        all["agents"][0]["content"]["approvals"] =
+            json!([{"tools": ["listDocs"], "by": by, "unattended": unattended}]);
         let stores = server::stores(&all).await;
         let app = server::app_with_stores(stores.clone(), &[]).await;
         let test = ConversationApp { vendor, app, stores };
         let visitor = test.visitor("a1").await;
         test.vendor.on("m", [tool_calls(&[("c1", "listDocs", "{}")]), answer(&["I may not look."])]);
         let events = test.chat_of(&visitor, json!({"threadId": "t", "message": "What is there?"})).await;
-        assert_eq!(text_of(&events), "I may not look.", "{unattended}");
-        assert_eq!(events.last().expect("an end")["outcome"], Value::Null, "{unattended}");
+        assert_eq!(text_of(&events), "I may not look.", "{by} {unattended}");
+        assert_eq!(events.last().expect("an end")["outcome"], Value::Null, "{by} {unattended}");
         let sent = test.vendor.received_bodies("m").pop().expect("a request");
         let result = sent["messages"].as_array().expect("messages").last().expect("a result").clone();
         assert!(result["content"].as_str().expect("text").contains("approval"), "{result}");
@@ -184,6 +188,8 @@ async fn threads_are_a_visitor_s_alone() {
             ("GET", format!("/api/runs/{run}/events"), None),
             ("GET", format!("/api/runs/{run}/events?after=999&wait=false"), None),
             ("POST", format!("/api/runs/{run}/cancel"), None),
+            ("GET", format!("/api/approvals/{run}"), None),
+            ("POST", format!("/api/approvals/{run}"), Some(json!({"decision": "approve"}))),
         ]
     };
     let mut cells = 0;
@@ -213,7 +219,7 @@ async fn threads_are_a_visitor_s_alone() {
         let none = test.send(&who, "GET", "/api/agent/chat/never/stream", None).await;
         assert_eq!(none.status(), 204);
     }
-    assert_eq!(cells, 45);
+    assert_eq!(cells, 55);
     // Neither the agent's owner nor a colleague has them as their own.
     for user in ["u1", "u2"] {
         let session = session_token(user, "c1");

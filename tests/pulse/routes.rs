@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::support::vendor::{Vendor, json_response};
-use crate::support::{exchange, expect_problem};
+use crate::support::{exchange, expect_problem, poll_until};
 
 const NOWHERE: &str = "http://127.0.0.1:9/v1";
 
@@ -18,6 +18,7 @@ async fn without_a_scheduler_all_but_the_status_says_so() {
     );
     for (method, path) in [
         ("GET", "/api/pulse/jobs"),
+        ("GET", "/api/pulse/jobs/j1"),
         ("DELETE", "/api/pulse/jobs/j1"),
         ("POST", "/api/pulse/jobs"),
         ("POST", "/api/pulse/jobs/j1/reschedule"),
@@ -90,12 +91,16 @@ async fn jobs_are_their_owners_alone() {
     for who in [COLLEAGUE, STRANGER, ("u1", "c2")] {
         let listed = expect_json(ask(&bench.app, who, "GET", "/api/pulse/jobs", None).await, 200).await;
         assert_eq!(listed, json!({"jobs": []}));
-        expect_problem(ask(&bench.app, who, "DELETE", &path, None).await, 404, "NOT_FOUND").await;
+        for method in ["GET", "DELETE"] {
+            expect_problem(ask(&bench.app, who, method, &path, None).await, 404, "NOT_FOUND").await;
+        }
         expect_problem(ask(&bench.app, who, "POST", &reschedule, Some(&later)).await, 404, "NOT_FOUND").await;
     }
     let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs?limit=1", None).await, 200).await;
     assert_eq!(listed["jobs"][0]["jobId"], made["jobId"]);
     assert_eq!(listed["jobs"][0]["state"], "scheduled");
+    let one = expect_json(ask(&bench.app, OWNER, "GET", &path, None).await, 200).await;
+    assert_eq!(one, listed["jobs"][0], "a job that was never tried has no attempts");
     let status = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/status", None).await, 200).await;
     assert_eq!(
         (&status["configured"], &status["healthy"], &status["jobCount"]),
@@ -122,6 +127,51 @@ async fn jobs_are_their_owners_alone() {
         assert_eq!(cancelled["delivering"], false);
     }
     expect_problem(ask(&bench.app, OWNER, "POST", &reschedule, Some(&later)).await, 409, "CONFLICT").await;
+}
+
+#[tokio::test]
+async fn a_job_shows_its_attempts_and_the_time_of_the_next_one() {
+    let bench = open(NOWHERE, &[]).await;
+    let schedule = async |payload: Value| {
+        let body = json!({"payload": payload, "delayMs": 1});
+        let made = ask(&bench.app, OWNER, "POST", "/api/pulse/jobs", Some(&body)).await;
+        let made = expect_json(made, 201).await;
+        format!("/api/pulse/jobs/{}", made["jobId"].as_str().expect("an id"))
+    };
+    let read = async |path: &str| expect_json(ask(&bench.app, OWNER, "GET", path, None).await, 200).await;
+    let time = |value: &Value| -> Timestamp { value.as_str().expect("text").parse().expect("a time") };
+
+    // The model of the turn cannot be reached, so that it is tried again and again.
+    let failing = schedule(json!({"kind": "agent", "agentId": "a1", "message": "Hello"})).await;
+    let has_two = |job: &Value| job["attempts"].as_array().is_some_and(|attempts| attempts.len() >= 2);
+    let job = poll_until(async || read(&failing).await, has_two).await;
+    let attempts = job["attempts"].as_array().expect("attempts");
+    for (attempt, number) in attempts.iter().zip(1..) {
+        assert_eq!((&attempt["occurrence"], &attempt["attempt"]), (&json!(1), &json!(number)));
+        assert!(attempt["status"].as_u64().is_some_and(|status| status >= 500), "{attempt}");
+        assert!(attempt["durationMs"].is_u64() && attempt["error"].is_string(), "{attempt}");
+    }
+    let (first, second) = (time(&attempts[0]["endedAt"]), time(&attempts[1]["endedAt"]));
+    assert!(time(&job["createdAt"]) <= first && first < second, "{job}");
+    assert_eq!(job["lastError"], attempts.last().expect("an attempt")["error"]);
+    if job["state"] == "retryable" {
+        assert!(time(&job["executeAt"]) > second, "the next one is later: {job}");
+    }
+
+    let done = schedule(create_todo("Water the basil")).await;
+    let job = poll_until(async || read(&done).await, |job| job["state"] == "completed").await;
+    let attempts = job["attempts"].as_array().expect("attempts");
+    assert_eq!((attempts.len(), &attempts[0]["status"]), (1, &json!(200)), "{job}");
+    assert!(attempts[0].get("error").is_none() && job.get("lastError").is_none(), "{job}");
+
+    let wrong = json!({"kind": "tool", "agentId": "a1", "toolId": "createTodo", "arguments": {"wrong": 1}});
+    let discarded = schedule(wrong).await;
+    let job = poll_until(async || read(&discarded).await, |job| job["state"] == "discarded").await;
+    assert_eq!(job["attempts"].as_array().map(Vec::len), Some(1), "{job}");
+    assert!(job["attempts"][0]["error"].as_str().expect("an error").contains("title"), "{job}");
+    let listed = expect_json(ask(&bench.app, OWNER, "GET", "/api/pulse/jobs", None).await, 200).await;
+    let jobs = listed["jobs"].as_array().expect("jobs");
+    assert!(jobs.len() == 3 && jobs.iter().all(|job| job.get("attempts").is_none()), "{listed}");
 }
 
 #[tokio::test]
@@ -206,7 +256,7 @@ async fn a_job_id_that_a_url_would_drop_is_invalid() {
     let job = json!({"payload": create_todo("Far"), "delayMs": 3_600_000});
     let made = request_scheduler(&bench.scheduler, "POST", "/jobs", Some(&job)).await;
     for id in ["%2e%2e", ".", "%2E", "x%2Fy", "%20", "a%C2%A0b", "a%E2%80%8Bb"] {
-        for (method, operation) in [("DELETE", ""), ("POST", "/reschedule")] {
+        for (method, operation) in [("GET", ""), ("DELETE", ""), ("POST", "/reschedule")] {
             let request = format!(
                 "{method} /api/pulse/jobs/{id}{operation}?toolId=createTodo HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \
                  {}\r\nContent-Type: application/json\r\nContent-Length: 13\r\nConnection: close\r\n\r\n{{\"delayMs\":1}}",
@@ -255,6 +305,10 @@ async fn what_answers_in_the_schedulers_place_is_not_repeated() {
                 json!({"jobs": []}),
                 "somebody else's job is not shown"
             );
+            let one = [json_response("200 OK", "", &whole["jobs"][0].to_string())];
+            vendor.on("/jobs/j?companyId=c1&userId=u1", one);
+            let answer = ask(&app, OWNER, "GET", "/api/pulse/jobs/j", None).await;
+            expect_problem(answer, 404, "NOT_FOUND").await;
             continue;
         }
         let told = expect_problem(answer, expected, code).await.to_string();

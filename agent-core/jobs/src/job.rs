@@ -64,7 +64,7 @@ pub use store::{
     CANCEL_BATCH_SIZE, ClaimRequest, CompanyQuota, InsertOutcome, JobCounts, JobFilter, JobOrder, JobPage,
     JobScope, JobStore, MAX_JOBS_PER_CLAIM, MAX_JOBS_PER_PAGE,
 };
-pub use view::{Delivery, JobView, occurrence_key};
+pub use view::{AttemptView, Delivery, JobView, occurrence_key};
 
 /// Default number of attempts per occurrence.
 pub(crate) const DEFAULT_MAX_ATTEMPTS: u32 = 12;

@@ -69,11 +69,12 @@ fn treatment(rule: &ApprovalRule, context: &ExecutionContext) -> Treatment {
     let is_attended = match context.caller {
         // A program cannot be asked.
         Caller::Proactive | Caller::Api => false,
-        // Visitors are nobody's colleagues.
-        Caller::Widget => rule.by == ApprovalBy::User,
+        // Visitors decide where the rule says so, and nobody else decides for them.
+        Caller::Widget => rule.by == ApprovalBy::Visitor,
         _ => true,
     };
-    match (context.can_suspend, is_attended, rule.unattended) {
+    let can_wait = context.can_suspend && (is_attended || context.caller != Caller::Widget);
+    match (can_wait, is_attended, rule.unattended) {
         (true, true, _) | (true, false, UnattendedCalls::Wait) => Treatment::Suspend,
         (_, _, UnattendedCalls::Allow) => Treatment::Call,
         (false, _, UnattendedCalls::Wait) | (_, _, UnattendedCalls::Deny) => Treatment::Refuse,
@@ -183,13 +184,22 @@ mod tests {
             (Wait, of(Caller::Api, &kept), Treatment::Suspend),
             (Wait, of(Caller::Api, &not_kept), Treatment::Refuse),
             (Deny, of(Caller::Widget, &kept), Treatment::Refuse),
-            (Wait, of(Caller::Widget, &kept), Treatment::Suspend),
+            (Wait, of(Caller::Widget, &kept), Treatment::Refuse),
+            (Allow, of(Caller::Widget, &kept), Treatment::Call),
         ] {
             assert_eq!(treatment(&by_owner(unattended), &context), expected, "{unattended:?} {context:?}");
         }
         let output = call(vec![by_owner(Deny)], &not_kept);
         assert!(output.is_error && output.text.contains("approval"), "{output:?}");
-        let own = ApprovalRule { by: ApprovalBy::User, ..by_owner(Deny) };
-        assert_eq!(treatment(&own, &of(Caller::Widget, &kept)), Treatment::Suspend);
+        let by = |by| ApprovalRule { by, ..by_owner(Deny) };
+        for (by, context, expected) in [
+            (by(ApprovalBy::User), of(Caller::Widget, &kept), Treatment::Refuse),
+            (by(ApprovalBy::Company), of(Caller::Widget, &kept), Treatment::Refuse),
+            (by(ApprovalBy::Visitor), of(Caller::Widget, &kept), Treatment::Suspend),
+            (by(ApprovalBy::Visitor), of(Caller::Widget, &not_kept), Treatment::Refuse),
+            (by(ApprovalBy::Visitor), kept.clone(), Treatment::Suspend),
+        ] {
+            assert_eq!(treatment(&by, &context), expected, "{by:?} {context:?}");
+        }
     }
 }

@@ -15,14 +15,14 @@ use std::time::Instant;
 use agent_core::budget::{EstimateCounter, TokenCounter};
 use agent_core::clock::Clock;
 use agent_core::context::TurnInput;
-use agent_core::event::EventObserver;
+use agent_core::event::{Event, EventObserver};
 use agent_core::ids::{CompanyId, RunId, UserId};
 use agent_core::prompt::AssemblyInput;
 use agent_core::select::{BackendChoice, Selection};
 use agent_core::tool::ExecutionContext;
 use agent_core::turn::{PrefixReuse, PreparedTurn, TurnObserver};
 
-use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming};
+use crate::conversation::{RunPrompt, RunRecord, RunSelection, RunTiming, VISITOR_OWNER_PREFIX};
 use crate::run_table::{OpenRun, RunTable, table_key};
 
 pub use inputs::{
@@ -33,7 +33,7 @@ pub use models::ObservedModels;
 
 use inputs::CapturedInputs;
 use manifest::ToolTokens;
-use timer::{EventTimer, TimerState};
+use timer::{EventTimer, ResultTimer, TimerState};
 
 /// Recorders of the runs that this process has.
 pub struct RunObservers {
@@ -61,6 +61,7 @@ impl RunObservers {
             accepted,
             tool_tokens: self.tool_tokens.clone(),
             keeps_inputs: self.keeps_inputs,
+            is_visitors: user.starts_with(VISITOR_OWNER_PREFIX),
             state: Mutex::default(),
         });
         OpenObserver(self.active.open((company.clone(), user.clone(), run.clone()), observer))
@@ -99,6 +100,8 @@ pub struct RunObserver {
     accepted: Instant,
     tool_tokens: Arc<ToolTokens>,
     keeps_inputs: bool,
+    /// True for the run of a visitor, whose events have no results of tool calls.
+    is_visitors: bool,
     state: Mutex<ObserverState>,
 }
 
@@ -118,6 +121,8 @@ struct ObserverState {
     inputs: Option<Arc<CapturedInputs>>,
     /// Results of tool calls that the run's audience does not see.
     results: Vec<RecordedResult>,
+    /// Events with such results that were not taken yet.
+    hidden_results: Vec<Event>,
 }
 
 impl RunObserver {
@@ -129,6 +134,17 @@ impl RunObserver {
     /// Returns an observer of the run's events.
     pub fn event_observer(self: &Arc<Self>) -> Box<dyn EventObserver> {
         Box::new(EventTimer::new(self.clone()))
+    }
+
+    /// Returns an observer of the results of tool calls alone, for events that are a part of the run's and are filtered
+    /// before they reach its [`event_observer`](Self::event_observer).
+    pub fn result_observer(self: &Arc<Self>) -> Box<dyn EventObserver> {
+        Box::new(ResultTimer::new(self.clone()))
+    }
+
+    /// Takes the results of tool calls that the run's audience does not see, since the last time.
+    pub fn take_hidden_results(&self) -> Vec<Event> {
+        if self.is_visitors { std::mem::take(&mut self.state().hidden_results) } else { Vec::new() }
     }
 
     /// Returns the record as it is now.

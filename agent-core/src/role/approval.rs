@@ -49,6 +49,8 @@ pub enum ApprovalBy {
     /// The user of the run.
     #[default]
     User,
+    /// The user of the run, who may be a visitor of a widget.
+    Visitor,
     /// The owner of the agent.
     Owner,
     /// Every user of the company.

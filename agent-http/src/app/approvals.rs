@@ -2,9 +2,10 @@
 
 use agent_core::ids::AgentId;
 use agent_core::request::Principal;
+use agent_core::tool::Caller;
 use agent_platform::conversation::{
     Approval, ApprovalState, ChangeRun, Decision, DecisionRoute, MAX_REASON_CHARS, Run, RunChange, RunFilter,
-    RunKey, ThreadOwner, Verdict, parse_approval_id,
+    RunKey, RunState, ThreadOwner, Verdict, parse_approval_id,
 };
 use http::StatusCode;
 use serde::Deserialize;
@@ -33,7 +34,7 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
             && state.is_none_or(|state| state == approval.state)
     };
     let mut approvals = Vec::new();
-    for (owner, run) in own.store.waiting_runs(&principal.company_id).await? {
+    for (owner, run) in waiting_runs(&own, &principal).await? {
         for approval in run.at(now).approvals {
             let is_visible = owner == own.owner || own.app.may_decide(&principal, &owner, &approval).await?;
             if is_visible && is_wanted(&approval) {
@@ -49,6 +50,20 @@ pub(super) async fn list(context: RequestContext<App>, principal: Principal) -> 
     }
     approvals.sort_by_key(|approval| std::cmp::Reverse(approval.created_at));
     private(answer::json(StatusCode::OK, &json!({ "approvals": approvals })))
+}
+
+/// Returns the runs that wait for decisions and that the caller may see. A visitor sees the own ones alone, for which the
+/// company's are not read.
+async fn waiting_runs(
+    own: &OwnConversations,
+    principal: &Principal,
+) -> Result<Vec<(ThreadOwner, Run)>, HttpError> {
+    if principal.caller != Caller::Widget {
+        return Ok(own.store.waiting_runs(&principal.company_id).await?);
+    }
+    let filter = RunFilter { state: Some(RunState::Waiting), ..RunFilter::default() };
+    let page = own.store.runs(&own.owner, &filter, None, MAX_LISTED_RUNS).await?;
+    Ok(page.runs.into_iter().map(|run| (own.owner.clone(), run)).collect())
 }
 
 /// Handles `GET /api/approvals/{id}`.

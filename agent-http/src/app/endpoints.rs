@@ -243,6 +243,7 @@ fn job_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::get("/api/pulse/status", USER, pulse::status, pulse::describe_status),
         Endpoint::get(jobs_path, USER, jobs::list, jobs::describe_list),
         Endpoint::post(jobs_path, USER, jobs::post, jobs::describe_post),
+        Endpoint::get(job_path, USER, jobs::get, jobs::describe_get),
         Endpoint::delete(job_path, USER, jobs::cancel, jobs::describe_cancel),
         Endpoint::post(reschedule_path, USER, jobs::reschedule, jobs::describe_reschedule),
         Endpoint::post("/api/pulse/jobs/{id}/pause", USER, jobs::pause, jobs::describe_pause),
@@ -271,6 +272,7 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
     let (threads_path, thread_path) = ("/api/threads", "/api/threads/{id}");
     let (all_path, export_path) = ("/api/threads/export", "/api/threads/{id}/export");
     let feedback_path = "/api/threads/{id}/messages/{node}/feedback";
+    let approval_path = "/api/approvals/{id}";
     let all = vec![
         Endpoint::get(all_path, VISITOR, thread_export::get_all, thread_export::describe_get_all)
             .without_head(),
@@ -287,6 +289,9 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
         Endpoint::post("/api/runs/{id}/cancel", VISITOR, runs::cancel, thread_docs::cancel_run),
         Endpoint::get("/api/agent/chat/{threadId}/stream", VISITOR, run_events::resume, thread_docs::resume)
             .without_head(),
+        Endpoint::get("/api/approvals", VISITOR, approvals::list, thread_docs::list_approvals),
+        Endpoint::get(approval_path, VISITOR, approvals::get, thread_docs::get_approval),
+        Endpoint::post(approval_path, VISITOR, approvals::decide, thread_docs::decide_approval),
     ];
     all.into_iter().map(Endpoint::open_to_any_origin).collect()
 }
@@ -294,7 +299,6 @@ fn visitor_endpoints() -> Vec<Endpoint<App>> {
 fn own_thread_endpoints() -> Vec<Endpoint<App>> {
     let messages_path = "/api/threads/{id}/messages";
     let message_path = "/api/threads/{id}/messages/{node}";
-    let approval_path = "/api/approvals/{id}";
     vec![
         Endpoint::post("/api/threads", USER, threads::post, thread_docs::post),
         Endpoint::post("/api/threads/{id}/fork", USER, threads::fork, thread_docs::fork),
@@ -313,9 +317,6 @@ fn own_thread_endpoints() -> Vec<Endpoint<App>> {
             feedback::list_threads,
             feedback::describe_list_threads,
         ),
-        Endpoint::get("/api/approvals", USER, approvals::list, thread_docs::list_approvals),
-        Endpoint::get(approval_path, USER, approvals::get, thread_docs::get_approval),
-        Endpoint::post(approval_path, USER, approvals::decide, thread_docs::decide_approval),
     ]
 }
 

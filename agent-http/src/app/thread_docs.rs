@@ -226,7 +226,7 @@ fn approval_schema() -> Value {
             "agentId": string_schema(), "toolCallId": string_schema(), "tool": string_schema(),
             "arguments": {"type": ["object", "null"]},
             "state": {"enum": ["open", "approved", "denied", "cancelled", "expired"]},
-            "by": {"enum": ["user", "owner", "company"]}, "editable": {"type": "boolean"},
+            "by": {"enum": ["user", "visitor", "owner", "company"]}, "editable": {"type": "boolean"},
             "message": string_schema(), "decidedBy": string_schema(), "decidedAt": time,
             "via": {"enum": ["chat", "approvals"]}, "editedArguments": {"type": "object"},
             "reason": string_schema(), "expiresAt": time, "executed": {"enum": ["no", "begun", "done"]},

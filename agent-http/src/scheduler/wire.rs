@@ -1,7 +1,7 @@
 //! Request and response bodies of the scheduler's endpoints.
 
 use agent_jobs::job::{
-    Attempt, DeadLetter, IdempotencyKey, Job, JobPayload, JobState, JobView, MAX_ATTEMPTS_LIMIT,
+    DeadLetter, IdempotencyKey, Job, JobPayload, JobState, JobView, MAX_ATTEMPTS_LIMIT,
     MAX_IDEMPOTENCY_KEY_BYTES, NewJob, NextPosition, StepResult,
 };
 use agent_jobs::schedule::{MisfirePolicy, OverlapPolicy, Schedule, ScheduleSpec};
@@ -162,11 +162,11 @@ pub(crate) struct JobList {
     pub(super) next_cursor: Option<String>,
 }
 
-/// A job with its policies, attempts and dead letters.
+/// A job with its policies and dead letters.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JobDetails {
-    /// The members that every view of a job has.
+    /// The members that every view of a job has, with its attempts.
     #[serde(flatten)]
     view: JobView,
     /// The occurrence's scheduled time.
@@ -177,33 +177,10 @@ pub(crate) struct JobDetails {
     overlap: OverlapPolicy,
     /// Maximum number of attempts per occurrence.
     max_attempts: u32,
-    /// The latest attempts, oldest first.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(default)]
-    attempts: Vec<AttemptView>,
     /// Occurrences of a periodic job that were discarded, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     dead_letters: Vec<DeadLetterView>,
-}
-
-/// A finished delivery attempt.
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct AttemptView {
-    occurrence: u64,
-    /// Number of the attempt at the occurrence, from 1.
-    attempt: u32,
-    ended_at: String,
-    /// Duration in milliseconds; absent if the attempt's worker never reported an outcome.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    duration_ms: Option<u64>,
-    /// HTTP status of the response, if there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    /// Error text; absent if the attempt succeeded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
 }
 
 /// A discarded occurrence of a periodic job.
@@ -226,21 +203,7 @@ impl From<&Job> for JobDetails {
             misfire: job.misfire,
             overlap: job.overlap,
             max_attempts: job.max_attempts,
-            attempts: job.attempts.iter().map(AttemptView::from).collect(),
             dead_letters: job.dead_letters.iter().map(DeadLetterView::from).collect(),
-        }
-    }
-}
-
-impl From<&Attempt> for AttemptView {
-    fn from(attempt: &Attempt) -> Self {
-        Self {
-            occurrence: attempt.occurrence,
-            attempt: attempt.attempt,
-            ended_at: format_time(attempt.ended),
-            duration_ms: attempt.duration_ms,
-            status: attempt.status,
-            error: attempt.error.clone(),
         }
     }
 }

@@ -48,7 +48,7 @@ const options = {
 mkdirSync(out, { recursive: true });
 put('api.d.ts', astToString(await openapiTS(new URL('../../../docs/openapi.json', import.meta.url), { emptyObjectsUnknown: true })));
 
-const sources = readdirSync(folder('../src')).map((name) => folder(`../src/${name}`));
+const sources = ['../src', '../adapters'].flatMap((place) => readdirSync(folder(place)).map((name) => folder(`${place}/${name}`)));
 const client = ts.createProgram(sources, {
   ...options, allowJs: true, checkJs: true, declaration: true, emitDeclarationOnly: true, stripInternal: true, outDir: out,
 });

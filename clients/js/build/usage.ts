@@ -1,5 +1,6 @@
 // What the types of the client accept and refuse. It is compiled and never run.
 
+import { createAgent, resumeWith } from '../types/ag-ui.js';
 import { AgentdError, createClient } from '../types/index.js';
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;
@@ -57,3 +58,25 @@ function errors(error: unknown) {
 }
 
 export { errors, routes, runs };
+
+/** Stands for `HttpAgent` of `@ag-ui/client`. */
+declare class HttpAgent {
+  constructor(config: { url: string; threadId?: string });
+  threadId: string;
+  runAgent(parameters: { resume?: { interruptId: string; status: 'resolved' | 'cancelled'; payload?: unknown }[] }): Promise<void>;
+}
+
+async function agents() {
+  const agent = createAgent(HttpAgent, { baseUrl: 'http://127.0.0.1:3000', token: () => 'ags_…', agentId: 'guide', threadId: 't' });
+  isTrue<Equal<typeof agent, HttpAgent>>();
+  await agent.runAgent({ resume: resumeWith([{ id: 'i' }], ({ id }) => (id === 'i' ? { approved: true } : undefined)) });
+
+  // @ts-expect-error: no such method
+  agent.chat('Hello');
+  // @ts-expect-error: the token is no number
+  createAgent(HttpAgent, { token: 5 });
+  // @ts-expect-error: no decision
+  resumeWith([{ id: 'i' }], () => 'yes');
+}
+
+void agents;

@@ -1084,7 +1084,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /** Returns one of the caller's own jobs with its latest attempts. */
+        get: operations["getOwnJob"];
         put?: never;
         post?: never;
         /** Cancels one of the caller's own jobs. Idempotent. */
@@ -2083,7 +2084,7 @@ export interface components {
             caps?: components["schemas"]["Caps"] | null;
         };
         /** @description The people who may decide about a call. */
-        ApprovalBy: "user" | "owner" | "company";
+        ApprovalBy: "user" | "visitor" | "owner" | "company";
         /** @description Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies. */
         ApprovalRule: {
             /** @description Names of the tools. */
@@ -2167,13 +2168,17 @@ export interface components {
         };
         /** @description A finished delivery attempt. */
         AttemptView: {
-            /** Format: uint64 */
+            /**
+             * Format: uint64
+             * @description Number of the occurrence, from 1.
+             */
             occurrence: number;
             /**
              * Format: uint32
              * @description Number of the attempt at the occurrence, from 1.
              */
             attempt: number;
+            /** @description Time at which the attempt ended: RFC 3339 in UTC with milliseconds. */
             endedAt: string;
             /**
              * Format: uint64
@@ -2722,7 +2727,7 @@ export interface components {
             /** Format: uint64 */
             count: number;
         };
-        /** @description A job with its policies, attempts and dead letters. */
+        /** @description A job with its policies and dead letters. */
         JobDetails: {
             /** @description Job id. */
             jobId: string;
@@ -2748,6 +2753,8 @@ export interface components {
             lastError?: string | null;
             /** @description Creation time: RFC 3339 in UTC with milliseconds. */
             createdAt: string;
+            /** @description The latest finished attempts, oldest first. */
+            attempts?: components["schemas"]["AttemptView"][];
             /** @description The occurrence's scheduled time. */
             scheduledFor: string;
             /** @description True if the job is paused. The state does not show it for a job that is final. */
@@ -2759,8 +2766,6 @@ export interface components {
              * @description Maximum number of attempts per occurrence.
              */
             maxAttempts: number;
-            /** @description The latest attempts, oldest first. */
-            attempts?: components["schemas"]["AttemptView"][];
             /** @description Occurrences of a periodic job that were discarded, oldest first. */
             deadLetters?: components["schemas"]["DeadLetterView"][];
         };
@@ -2858,6 +2863,8 @@ export interface components {
             lastError?: string | null;
             /** @description Creation time: RFC 3339 in UTC with milliseconds. */
             createdAt: string;
+            /** @description The latest finished attempts, oldest first. */
+            attempts?: components["schemas"]["AttemptView"][];
         };
         /** @description Page of jobs, in the order of the list. */
         JobViewPage: {
@@ -5689,7 +5696,7 @@ export interface operations {
                             /** @enum {unknown} */
                             state: "open" | "approved" | "denied" | "cancelled" | "expired";
                             /** @enum {unknown} */
-                            by: "user" | "owner" | "company";
+                            by: "user" | "visitor" | "owner" | "company";
                             editable?: boolean;
                             message?: string;
                             decidedBy?: string;
@@ -5745,7 +5752,7 @@ export interface operations {
                         /** @enum {unknown} */
                         state: "open" | "approved" | "denied" | "cancelled" | "expired";
                         /** @enum {unknown} */
-                        by: "user" | "owner" | "company";
+                        by: "user" | "visitor" | "owner" | "company";
                         editable?: boolean;
                         message?: string;
                         decidedBy?: string;
@@ -5811,7 +5818,7 @@ export interface operations {
                         /** @enum {unknown} */
                         state: "open" | "approved" | "denied" | "cancelled" | "expired";
                         /** @enum {unknown} */
-                        by: "user" | "owner" | "company";
+                        by: "user" | "visitor" | "owner" | "company";
                         editable?: boolean;
                         message?: string;
                         decidedBy?: string;
@@ -7798,6 +7805,35 @@ export interface operations {
             409: components["responses"]["Problem"];
             413: components["responses"]["Problem"];
             415: components["responses"]["Problem"];
+            500: components["responses"]["Problem"];
+            502: components["responses"]["Problem"];
+            503: components["responses"]["Problem"];
+        };
+    };
+    getOwnJob: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The job. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["JobView"];
+                };
+            };
+            400: components["responses"]["Problem"];
+            401: components["responses"]["Problem"];
+            403: components["responses"]["Problem"];
+            404: components["responses"]["Problem"];
             500: components["responses"]["Problem"];
             502: components["responses"]["Problem"];
             503: components["responses"]["Problem"];

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Job, JobPayload, JobState};
+use super::{Attempt, Job, JobPayload, JobState};
 #[cfg(feature = "schemars")]
 use crate::schedule::SerializedSchedule;
 use crate::schedule::{Schedule, write_time};
@@ -42,6 +42,46 @@ pub struct JobView {
     #[serde(serialize_with = "write_time")]
     #[cfg_attr(feature = "schemars", schemars(with = "String"))]
     pub created_at: Timestamp,
+    /// The latest finished attempts, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<AttemptView>,
+}
+
+/// A finished delivery attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptView {
+    /// Number of the occurrence, from 1.
+    pub occurrence: u64,
+    /// Number of the attempt at the occurrence, from 1.
+    pub attempt: u32,
+    /// Time at which the attempt ended: RFC 3339 in UTC with milliseconds.
+    #[serde(serialize_with = "write_time")]
+    #[cfg_attr(feature = "schemars", schemars(with = "String"))]
+    pub ended_at: Timestamp,
+    /// Duration in milliseconds; absent if the attempt's worker never reported an outcome.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// HTTP status of the response, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Error text; absent if the attempt succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+impl From<&Attempt> for AttemptView {
+    fn from(attempt: &Attempt) -> Self {
+        Self {
+            occurrence: attempt.occurrence,
+            attempt: attempt.attempt,
+            ended_at: attempt.ended,
+            duration_ms: attempt.duration_ms,
+            status: attempt.status,
+            error: attempt.error.clone(),
+        }
+    }
 }
 
 impl From<&Job> for JobView {
@@ -56,6 +96,7 @@ impl From<&Job> for JobView {
             attempt: job.attempt,
             last_error: job.last_error().map(str::to_owned),
             created_at: job.created,
+            attempts: job.attempts.iter().map(AttemptView::from).collect(),
         }
     }
 }
@@ -146,6 +187,33 @@ mod tests {
         assert_eq!(serde_json::from_value::<JobView>(json.clone()).unwrap(), view);
         // As a newer scheduler may send it.
         json["payload"]["addedLater"] = json!(true);
+        assert_eq!(serde_json::from_value::<JobView>(json).unwrap(), view);
+    }
+
+    #[test]
+    fn attempts_are_shown_with_their_outcome_and_read_back() {
+        let ended = "2026-03-01T12:01:02.500Z".parse().unwrap();
+        let failed = Attempt {
+            occurrence: 1,
+            attempt: 1,
+            ended,
+            duration_ms: Some(12),
+            status: Some(503),
+            error: Some("HTTP 503".to_owned()),
+        };
+        let lost = Attempt { attempt: 2, duration_ms: None, status: None, ..failed.clone() };
+        let done = Attempt { attempt: 3, status: Some(200), error: None, ..failed.clone() };
+        let view = JobView::from(&Job { attempts: vec![failed, lost, done], ..job() });
+        let json = serde_json::to_value(&view).unwrap();
+        let at = "2026-03-01T12:01:02.500Z";
+        assert_eq!(
+            json["attempts"],
+            json!([
+                {"occurrence": 1, "attempt": 1, "endedAt": at, "durationMs": 12, "status": 503, "error": "HTTP 503"},
+                {"occurrence": 1, "attempt": 2, "endedAt": at, "error": "HTTP 503"},
+                {"occurrence": 1, "attempt": 3, "endedAt": at, "durationMs": 12, "status": 200},
+            ])
+        );
         assert_eq!(serde_json::from_value::<JobView>(json).unwrap(), view);
     }
 

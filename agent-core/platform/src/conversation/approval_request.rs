@@ -70,7 +70,8 @@ pub fn approval_interrupt(
 ) -> Interrupt {
     let ttl = rule.ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()).unwrap_or(DEFAULT_APPROVAL_TTL_MS);
     let expires_at = now.checked_add(SignedDuration::from_millis(ttl)).unwrap_or(Timestamp::MAX);
-    let editable = rule.editable.unwrap_or(true);
+    // Visitors change no arguments, unless the rule says so.
+    let editable = rule.editable.unwrap_or(rule.by != ApprovalBy::Visitor);
     let mut properties = json!({"approved": {"type": "boolean"}, "reason": {"type": "string"}});
     if editable {
         properties["editedArgs"] = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();

@@ -182,7 +182,7 @@ impl ThreadExport {
     }
 
     fn shows(&self, approval: &Approval) -> bool {
-        self.audience == Audience::Trusted || approval.by == ApprovalBy::User
+        self.audience == Audience::Trusted || approval.by == ApprovalBy::Visitor
     }
 
     /// Returns the elements of a page, and at the end of the list `after`.

@@ -39,6 +39,10 @@ pub struct RunFold {
     by_id: HashMap<String, usize>,
     /// Message and position of each call.
     calls: HashMap<String, (usize, usize)>,
+    /// Messages with results that the run's audience does not see.
+    hidden_results: Vec<usize>,
+    /// True if one of them is the result of an earlier run's call.
+    has_awaited_result: bool,
     ending: Option<RunEnding>,
 }
 
@@ -108,6 +112,17 @@ impl RunFold {
         }
     }
 
+    /// Adds the result of a tool call that the run's audience does not see. It becomes a node only if another run needs it:
+    /// if this run ends to wait, or if it continues one whose call waited.
+    pub fn push_hidden_result(&mut self, event: &Event) {
+        let Event::ToolCallResult { tool_call_id, .. } = event else { return };
+        if self.ending.is_none() {
+            self.has_awaited_result |= !self.calls.contains_key(&**tool_call_id);
+            self.hidden_results.push(self.messages.len());
+            self.push(event);
+        }
+    }
+
     /// Returns the nodes below `parent`. `cut` is the end of a run without a terminal event, and the reason for
     /// cancellation that a terminal event does not tell.
     pub fn finish(self, parent: Option<NodeId>, cut: RunEndKind) -> FoldedRun {
@@ -121,9 +136,13 @@ impl RunFold {
             RunEndKind::Cancelled(_) => NodeStatus::Cancelled,
             RunEndKind::Failed(_) | RunEndKind::Interrupted => NodeStatus::Incomplete,
         };
+        let keeps_hidden = self.has_awaited_result || matches!(ending.kind, RunEndKind::Suspended(_));
         let mut parent = parent;
         let mut nodes: Vec<NewNode> = Vec::with_capacity(self.messages.len());
-        for folded in self.messages {
+        for (at, folded) in self.messages.into_iter().enumerate() {
+            if !keeps_hidden && self.hidden_results.contains(&at) {
+                continue;
+            }
             let is_cut = folded.is_open || !folded.open_calls.is_empty();
             let Some(message) = folded.into_message() else { continue };
             let (id, message) = message;

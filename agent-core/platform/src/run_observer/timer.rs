@@ -58,28 +58,47 @@ impl EventObserver for EventTimer {
                     call.started_ms = now;
                 }
             }),
-            Event::ToolCallResult { tool_call_id, content, metadata, .. } => {
-                let is_error = metadata.is_some_and(|metadata| metadata.is_error);
-                self.time(|_, timing, now| {
-                    if let Some(call) = call_mut(timing, tool_call_id) {
-                        (call.ended_ms, call.is_error) = (Some(now), is_error);
-                    }
-                });
-                self.observer.keep_result(tool_call_id, content, is_error);
-            }
-            _ => {}
+            _ => self.observer.record_result(event),
         }
         None
     }
 }
 
+/// Observer that records the results of tool calls alone.
+pub(super) struct ResultTimer {
+    observer: Arc<RunObserver>,
+}
+
+impl ResultTimer {
+    pub(super) fn new(observer: Arc<RunObserver>) -> Self {
+        Self { observer }
+    }
+}
+
+impl EventObserver for ResultTimer {
+    fn observe(&mut self, event: &Event) -> Option<Event> {
+        self.observer.record_result(event);
+        None
+    }
+}
+
 impl RunObserver {
-    /// Keeps the result of a visitor's call with the inputs: the events that the visitor sees do not have it.
-    fn keep_result(&self, call_id: &str, content: &str, is_error: bool) {
+    /// Records the end of a call. The result of a visitor's call is kept besides, with the inputs and until it is taken: the
+    /// events that the visitor sees do not have it.
+    fn record_result(&self, event: &Event) {
+        let Event::ToolCallResult { tool_call_id, content, metadata, .. } = event else { return };
+        let is_error = metadata.is_some_and(|metadata| metadata.is_error);
+        let now = self.elapsed_ms();
         let mut state = self.state();
+        if let Some(call) = call_mut(&mut state.timing, tool_call_id) {
+            (call.ended_ms, call.is_error) = (Some(now), is_error);
+        }
+        if self.is_visitors {
+            state.hidden_results.push(event.clone());
+        }
         let is_hidden = state.inputs.as_ref().is_some_and(|inputs| inputs.audience() == Audience::Visitor);
         if is_hidden && state.results.len() < MAX_TIMED_CALLS {
-            let (call_id, content) = (call_id.to_owned(), content.to_owned());
+            let (call_id, content) = (tool_call_id.to_string(), content.clone());
             state.results.push(RecordedResult { call_id, content, is_error });
         }
     }

@@ -43,7 +43,7 @@ export function mayDecide({ by, agentId }) {
 }
 
 /** Returns the people who decide, in words. */
-export const deciders = ({ by }) => ({ user: 'the user of the chat', owner: 'the agent’s owner', company: 'the company' })[by] ?? by;
+export const deciders = ({ by }) => ({ user: 'the user of the chat', visitor: 'the user of the chat', owner: 'the agent’s owner', company: 'the company' })[by] ?? by;
 
 /** Returns the number of calls that wait for the user. */
 export const openCount = () => (openApprovals.value ?? []).filter(mayDecide).length;

@@ -20,15 +20,20 @@ export function RetrievalTab({ preview }) {
     ${relevance !== undefined && html`<p class="muted small">Relevance of the best hit: ${relevance.toFixed(2)}</p>`}
     ${terms.length > 0 && html`<h2 class="label">Query</h2><p class="chips">${terms.map(({ term, weight, from }) => html`<span key=${`${term}-${from}`} class="chip" title=${`weight ${weight}, from the ${from}`}>${term}</span>`)}</p>`}
     <h2 class="label">Fragments</h2>
-    <ol class="plain">${fragments.map((fragment) => html`<${Fragment} key=${`${fragment.documentId}-${fragment.start}`} fragment=${fragment} />`)}</ol>
+    <ol class="plain">${fragments.map((fragment) => html`<${Fragment} key=${fragment.rank} fragment=${fragment} />`)}</ol>
     ${skipped.length > 0 && html`<h2 class="label">Not searched</h2><ul class="plain">${skipped.map(({ id, why }) => html`<li key=${id}><code>${id}</code> <span class="muted">${why}</span></li>`)}</ul>`}`;
 }
 
-function Fragment({ fragment }) {
-  const { title, documentId, heading, fused, relevance, matched = [], kept, why, start, end, page } = fragment;
+/** The scores of a hit that there are, in the order in which they come to be. */
+const scores = ({ lexical, dense, fused, relevance }) => [['by words', lexical], ['by vectors', dense], ['together', fused], ['relevance', relevance]]
+  .filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${value.toFixed(3)}`).join(' · ');
+
+function Fragment({ fragment: hit }) {
+  const { rank, title, documentId, heading, fused, relevance, matched = [], kept, why, start, end, page, fragment } = hit;
   return html`<li class=${`fragment ${kept ? 'kept' : ''}`}>
-    <p><strong>${title ?? documentId}</strong> ${heading && html`<span class="muted">${heading}</span>`}</p>
+    <p><span class="muted">${rank}.</span> <strong>${title ?? documentId}</strong> ${heading && html`<span class="muted">${heading}</span>`}</p>
     <span class="bar"><span style=${{ width: `${Math.min(100, Math.max(1, (relevance ?? fused ?? 0) * 100))}%` }}></span></span>
-    <p class="meta">${WHY[why] ?? why} · score ${(fused ?? 0).toFixed(3)} · ${page ? `page ${page} · ` : ''}${start}–${end}${matched.length > 0 ? ` · ${matched.join(', ')}` : ''}</p>
+    <p class="meta"><span class=${kept ? 'good' : ''}>${WHY[why] ?? why}${fragment ? `, as [${fragment}]` : ''}</span> · ${page ? `page ${page}, ` : ''}characters ${start}–${end}${matched.length > 0 ? ` · ${matched.join(', ')}` : ''}</p>
+    <p class="meta">${scores(hit)}</p>
   </li>`;
 }

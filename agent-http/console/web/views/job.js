@@ -1,26 +1,24 @@
-/** One job: what it does, when, how its last attempt went, and what can be done with it. */
+/** One job: what it does, when, how its attempts went, and what can be done with it. */
 
 import { html, useState } from '../vendor/ui.js';
-import { dateTime, number } from '../lib/format.js';
+import { dateTime, duration, number } from '../lib/format.js';
 import { ACTIONS, actOn, jobName } from '../lib/jobs.js';
 import { scheduleWords } from '../lib/schedule.js';
-import { agents, href, listAll } from '../lib/store.js';
+import { agents, call, href } from '../lib/store.js';
 import { Code, Confirm, ErrorNote, useLoad } from '../lib/ui.js';
 import { Reschedule } from './reschedule.js';
 
-/** Pages of the list in which the job is looked for. */
-const PAGES = 5;
-
 export function JobDetail({ id }) {
-  const list = useLoad(() => listAll('GET /api/pulse/jobs', 'jobs', { pages: PAGES }), id);
-  const job = list.data?.find(({ jobId }) => jobId === id);
+  const found = useLoad(async () => (await call('GET /api/pulse/jobs/{id}', { params: { id } })).data, id);
+  const job = found.data?.jobId === id ? found.data : undefined;
+  const isAbsent = found.error?.status === 404;
   return html`<section class="page" aria-labelledby="job-title">
     <p class="back"><a href=${href('jobs')}>Jobs</a></p>
-    <header class="page-head"><h1 id="job-title">${job ? jobName(job) : 'Job'}</h1>${job && html`<${Actions} job=${job} onChange=${list.reload} />`}</header>
-    ${list.error && html`<${ErrorNote} error=${list.error} />`}
-    ${list.isLoading && !list.data && html`<p class="muted">Loading…</p>`}
-    ${list.data && !job && html`<p class="muted">It is not among your ${number(list.data.length)} latest jobs. The scheduler forgets final ones after a time.</p>`}
-    ${job && html`<${Facts} job=${job} onChange=${list.reload} />`}
+    <header class="page-head"><h1 id="job-title">${job ? jobName(job) : 'Job'}</h1>${job && html`<${Actions} job=${job} onChange=${found.reload} />`}</header>
+    ${found.error && !isAbsent && html`<${ErrorNote} error=${found.error} />`}
+    ${found.isLoading && !job && html`<p class="muted">Loading…</p>`}
+    ${isAbsent && html`<p class="muted">You have no such job. The scheduler forgets final ones after a time.</p>`}
+    ${job && html`<${Facts} job=${job} onChange=${found.reload} />`}
   </section>`;
 }
 
@@ -35,7 +33,7 @@ function Facts({ job, onChange }) {
     ['Does', payload.kind === 'tool' ? html`calls the tool <code>${payload.toolId}</code>` : payload.message ? `runs a turn with “${payload.message}”` : payload.kind],
     ['Agent', agent ? html`<a href=${href('agents', agent.id)}>${agent.name || agent.id}</a>` : payload.agentId],
     ['Schedule', html`${scheduleWords(schedule)}${schedule.cron && html` <code class="meta">${schedule.cron}</code>`}`],
-    [ENDED.has(state) ? 'Last due' : 'Next run', time(executeAt)],
+    [ENDED.has(state) ? 'Last due' : state === 'retryable' ? 'Next attempt' : 'Next run', time(executeAt)],
     ['Occurrence', html`${number(occurrence)}${attempt > 0 && html`<span class="muted">, attempt ${attempt}</span>`}`],
     ['Assignment', payload.assignmentId],
     ['Created', time(createdAt)],
@@ -44,9 +42,22 @@ function Facts({ job, onChange }) {
   return html`
     ${lastError && html`<div class="note note-error"><p>The last attempt failed:</p><p>${String(lastError)}</p></div>`}
     <dl class="facts block">${facts.filter(([, value]) => value !== undefined).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>
+    ${job.attempts?.length > 0 && html`<${Attempts} attempts=${job.attempts} />`}
     ${!ENDED.has(state) && html`<${Reschedule} key=${JSON.stringify(schedule) + executeAt} job=${job} onChange=${onChange} />`}
     ${payload.arguments !== undefined && html`<h2 class="label">Arguments</h2><${Code} text=${JSON.stringify(payload.arguments, null, 2)} label="arguments" wrap />`}
     <h2 class="label">Payload</h2><${Code} text=${JSON.stringify(payload, null, 2)} label="payload" wrap />`;
+}
+
+/** The latest attempts, the last one first. */
+function Attempts({ attempts }) {
+  const isPeriodic = attempts.some(({ occurrence }) => occurrence !== attempts[0].occurrence);
+  return html`<h2 class="label" id="attempts">Attempts</h2>
+    <div class="table-scroll" tabindex="0" role="region" aria-labelledby="attempts"><table class="table">
+      <thead><tr>${isPeriodic && html`<th scope="col">Occurrence</th>`}<th scope="col">Attempt</th><th scope="col">Ended</th><th scope="col">Took</th><th scope="col">Status</th><th scope="col">Outcome</th></tr></thead>
+      <tbody>${[...attempts].reverse().map(({ occurrence, attempt, endedAt, durationMs, status, error }) => html`<tr key=${`${occurrence}-${attempt}-${endedAt}`}>
+        ${isPeriodic && html`<td>${number(occurrence)}</td>`}<td>${number(attempt)}</td><td>${time(endedAt)}</td>
+        <td>${durationMs === undefined ? html`<span class="muted">not known</span>` : duration(durationMs)}</td><td>${status ?? html`<span class="muted">none</span>`}</td>
+        <td>${error === undefined ? html`<span class="good">succeeded</span>` : html`<span class="bad">failed</span> ${String(error)}`}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Actions({ job, onChange }) {

@@ -9,7 +9,7 @@ import { Backends } from './role-backends.js';
 import { Tools } from './role-tools.js';
 
 const HOUR_MS = 3_600_000;
-const BY = [[undefined, 'the user of the chat'], ['user', 'the user of the chat (named)'], ['owner', 'the agent’s owner'], ['company', 'everybody of the company']];
+const BY = [[undefined, 'the user of the chat'], ['user', 'the user of the chat (named)'], ['visitor', 'the user of the chat, also a visitor'], ['owner', 'the agent’s owner'], ['company', 'everybody of the company']];
 const UNATTENDED = [[undefined, 'deny the call'], ['deny', 'deny the call (named)'], ['wait', 'wait'], ['allow', 'allow it']];
 
 /** A choice whose default is absent: a role that names it keeps the name. */

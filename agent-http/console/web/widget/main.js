@@ -9,7 +9,8 @@ const TEXT = {
   title: 'Chat', open: 'Open chat', close: 'Close chat', reset: 'New conversation', log: 'Conversation', message: 'Message',
   placeholder: 'Write a message', send: 'Send', stop: 'Stop', you: 'You: ', agent: 'Answer: ', retry: 'Try again',
   answering: 'Answering', complete: 'Answer complete', stopped: 'Stopped', failed: 'The answer could not be finished.',
-  lost: 'Connection lost. Reconnecting…', offline: 'No connection.',
+  lost: 'Connection lost. Reconnecting…', offline: 'No connection.', late: 'The question is no longer open.',
+  asks: (question) => `Your decision is needed: ${question}`,
   wait: (seconds) => `You can write again in ${seconds} s.`,
 };
 const ICON = {
@@ -24,6 +25,8 @@ const MAX_ATTEMPTS = 44;
 const MAX_SUGGESTIONS = 4;
 /** Length of a message in UTF-16 code units. */
 const MAX_MESSAGE_LENGTH = 16_000;
+/** Statuses of a decision that is not taken: the question is not open, or not as it was. */
+const LATE = new Set([400, 404, 409, 410]);
 /** Distance from the end of the conversation within which it follows the answer, in pixels. */
 const FOLLOW_PX = 48;
 
@@ -65,6 +68,8 @@ class AgentChat extends HTMLElement {
   #history = [];
   /** The run in progress: `{id, abort, isStopped}`. */
   #run;
+  /** Calls that wait for the visitor. @type {import('./questions.js').Questions | undefined} */
+  #questions;
   #timer;
   /** True while the conversation follows the answer. */
   #follows = true;
@@ -204,7 +209,9 @@ class AgentChat extends HTMLElement {
     this.#scroll(true);
     this.#emit('message', { role: 'user', length: message.length });
     this.#history.push({ role: 'user', content: message });
-    await this.#ask({ message }, () => {
+    // A message in place of a decision withdraws the question.
+    const resume = this.#questions?.text ? this.#questions.withdraw() : undefined;
+    await this.#ask({ message, resume }, () => {
       // The server has refused the message: it is the visitor's to send again.
       node.remove();
       this.#history.pop();
@@ -291,6 +298,8 @@ class AgentChat extends HTMLElement {
   #clear() {
     this.#endCountdown();
     this.#run = undefined;
+    this.#questions?.destroy();
+    this.#questions = undefined;
     this.#history = [];
     this.#ui.log.replaceChildren();
     this.#drawState();
@@ -346,7 +355,27 @@ class AgentChat extends HTMLElement {
     }
     this.#scroll(true);
     if (thread.activeRunId) this.#follow({ id: thread.activeRunId, isBegun: true });
+    else if (thread.questions?.length) this.#drawQuestions(thread);
     else if (messages.at(-1)?.message.role === 'user') this.#notice(TEXT.failed, true);
+  }
+
+  /** Draws the calls that wait for the visitor. */
+  #drawQuestions({ Questions, questions }) {
+    this.#questions = new Questions(questions, (resume) => {
+      // The focus does not go with the button that had it.
+      if (this.#ui.log.contains(this.#active)) this.#ui.log.focus({ preventScroll: true });
+      this.#notice();
+      this.#ask({ messages: [], resume });
+    });
+    this.#ui.log.append(...this.#questions.nodes);
+    this.#ui.status.textContent = TEXT.asks(this.#questions.text);
+    this.#scroll();
+  }
+
+  /** Loads the thread again, as another page may have changed it. */
+  #reload() {
+    this.#loaded = undefined;
+    return this.#load();
   }
 
   #context() {
@@ -406,6 +435,7 @@ class AgentChat extends HTMLElement {
         answer.remove();
         onRefused?.();
         this.#end(run, 'refused');
+        if (body?.resume) return this.#refuseDecision(error);
         return this.#refuse(await service.explain(error));
       }
     }
@@ -413,8 +443,18 @@ class AgentChat extends HTMLElement {
     answer.finish();
     if (answer.text && !answer.error) this.#history.push({ role: 'assistant', content: answer.text });
     this.#end(run, answer.status);
-    if (answer.error) this.#refuse(answer.error, true);
-    else this.#emit('message', { role: 'assistant', length: answer.text.length });
+    if (answer.error) return this.#refuse(answer.error, true);
+    if (answer.text || answer.status !== 'waiting') this.#emit('message', { role: 'assistant', length: answer.text.length });
+    if (answer.status === 'waiting') await this.#reload();
+  }
+
+  /** Shows the conversation as it is, and why a decision was not taken. */
+  async #refuseDecision(error) {
+    if (error.code === 'THREAD_BUSY') return this.#refuse(error);
+    await this.#reload();
+    if (!LATE.has(error.status)) return this.#refuse(error);
+    this.#emit('error', { code: error.code, status: error.status });
+    if (!this.#run) this.#notice(TEXT.late);
   }
 
   #end(run, status) {
@@ -454,7 +494,7 @@ class AgentChat extends HTMLElement {
       this.#loaded = Promise.resolve();
       this.#drawThread(thread);
       const last = thread?.nodes?.findLast(({ message }) => message.role === 'user');
-      if (!last || this.#run) return;
+      if (!last || this.#run || this.#questions) return;
       this.#notice();
       removeAnswer();
       await this.#ask({ parentId: last.id });
@@ -474,8 +514,7 @@ class AgentChat extends HTMLElement {
     } else if (status === 429) this.#countDown(retryAfter ?? 10);
     else if (code === 'THREAD_BUSY') {
       // Another page of the visitor has asked: its answer is shown here too.
-      this.#loaded = undefined;
-      this.#load();
+      this.#reload();
     } else this.#notice(code === 'NETWORK' ? TEXT.offline : TEXT.failed, canRetry);
   }
 
@@ -559,6 +598,7 @@ class AnswerView {
       if (type === 'TEXT_MESSAGE_CONTENT') this.text += delta;
       else if (type === 'TEXT_MESSAGE_START' && this.#parts++ > 0) this.text += '\n\n';
       else if (type === 'RUN_FINISHED' && outcome?.type === 'cancelled') this.status = 'cancelled';
+      else if (type === 'RUN_FINISHED' && outcome?.type === 'interrupt') this.status = 'waiting';
       else if (type === 'RUN_ERROR') this.error = Object.assign(new Error(message), { code });
     }
     if (this.#isScheduled) return;
@@ -583,7 +623,7 @@ class AnswerView {
     this.#draw(true);
     if (!this.text) this.#body.replaceChildren();
     if (this.status === 'cancelled') this.#node.append(element('div', 'end', [TEXT.stopped]));
-    if (!this.text && this.status === 'failed') this.remove();
+    if (!this.text && ['failed', 'waiting'].includes(this.status)) this.remove();
     this.#onDraw();
   }
 

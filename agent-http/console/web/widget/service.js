@@ -80,7 +80,10 @@ export class Service {
     return response;
   }
 
-  /** Returns the visitor's thread with its messages; `undefined` if there is none. */
+  /**
+   * Returns the visitor's thread with its messages, and with the `questions` that it waits with and the class that draws
+   * them; `undefined` if there is none.
+   */
   async loadThread() {
     if (!this.hasThreads) return undefined;
     const { thread } = this.memory;
@@ -89,6 +92,12 @@ export class Service {
       const found = await (await this.send(`GET ${path}`)).json();
       for (let page = found; thread && page.nextCursor; found.nodes.push(...page.nodes)) {
         page = await (await this.send(`GET ${path}&cursor=${encodeURIComponent(page.nextCursor)}`)).json();
+      }
+      if (thread && found.status === 'waiting') {
+        // Few visitors are asked, so that the others do not load it.
+        const [{ Questions }, open] = await Promise.all([import('./questions.js'), this.send('GET api/approvals?state=open')]);
+        const { approvals } = await open.json();
+        Object.assign(found, { Questions, questions: approvals.filter(({ threadId }) => threadId === thread) });
       }
       return thread && found;
     } catch (error) {

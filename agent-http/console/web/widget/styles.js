@@ -62,6 +62,18 @@ svg { display: block; width: 24px; height: 24px; fill: none; stroke: currentcolo
 .chip { min-height: 44px; padding: 8px 16px; border: 1px solid var(--line); border-radius: 22px; background: none; text-align: start; }
 .chip:hover { border-color: var(--accent); }
 
+.question { margin-block-end: 18px; padding: 14px 16px 16px; border: 1px solid var(--line); border-inline-start: 3px solid var(--accent); border-radius: 10px; overflow-wrap: anywhere; }
+.ask { font-weight: 620; }
+.call { margin-block: 2px 10px; color: var(--soft); }
+.call code { font-size: 0.87em; }
+dl { display: grid; grid-template-columns: fit-content(40%) minmax(0, 1fr); gap: 2px 14px; margin: 0; }
+dt { color: var(--soft); }
+dd { margin: 0; white-space: pre-wrap; }
+.choices { display: flex; flex-wrap: wrap; gap: 8px; margin-block-start: 14px; }
+.choices button { min-height: 44px; padding: 8px 20px; border: 1px solid var(--soft); border-radius: 11px; background: none; }
+.choices .yes { border-color: transparent; background: var(--accent); color: var(--accent-ink); }
+.choices .end { margin: 0; }
+
 .notice { display: flex; align-items: center; gap: 10px; margin: 0 16px 10px; padding: 4px 6px 4px 14px; min-height: 44px; border-radius: 10px; background: var(--raised); font-size: 0.93em; }
 .notice span { flex: 1; }
 .notice button { min-height: 36px; padding: 2px 12px; border: 1px solid var(--line); border-radius: 8px; background: var(--bg); }

@@ -22,8 +22,9 @@ impl App {
             return Ok(false);
         }
         match approval.by {
-            ApprovalBy::User => Ok(principal.user_id == owner.owner),
+            ApprovalBy::Visitor => Ok(principal.user_id == owner.owner),
             _ if principal.caller == Caller::Widget => Ok(false),
+            ApprovalBy::User => Ok(principal.user_id == owner.owner),
             ApprovalBy::Company => Ok(true),
             ApprovalBy::Owner => {
                 let role = self.roles.role(&owner.company, &approval.agent_id).await?;

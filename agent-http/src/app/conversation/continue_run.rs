@@ -26,8 +26,11 @@ pub(in super::super) async fn continue_run(
         return Ok(());
     }
     let store = app.conversations.store().cloned().ok_or_else(HttpError::not_found)?;
-    // A visitor's run does not wait.
-    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), Caller::Session);
+    // What a visitor has asked is answered as to a visitor, whoever has decided.
+    let caller = if owner.is_visitor() { Caller::Widget } else { Caller::Session };
+    let agent_id = owner.is_visitor().then(|| run.agent_id.clone());
+    let principal = Principal::new(owner.owner.clone(), owner.company.clone(), caller);
+    let principal = Principal { agent_id, ..principal };
     let turn = TurnRequest {
         thread_id: run.thread_id.clone(),
         ..TurnRequest::new(run.agent_id.clone(), Vec::new())

@@ -24,7 +24,7 @@ use super::super::App;
 
 type SourceItem = Result<SourceEvent, AgentError>;
 
-/// A turn that continues a run. Its caller is no visitor: a visitor's calls do not wait.
+/// A turn that continues a run.
 pub(super) struct ContinuedTurn {
     pub(super) app: Arc<App>,
     pub(super) principal: Principal,
@@ -56,11 +56,12 @@ impl ContinuedTurn {
     pub(super) fn into_events(self) -> EventStream {
         let ids = RunIds { thread_id: self.turn.thread_id.clone(), run_id: self.turn.run_id.clone() };
         let calls: Vec<_> = self.run.approvals.iter().map(|approval| approval.tool_call_id.clone()).collect();
+        let audience = self.principal.caller.audience();
         let source = stream::once(self.make_calls().boxed()).flat_map(|(this, calls)| {
             let results: Vec<SourceItem> = calls.iter().map(DecidedCall::event).collect();
             stream::iter(results).chain(stream::once(this.answer(calls).boxed()).flatten())
         });
-        EventStream::new(ids, source.boxed()).with_awaited_results(calls)
+        EventStream::new(ids, source.boxed()).with_awaited_results(calls).for_audience(audience)
     }
 
     /// Makes the approved calls, side by side.
@@ -137,6 +138,7 @@ impl ContinuedTurn {
         match self.app.run_kept_turn(&self.principal, turn, &*self.observer).await {
             // The stream around this one begins the run.
             Ok(events) => events
+                .with_observer(self.observer.result_observer())
                 .filter(|event| ready(!matches!(event, Event::RunStarted { .. })))
                 .map(|event| Ok(SourceEvent::from(event)))
                 .boxed(),

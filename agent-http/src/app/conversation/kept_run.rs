@@ -294,6 +294,9 @@ impl RunRecorder for KeptRun {
 
     fn record(&mut self, event: &Event) {
         let Some((fold, live)) = &mut self.open else { return };
+        for result in self.observer.take_hidden_results() {
+            fold.push_hidden_result(&result);
+        }
         fold.push(event);
         // The terminal event becomes visible when the end is stored.
         if !event.is_terminal() && live.run.record(event) {

@@ -153,8 +153,7 @@ impl RunPlan {
                 todo_list_id,
                 timezone,
                 response_format,
-                // The results of a visitor's calls are not stored, so that no later run could bring them.
-                can_suspend: principal.caller != Caller::Widget,
+                can_suspend: true,
                 is_stored: true,
                 sent_context: self.sent_context.text.clone(),
                 ..turn.clone()

@@ -127,7 +127,22 @@ pub(in crate::app) async fn list(context: RequestContext<App>, principal: Princi
     found.jobs.retain(|job: &JobView| {
         job.payload.company_id == principal.company_id && job.payload.user_id == principal.user_id
     });
+    for job in &mut found.jobs {
+        // A job's own route has them.
+        job.attempts.clear();
+    }
     answer::json(StatusCode::OK, &found)
+}
+
+pub(in crate::app) async fn get(context: RequestContext<App>, principal: Principal) -> HandlerResult {
+    let pulse = context.state.pulse.scheduler()?;
+    let job = pulse.get_job(&scope(&principal), &context.params.id("id")?.into()).await?;
+    // As in a list, the server at the scheduler's URL is not trusted with whose job it is.
+    let payload = &job.payload;
+    if payload.company_id != principal.company_id || payload.user_id != principal.user_id {
+        return Err(HttpError::not_found());
+    }
+    answer::json(StatusCode::OK, &job)
 }
 
 fn filter(query: &Query<'_>, principal: &Principal) -> Result<JobFilter, HttpError> {
@@ -213,6 +228,12 @@ pub(in crate::app) fn describe_list(schemas: &mut Schemas) -> Operation {
         .parameter("query", "order", "`asc`: the oldest first; `desc`: the newest first.", order)
         .paged()
         .json_response(200, "One page of jobs.", schemas.schema_for::<JobViewPage>())
+}
+
+pub(in crate::app) fn describe_get(schemas: &mut Schemas) -> Operation {
+    scheduler_operation("getOwnJob", "Returns one of the caller's own jobs with its latest attempts.")
+        .json_response(200, "The job.", schemas.schema_for::<JobView>())
+        .problems(&[Code::NotFound])
 }
 
 pub(in crate::app) fn describe_cancel(schemas: &mut Schemas) -> Operation {

@@ -167,3 +167,38 @@ fn the_terminal_event_tells_the_end() {
         assert_eq!(folded.nodes.last().map(|node| node.status), Some(status));
     }
 }
+
+#[test]
+fn hidden_results_are_nodes_only_where_another_run_needs_them() {
+    use agent_core::event::Interrupt;
+
+    let fold_hidden = |events: Vec<Event>| {
+        let mut fold = RunFold::default();
+        for event in &events {
+            match event {
+                Event::ToolCallResult { .. } => fold.push_hidden_result(event),
+                event => fold.push(event),
+            }
+        }
+        let folded = fold.finish(Some("user".into()), RunEndKind::Interrupted);
+        let is_result = |node: &&NewNode| node.message.role() == super::super::NodeRole::Tool;
+        for pair in folded.nodes.windows(2) {
+            assert_eq!(pair[1].parent_id.as_ref(), Some(&pair[0].id), "a path has no holes");
+        }
+        folded.nodes.iter().filter(is_result).map(|node| node.id.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(fold_hidden(events()), Vec::<String>::new(), "a run that is complete");
+    let mut waits = events();
+    let Some(Event::RunFinished { outcome, .. }) = waits.last_mut() else { panic!("an end") };
+    *outcome =
+        Some(RunOutcome::Interrupt { interrupts: vec![Interrupt::default()], pending_tool_call_ids: vec![] });
+    assert_eq!(fold_hidden(waits), ["t2", "t1"], "a run that waits");
+    let mut continues = events();
+    let mut awaited = continues[19].clone();
+    let Event::ToolCallResult { message_id, tool_call_id, .. } = &mut awaited else { panic!("a result") };
+    (*message_id, *tool_call_id) = (id("t0"), id("of-an-earlier-run"));
+    continues.insert(1, awaited);
+    assert_eq!(fold_hidden(continues.clone()), ["t0", "t2", "t1"], "a run that continues another");
+    continues.truncate(2);
+    assert_eq!(fold_hidden(continues), ["t0"], "one that is cut after it");
+}

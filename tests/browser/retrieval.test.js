@@ -1,0 +1,62 @@
+// The Retrieval tab: what a message finds in documents that were uploaded.
+
+import assert from 'node:assert/strict';
+import { after, before } from 'node:test';
+
+import { manage } from './host.js';
+import { ask, launch, pageTests, picture, visit } from './support.js';
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+const inPage = pageTests(() => browser);
+
+const FERNS = '# Ferns\n\nFerns like shade and water, and no lime.\n\n# Basil\n\nBasil likes the sun on a wall.\n';
+const WELLS = '# Wells\n\nThe well of the yard was dug in the year of the long winter, and has been dry since then.\n';
+
+inPage('a question shows what was found in the documents, and why each hit is in the prompt or not', async (page) => {
+  const id = `reader-${Date.now()}`;
+  const { content, children } = await manage('GET', 'api/agents/reader');
+  delete children[0].content.apiKey;
+  await manage('PUT', `api/agents/${id}`, { name: 'Reader', content: { ...content, ragDocumentIds: ['hours'] }, children });
+  // One text in two documents, of which one is enough, and one that has nothing to do with the question.
+  await visit(page, `agents/${id}/documents`);
+  const names = ['Care of ferns', 'Copy of the care', 'Old wells'].map((name) => `${name} ${id}`);
+  const files = names.map((name, place) => ({ name: `${name}.md`, mimeType: 'text/markdown', buffer: Buffer.from(place < 2 ? FERNS : WELLS) }));
+  await page.getByLabel('Files to upload').setInputFiles(files);
+  for (const [place, name] of names.entries()) {
+    await page.locator('.uploads li', { hasText: name }).getByText('ready').waitFor();
+    await page.locator('.item', { hasText: name }).getByRole('checkbox', { name: /^searched/ }).click();
+    await page.waitForFunction(async ([id, count]) => (await (await fetch(`api/agents/${id}`)).json()).content.ragDocumentIds.length === count, [id, place + 2]);
+  }
+  await page.reload();
+  await visit(page, `chat/${id}`);
+  await page.getByRole('tab', { name: 'Retrieval' }).click();
+  await page.getByText('Nothing is searched for this message').waitFor();
+
+  // The draft is searched for before it is sent.
+  await page.getByRole('textbox', { name: 'Message' }).fill('Do ferns like shade and water?');
+  const hits = page.locator('#debug-panel .fragment');
+  await hits.filter({ hasText: names[0] }).first().waitFor();
+  await ask(page, 'Do ferns like shade and water?');
+  await hits.filter({ hasText: names[0] }).first().waitFor();
+  const found = await hits.allInnerTexts();
+  const ferns = found.filter((text) => text.includes('Ferns'));
+  assert.equal(ferns.length, 2, found.join('\n\n'));
+  assert.match(ferns[0], /^1\.\s[^]*in the prompt, as \[1\] · characters \d+–\d+ · [^]*\bfern[^]*by words \d+\.\d{3} · together \d+\.\d{3} · relevance 0\.\d{3}/);
+  assert.match(ferns[1], /said already · characters/);
+  assert.equal(await page.locator('.fragment.kept').count(), found.filter((text) => text.includes('in the prompt')).length);
+  assert.ok(found.every((text) => !text.includes('Wells') || text.includes('not relevant enough')), found.join('\n\n'));
+  assert.match(await page.locator('#debug-panel .figure').innerText(), /^\d+ fragments, \d+ tokens, by words$/);
+  assert.ok((await page.locator('#debug-panel .chips').innerText()).includes('shade'));
+  await picture(page, 'retrieval-hits');
+
+  // What is kept stands in the prompt, under its number.
+  await page.getByRole('tab', { name: 'Prompt' }).click();
+  await page.locator('.part', { hasText: 'retrieval' }).first().waitFor();
+  const { systemPromptParts } = await manage('POST', 'api/svcchat/previewPrompt', { agentId: id, message: 'Do ferns like shade and water?' });
+  const quoted = systemPromptParts.find(({ source, content }) => /retrieval/.test(source) || content?.includes('<fragment-'));
+  assert.match(quoted.content, /<fragment-\w+ id="1"[^>]*>[^<]*Ferns like shade/);
+  await manage('DELETE', `api/agents/${id}`);
+});
