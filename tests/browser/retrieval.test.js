@@ -42,10 +42,9 @@ inPage('a question shows what was found in the documents, and why each hit is in
   await ask(page, 'Do ferns like shade and water?');
   await hits.filter({ hasText: names[0] }).first().waitFor();
   const found = await hits.allInnerTexts();
-  const ferns = found.filter((text) => text.includes('Ferns'));
-  assert.equal(ferns.length, 2, found.join('\n\n'));
-  assert.match(ferns[0], /^1\.\s[^]*in the prompt, as \[1\] · characters \d+–\d+ · [^]*\bfern[^]*by words \d+\.\d{3} · together \d+\.\d{3} · relevance 0\.\d{3}/);
-  assert.match(ferns[1], /said already · characters/);
+  const of = (words) => found.filter((text) => names.slice(0, 2).some((name) => text.includes(name)) && text.includes(words));
+  assert.ok(of('in the prompt').length > 0 && of('said already').length > 0, found.join('\n\n'));
+  assert.match(of('in the prompt')[0], /^1\.\s[^]*in the prompt, as \[1\] · characters \d+–\d+ · [^]*\bfern[^]*by words \d+\.\d{3} · together \d+\.\d{3} · relevance [01]\.\d{3}/);
   assert.equal(await page.locator('.fragment.kept').count(), found.filter((text) => text.includes('in the prompt')).length);
   assert.ok(found.every((text) => !text.includes('Wells') || text.includes('not relevant enough')), found.join('\n\n'));
   assert.match(await page.locator('#debug-panel .figure').innerText(), /^\d+ fragments, \d+ tokens, by words$/);
