@@ -3,6 +3,7 @@
 mod http;
 mod messenger;
 mod servers;
+mod trace;
 
 use serde_json::{Value, json};
 

@@ -179,6 +179,7 @@ async fn each_run_has_one_line_in_the_log() {
         ] {
             assert_eq!(log_field(line, name), expected, "{name}: {line}");
         }
+        assert_eq!(log_field(line, "trace_id").len(), 32, "{line}");
         assert!(!line.contains("milk") && !line.contains("Milk"), "no content: {line}");
     }
 }

@@ -49,7 +49,6 @@ pub struct TurnInput {
 /// Collects the fragments of all layers concurrently and returns them in layer order.
 ///
 /// # Errors
-///
 /// The error of the first layer that fails; the other layers are dropped.
 pub async fn collect(
     layers: &[Arc<dyn ContextLayer>],

@@ -99,14 +99,8 @@ pub struct AgentError {
 impl AgentError {
     /// Creates an error with its public message.
     pub fn new(kind: AgentErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            retry_after: None,
-            usage: Vec::new(),
-            members: Box::default(),
-            source: None,
-        }
+        let (message, members) = (message.into(), Box::default());
+        Self { kind, message, retry_after: None, usage: Vec::new(), members, source: None }
     }
 
     /// Sets the internal cause, which is only logged.

@@ -114,6 +114,19 @@ identifiers! {
     JobId
 }
 
+/// Position in a distributed trace (W3C Trace Context): the members of the headers `traceparent` and `tracestate`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    /// Identifier of the trace, not zero.
+    pub trace_id: u128,
+    /// Identifier of the request that the work belongs to, not zero.
+    pub parent_id: u64,
+    /// Flags of the trace, such as 1 for one that is recorded.
+    pub flags: u8,
+    /// State of tracing systems, which is passed on unchanged.
+    pub state: Option<Arc<str>>,
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
+use crate::ids::{AgentId, CompanyId, RunId, ThreadId, TraceContext, UserId};
 use crate::message::Message;
 use crate::role::{ResponseFormat, RoleBlock};
 use crate::tool::{Caller, ToolChoice, ToolSpec};
@@ -72,6 +72,8 @@ pub struct TurnRequest {
     /// Receives the context that was sent with the latest user message, once the backend has accepted the turn: the text
     /// that later requests have in [`Message::sent_context`]. One that later prompts must not repeat is left out.
     pub sent_context: Arc<OnceLock<Arc<str>>>,
+    /// Trace that the run belongs to, for its [`ExecutionContext`](crate::tool::ExecutionContext).
+    pub trace: Option<TraceContext>,
 }
 
 impl TurnRequest {

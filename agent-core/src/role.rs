@@ -8,8 +8,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -34,7 +32,7 @@ pub use response_format::{ResponseFormat, ResponseKind};
 
 /// An agent's role: its content and its containers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RoleBlock {
     /// The agent's identifier.
@@ -57,7 +55,7 @@ pub struct RoleBlock {
 
 /// An agent's prompt, tools and backend.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RoleContent {
     /// The operator's system prompt.
@@ -162,7 +160,7 @@ fn deserialize_flattened<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 
 /// A text block of the prompt, with or without a title.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum PromptBlock {
     /// Text without a title.
@@ -180,7 +178,7 @@ pub enum PromptBlock {
 
 /// The other agents that this agent may consult, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Council {
     /// Description of the council in the prompt, as text.
@@ -198,7 +196,7 @@ pub enum Council {
 
 /// A member of a council.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CouncilMember {
     /// The member's name.
@@ -210,7 +208,7 @@ pub struct CouncilMember {
 
 /// Owner of the entries of an agent's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum MemoryScope {
     /// Each user has entries of their own, which no other user's prompt contains.
@@ -222,7 +220,7 @@ pub enum MemoryScope {
 
 /// Placement of retrieved fragments in the prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum RagPlacement {
     /// At the end of the system prompt.
@@ -234,7 +232,7 @@ pub enum RagPlacement {
 
 /// Agent runtime and model: the seven `agentServer*` fields, and the parameters and fallbacks beside them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AgentServer {
     /// Base URL of the runtime.
@@ -342,7 +340,7 @@ impl<'de> Deserialize<'de> for Container {
 
 /// A workflow engine's webhook.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkflowConnector {
     /// URL to which the payload is posted.
@@ -355,7 +353,7 @@ pub struct WorkflowConnector {
 
 /// Authentication of the platform at a webhook. Secrets may be omitted when a role is saved, like all secrets.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum WebhookAuth {
     /// No authentication.
@@ -386,7 +384,7 @@ pub enum WebhookAuth {
 
 /// The model behind an `EmbeddedAI` container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EmbeddedAi {
     /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider.
@@ -429,7 +427,7 @@ pub struct EmbeddedAi {
 
 /// A subscription coding model.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubscriptionConnector {
     /// The model's name.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::event::{Audience, Interrupt};
-use crate::ids::{AgentId, CompanyId, RunId, ThreadId, UserId};
+use crate::ids::{AgentId, CompanyId, RunId, ThreadId, TraceContext, UserId};
 use crate::message::SharedJson;
 use crate::store_error::StoreError;
 
@@ -93,6 +93,9 @@ pub struct ExecutionContext {
     /// Tools to which the credential is restricted, for tools that call others; `None` allows all. Not serialized.
     #[serde(skip)]
     pub granted_tools: Option<Vec<String>>,
+    /// Trace of the run, which the requests to other services continue; never to models. Not serialized.
+    #[serde(skip)]
+    pub trace: Option<TraceContext>,
 }
 
 /// Kind of caller, determined by the credential of the turn.

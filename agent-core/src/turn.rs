@@ -438,6 +438,7 @@ async fn execution_context(
         caller: principal.caller,
         token_id: principal.token_id.clone(),
         can_suspend: request.can_suspend,
+        trace: request.trace.clone(),
         ..ExecutionContext::default()
     })
 }

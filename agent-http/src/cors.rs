@@ -10,6 +10,7 @@ use std::collections::{BTreeSet, btree_set};
 use std::sync::Arc;
 use std::time::Duration;
 
+use agent_platform::trace::{TRACEPARENT, TRACESTATE};
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_LANGUAGE, ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN,
@@ -170,7 +171,7 @@ pub fn layer(
 /// Returns the request headers that clients in browsers send: the console, the widget, AG-UI and AI SDK clients, and
 /// those of the service's protocols.
 fn request_headers(protocols: &[ProtocolHeaders]) -> Vec<HeaderName> {
-    let ours = ["x-widget-token", "x-visitor-key", "last-event-id"];
+    let ours = ["x-widget-token", "x-visitor-key", "last-event-id", TRACEPARENT, TRACESTATE];
     let standard = [
         ACCEPT,
         ACCEPT_LANGUAGE,
@@ -291,6 +292,8 @@ mod tests {
             "x-request-id",
             "accept",
             "last-event-id",
+            "traceparent",
+            "tracestate",
         ] {
             assert!(allowed.split(',').any(|header| header == name), "{name} in {allowed}");
         }

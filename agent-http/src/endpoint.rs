@@ -23,6 +23,7 @@ use crate::cors::{self, ProtocolHeaders};
 use crate::error::ErrorFormat;
 use crate::metrics;
 use crate::request::BodyLimits;
+use crate::request_trace::RequestTrace;
 use crate::service::{HandlerResult, HttpService, service_fn};
 use crate::state::ServiceState;
 
@@ -147,6 +148,9 @@ impl<S: ServiceState> Endpoint<S> {
         let handler: Handler<S> = Box::new(move |context| {
             Box::pin(async move {
                 let verified = credential.authenticate(&context.state, &context.head).await?;
+                if C::CLASS.may_continue_trace() {
+                    RequestTrace::of(&context.head).continue_headers(&context.head.headers);
+                }
                 handler.call(context, verified).await
             })
         });

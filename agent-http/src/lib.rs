@@ -18,6 +18,7 @@
 //!
 //! - [`body`]: request and response bodies.
 //! - [`request_id`]: ids under which requests are logged.
+//! - `request_trace`: traces that requests belong to.
 //! - [`service`]: handler functions as services.
 //! - [`serve`]: the HTTP server. The only module that uses hyper's server, so that its limits and its graceful
 //!   shutdown are in one place.
@@ -56,6 +57,7 @@ pub mod openapi;
 mod probe;
 pub mod request;
 pub mod request_id;
+mod request_trace;
 pub mod runtime;
 pub mod scheduler;
 pub mod serve;

@@ -9,6 +9,7 @@ use crate::body::Body;
 use crate::cors::ProtocolHeaders;
 use crate::error::{Code, HttpError};
 use crate::request::{BodyLimits, read_json_bytes};
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
 /// Header names of MCP clients in browsers, for the CORS layer.
@@ -25,6 +26,9 @@ pub(crate) const CORS_HEADERS: ProtocolHeaders =
 pub async fn handle(server: &McpServer, limits: &BodyLimits, request: Request<Body>) -> HandlerResult {
     let (head, body) = request.into_parts();
     let authorized = server.authorize(&head).await?;
+    if authorized.is_authenticated() {
+        RequestTrace::of(&head).continue_headers(&head.headers);
+    }
     let body = match head.method {
         Method::POST => read_json_bytes(&head.headers, body, limits).await?,
         _ => Bytes::new(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use agent_client::outbound::{OutboundClient, OutboundResponse, Target, UrlTrust, status_failure};
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::TraceContext;
 use agent_core::secret::Secret;
 use agent_core::tool::ToolError;
 use agent_mcp::client::{
@@ -34,7 +35,7 @@ impl ToolServerClient for OutboundToolServers {
         let ToolServerAddress { url, timeout, headers } = address;
         let target = self.outbound.target(&url, UrlTrust::Supplied);
         let target = target.map_err(|error| ToolError::Unavailable(error.to_string()))?;
-        let transport = OutboundTransport { target, headers: Some(headers) };
+        let transport = OutboundTransport { target, headers: Some(headers), trace: None };
         let limits = McpClientLimits { call_timeout: timeout, max_calls: MAX_CALLS };
         let discovery = self.discoveries.entry(&url);
         Ok(Arc::new(ToolServerSession::new(Arc::new(transport), limits, discovery)))
@@ -48,12 +49,14 @@ pub struct OutboundTransport {
     target: Target,
     /// Headers with the credential, if the address has none itself.
     headers: Option<SecretHeaders>,
+    /// Trace that the requests continue, if the headers do not.
+    trace: Option<TraceContext>,
 }
 
 impl OutboundTransport {
-    /// Creates a transport to a target whose address has the credential.
-    pub fn new(target: Target) -> Self {
-        Self { target, headers: None }
+    /// Creates a transport to a target whose address has the credential. Its requests continue the trace.
+    pub fn new(target: Target, trace: Option<TraceContext>) -> Self {
+        Self { target, headers: None, trace }
     }
 }
 
@@ -72,6 +75,9 @@ impl ToolServerTransport for OutboundTransport {
     ) -> Result<TransportResponse, AgentError> {
         let (head, body) = request.into_parts();
         let mut outbound = self.target.request(head.method).header_timeout(timeout).body(body);
+        if self.trace.is_some() {
+            outbound = outbound.continue_trace(self.trace.as_ref());
+        }
         for (name, value) in &head.headers {
             outbound = outbound.header(name.clone(), value.clone());
         }

@@ -32,6 +32,7 @@ pub fn payload(n: usize, companies: usize) -> JobPayload {
         todo_list_id: None,
         thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
+        traceparent: None,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::support::{expect_problem, parse_run, poll_until, text_of, workspace};
 const PAGE: &str = "https://shop.example";
 const SECRET: &str = "tool-secret-canary-0123456789";
 
-fn get_order(service: &Vendor) -> Value {
+pub(super) fn get_order(service: &Vendor) -> Value {
     json!({
         "name": "getOrder", "description": "Returns an order.",
         "inputSchema": {"type": "object", "required": ["orderId"], "properties": {"orderId": {"type": "string"}}},

@@ -27,13 +27,13 @@ fn list(names: &[&str]) -> Vec<Step> {
     tools_response(&tools)
 }
 
-async fn start_server(revision: McpRevision) -> FakeMcpServer {
+pub(super) async fn start_server(revision: McpRevision) -> FakeMcpServer {
     let server = FakeMcpServer::start(revision).await;
     server.on("tools/list", [list(&["search", "refund", "hidden"])]);
     server
 }
 
-fn entry(id: &str, server: &FakeMcpServer) -> Value {
+pub(super) fn entry(id: &str, server: &FakeMcpServer) -> Value {
     json!({"id": id, "url": server.plain_url(), "auth": {"type": "bearer", "secret": SECRET},
         "identity": "signed", "tools": ["search", "refund"], "maxResultBytes": 1024})
 }
@@ -61,7 +61,7 @@ async fn discover(app: &Server, id: &str) -> Value {
 }
 
 /// Pins the tools of a server as they are now.
-async fn pin(app: &Server, id: &str, names: &[&str]) {
+pub(super) async fn pin(app: &Server, id: &str, names: &[&str]) {
     let found = discover(app, id).await;
     let tools = found["tools"].as_array().expect("tools");
     let wanted = tools.iter().filter(|tool| names.iter().any(|name| tool["name"] == *name));

@@ -237,6 +237,7 @@ fn read_chat(
         is_preview: false,
         role: None,
         sent_context: Default::default(),
+        trace: None,
     };
     Ok(ChatInput {
         turn,

@@ -56,6 +56,7 @@ mod tags;
 pub mod testing;
 pub mod token;
 pub mod tools;
+pub mod trace;
 pub mod usage;
 pub mod user_rates;
 pub mod users;

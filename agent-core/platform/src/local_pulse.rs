@@ -114,7 +114,9 @@ fn new_job(request: &JobRequest, now: Timestamp) -> Result<Job, PulseError> {
     }
     let idempotency = match &request.idempotency_key {
         Some(key) => {
-            let text = serde_json::to_vec(request).map_err(invalid)?;
+            // A repeated request may have another trace.
+            let meant = JobRequest { payload: request.payload.without_trace(), ..request.clone() };
+            let text = serde_json::to_vec(&meant).map_err(invalid)?;
             let fingerprint = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
             Some(IdempotencyKey { key: key.clone(), fingerprint })
         }

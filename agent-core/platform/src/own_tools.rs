@@ -48,7 +48,7 @@ pub use limits::{MAX_DEFINITION_BYTES, MAX_NAME_BYTES, MAX_OWN_TOOLS};
 pub use open_api::compile_open_api;
 pub use pins::ToolStatus;
 pub use registry::{OwnToolRegistry, PreviewedRole};
-pub use server_calls::{ToolServerAddress, ToolServerClient, ToolServerConnection};
+pub use server_calls::{CallMeta, ToolServerAddress, ToolServerClient, ToolServerConnection};
 pub use settings::SettingsFault;
 pub use tool_server::ToolDefinition;
 

@@ -47,12 +47,8 @@ impl<S: BackendSettings> EmbeddedBackend<S> {
     /// Creates a backend without tools, with the system clock and the default limits. An `Arc` of a model is a
     /// source that returns this model for every role.
     pub fn new(models: impl ModelSource<S>) -> Self {
-        Self {
-            models: Arc::new(models),
-            tools: Arc::new(LocalToolRegistry::new()),
-            clock: Arc::new(SystemClock),
-            limits: LoopLimits::default(),
-        }
+        let (tools, clock) = (Arc::new(LocalToolRegistry::new()), Arc::new(SystemClock));
+        Self { models: Arc::new(models), tools, clock, limits: LoopLimits::default() }
     }
 
     /// Sets the tools that the loop may call.

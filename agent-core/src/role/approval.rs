@@ -1,12 +1,10 @@
 //! Rules by which tool calls wait for a person's approval.
 
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Rule by which calls of some tools wait for approval. The first rule of a role that matches a tool applies.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ApprovalRule {
     /// Names of the tools.
@@ -32,7 +30,7 @@ pub struct ApprovalRule {
 
 /// Hint of a tool's definition about the side effects of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum ToolHint {
     /// The tool may delete or overwrite data.
@@ -43,7 +41,7 @@ pub enum ToolHint {
 
 /// The people who may decide about a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalBy {
     /// The user of the run.
@@ -59,7 +57,7 @@ pub enum ApprovalBy {
 
 /// Treatment of a call that needs approval while nobody can be asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum UnattendedCalls {
     /// The call is refused.

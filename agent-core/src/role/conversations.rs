@@ -2,15 +2,13 @@
 
 use std::num::NonZeroU16;
 
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::tool::Caller;
 
 /// Keeping of an agent's conversations.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConversationSettings {
     /// Keeps no conversation if false.
@@ -35,7 +33,7 @@ pub struct ConversationSettings {
 
 /// Effect of a client's disconnect on a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnDisconnect {
     /// The run is cancelled.
@@ -47,7 +45,7 @@ pub enum OnDisconnect {
 
 /// Treatment of a request in a thread that has a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum OnBusy {
     /// The request is refused.
@@ -61,7 +59,7 @@ pub enum OnBusy {
 
 /// Callers whose clients may bring tools of their own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ClientTools {
     /// All but the visitors of a widget.

@@ -2,15 +2,13 @@
 
 use std::num::NonZeroU32;
 
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::secret::Secret;
 
 /// Limits on a model's tokens; missing ones are those of the platform's settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TokenLimits {
     /// The model's context window: tokens of prompt and answer together.
@@ -23,7 +21,7 @@ pub struct TokenLimits {
 
 /// Limits on the calls of one model in a round, or of an agent server in a run. Missing ones are those of the platform's settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetrySettings {
     /// Number of calls.
@@ -42,7 +40,7 @@ pub struct RetrySettings {
 
 /// A model for the calls that the container's own model fails to answer. It inherits neither address nor key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FallbackModel {
     /// `auto` (the default), `anthropic`, `local`, `openai`, `openai-responses`, `ollama`, or the id of a company's provider.

@@ -1,7 +1,5 @@
 //! Tools that a role defines itself. `agent_platform::own_tools` reads and checks their settings.
 
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,7 +7,7 @@ use crate::secret::Secret;
 
 /// Tools that a role defines, by their kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnTools {
     /// Tools that call an HTTP API.
@@ -49,7 +47,7 @@ pub fn grouped_name(group: &str, tool: &str) -> String {
 
 /// A tool or a group of tools that a role defines, with its credential.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct OwnTool {
     /// Credential that is sent to the tool's address.
@@ -62,7 +60,7 @@ pub struct OwnTool {
 
 /// Credential of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolAuth {
     /// The secret.

@@ -1,7 +1,5 @@
 //! Format of an agent's answers.
 
-#[cfg(feature = "schemars")]
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +7,7 @@ use crate::budget::{EstimateCounter, TokenCounter};
 
 /// Format of an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ResponseFormat {
     /// Text or JSON.
     #[serde(rename = "type")]
@@ -37,7 +35,7 @@ impl ResponseFormat {
 
 /// Kind of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(JsonSchema))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ResponseKind {
     /// Text.

@@ -34,6 +34,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
+use agent_platform::own_tools::CallMeta;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -131,17 +132,17 @@ impl McpTools {
         &self,
         name: &str,
         arguments: JsonObject,
-        key: Option<&str>,
+        meta: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let connection = self.connection().await?;
         let (client, is_cached) = match &*connection {
             Connection::Session(session) => {
-                return session.clone().call(name, arguments, key, progress).await;
+                return session.clone().call(name, arguments, meta, progress).await;
             }
             Connection::Stateless { client, is_cached } => (client, *is_cached),
         };
-        let error = match client.call(name, &arguments, key, progress).await {
+        let error = match client.call(name, &arguments, meta, progress).await {
             Ok(result) => return result,
             Err(error) => error,
         };
@@ -149,7 +150,7 @@ impl McpTools {
             && error.may_reject_revision()
             && let Connection::Session(session) = &*self.reconnect(&connection).await?
         {
-            return session.clone().call(name, arguments, key, progress).await;
+            return session.clone().call(name, arguments, meta, progress).await;
         }
         Err(ToolError::Unavailable(error.message()))
     }
@@ -183,7 +184,9 @@ impl ToolRegistry for McpTools {
         let Value::Object(arguments) = arguments else {
             return Err(ToolError::InvalidArguments("they must be a JSON object".to_owned()));
         };
-        self.call_at_server(name, arguments, context.idempotency_key.as_deref(), progress).await
+        let meta =
+            CallMeta { idempotency_key: context.idempotency_key.as_deref(), trace: context.trace.as_ref() };
+        self.call_at_server(name, arguments, meta, progress).await
     }
 }
 

@@ -17,6 +17,7 @@ use super::{App, answer};
 use crate::endpoint::RequestContext;
 use crate::error::HttpError;
 use crate::request::{Query, parse_json};
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 
 /// Number of the caller's latest runs among which decided approvals are looked for.
@@ -101,7 +102,7 @@ pub(super) async fn decide(context: RequestContext<App>, principal: Principal) -
         own.app.record_decision(&found.owner, &found.approval, &decision);
     }
     let approval = run.approvals.iter().find(|approval| approval.id == found.approval.id).cloned();
-    if let Err(error) = continue_run(&own.app, &found.owner, &run).await {
+    if let Err(error) = continue_run(&own.app, &found.owner, &run, RequestTrace::of(&head).context()).await {
         // The decision is stored, and the thread's next message continues the run.
         tracing::warn!(run_id = %run.id, error = %error.detail(), "a decided run was not continued");
     }

@@ -22,6 +22,7 @@ use crate::auth::{Credential, HeadCredential, Visitor};
 use crate::endpoint::{LimitedBody, Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 use crate::stream::{self, RunRecorder, RunSource};
 
@@ -52,7 +53,7 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
     if thread.is_none() {
         input.reject_missing_message()?;
     }
-    let AuthorizedTurn { mut principal, turn, visitor } = authorize_turn(credential, input)?;
+    let AuthorizedTurn { mut principal, mut turn, visitor } = authorize_turn(credential, input)?;
     match &visitor {
         Some(visitor) => app.rate_limits.count_visitor_run(visitor).await?,
         None if principal.caller == Caller::Session => {
@@ -62,6 +63,9 @@ async fn post_as(context: RequestContext<App>, chat_head: ChatHead, session: Cal
         // The operator's own proactive calls are not limited.
         None => {}
     }
+    let trace = RequestTrace::of(&head);
+    trace.continue_headers_of(principal.caller, &head.headers);
+    turn.trace = Some(trace.context());
     app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
         Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,

@@ -209,6 +209,7 @@ mod tests {
             todo_list_id: None,
             thread_id: None,
             timezone: None,
+            traceparent: None,
         };
         let later = Schedule::after(now, Duration::from_secs(3600));
         let job = |company, schedule| Job::new(NewJob::new(payload(company), schedule), now);

@@ -90,6 +90,7 @@ mod tests {
             todo_list_id: None,
             thread_id: None,
             timezone: None,
+            traceparent: None,
         };
         Delivery {
             payload: payload.into(),

@@ -7,6 +7,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use agent_core::ids::AgentId;
+use agent_core::request::TurnRequest;
 use agent_core::role::RoleBlock;
 use agent_platform::history::{CompletionError, CompletionRequest, JsonBody, read_completion};
 use agent_platform::records::Record;
@@ -21,6 +22,7 @@ use crate::body::ResponseBody;
 use crate::cors::ProtocolHeaders;
 use crate::endpoint::RequestContext;
 use crate::error::{Code, ErrorFormat, HttpError};
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 use crate::stream::{self, ChatCompletion};
 
@@ -129,7 +131,7 @@ pub(super) async fn post_completion(context: RequestContext<App>, client: ApiCli
         input.reject_missing_message()?;
     }
     app.rate_limits.count_api_run(&client).await?;
-    let turn = input.turn;
+    let turn = TurnRequest { trace: Some(RequestTrace::of(&head).context()), ..input.turn };
     app.check_files(&principal, &turn.messages).await?;
     let thread = match thread {
         Some(request) => KeptTurn::open(&app, &principal, &turn, request).await?,

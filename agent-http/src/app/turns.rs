@@ -7,6 +7,7 @@ use agent_core::request::{Principal, TurnRequest};
 use agent_core::turn::{TurnError, TurnObserver, run_observed_turn, run_turn};
 use agent_platform::message_files::MessageFiles;
 use agent_platform::preview::{Preview, preview_turn};
+use agent_platform::trace::begin_trace;
 
 use super::App;
 use crate::error::HttpError;
@@ -18,6 +19,7 @@ impl App {
         principal: &Principal,
         mut turn: TurnRequest,
     ) -> Result<EventStream, TurnError> {
+        turn.trace.get_or_insert_with(begin_trace);
         self.load_files(principal, &mut turn.messages, None).await?;
         run_turn(&self.platform, principal, turn).await
     }
@@ -29,6 +31,7 @@ impl App {
         mut turn: TurnRequest,
         observer: &dyn TurnObserver,
     ) -> Result<EventStream, TurnError> {
+        turn.trace.get_or_insert_with(begin_trace);
         self.load_files(principal, &mut turn.messages, Some(&turn.thread_id)).await?;
         run_observed_turn(&self.platform, principal, turn, observer).await
     }

@@ -35,6 +35,24 @@ pub(crate) enum CredentialClass {
 }
 
 impl CredentialClass {
+    /// Returns true if every request with the credential may continue the trace that its headers name. The handlers of the
+    /// other classes decide this once they know the caller.
+    pub(super) fn may_continue_trace(self) -> bool {
+        match self {
+            Self::Session
+            | Self::InternalSecret
+            | Self::ApiToken
+            | Self::CronSecret
+            | Self::PulseSecret
+            | Self::RuntimeSecret => true,
+            Self::Public
+            | Self::SessionOrVisitor
+            | Self::SessionOrWidgetOrProactive
+            | Self::McpToken
+            | Self::SchedulerCallback => false,
+        }
+    }
+
     /// Returns the OpenAPI security requirement: the schemes of which one is needed. An empty object allows requests
     /// without a credential.
     pub(super) fn security_requirement(self) -> Value {

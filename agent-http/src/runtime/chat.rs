@@ -18,6 +18,7 @@ use super::tools;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::Query;
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 use crate::stream::{self, negotiate};
 
@@ -33,7 +34,8 @@ pub(super) async fn post(context: RequestContext<RuntimeState>, (): ()) -> Handl
     let framing = negotiate(&head.headers, query.get("format")?)?;
     let bytes = body.read_json_bytes(&head.headers).await?;
     let parsed = history::JsonBody::parse(&bytes, runtime.base.json_depth)?;
-    let request = RuntimeRequest::read(&parsed)?;
+    let mut request = RuntimeRequest::read(&parsed)?;
+    request.context.trace = Some(RequestTrace::of(&head).context());
     let model = model(runtime, &request)?;
     drop(bytes);
     let events = start(runtime, model, request).await?;
@@ -82,7 +84,8 @@ async fn start(
     let run = RunIds { thread_id: context.thread_id.clone(), run_id: context.run_id.clone() };
     let mut specs: Vec<_> = request.tools.into_iter().map(Arc::new).collect();
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let tools = tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs)?;
+    let tools =
+        tools::tool_registry(runtime, request.mcp_server_url.as_ref(), &specs, context.trace.clone())?;
     let request = ModelRequest {
         prompt: Arc::new(prompt(request.system_prompt, request.messages)),
         appended_messages: Vec::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent_client::outbound::{UrlTrust, parse_supplied_url};
 use agent_core::error::AgentError;
+use agent_core::ids::TraceContext;
 use agent_core::secret::Secret;
 use agent_core::tool::{ExecutionContext, Progress, ToolError, ToolOutput, ToolRegistry, ToolSpec};
 use agent_mcp::client::{McpClientLimits, McpTools};
@@ -18,7 +19,7 @@ use crate::tool_servers::OutboundTransport;
 /// error message is reported; with equal timeouts either could be first.
 const MCP_TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
-/// Creates the registry of a run's tools.
+/// Creates the registry of a run's tools, whose calls continue the run's trace.
 ///
 /// # Errors
 /// Returns an error if there are tools and the address of their server is invalid or blocked by the address policy.
@@ -26,6 +27,7 @@ pub(super) fn tool_registry(
     runtime: &RuntimeState,
     server: Option<&Secret>,
     tools: &[Arc<ToolSpec>],
+    trace: Option<TraceContext>,
 ) -> Result<Arc<dyn ToolRegistry>, AgentError> {
     let Some(server) = server.filter(|_| !tools.is_empty()) else { return Ok(Arc::new(NoToolServer)) };
     let limits = McpClientLimits {
@@ -35,7 +37,8 @@ pub(super) fn tool_registry(
     let url = parse_supplied_url("mcpServerUrl", server.expose())?;
     let target = runtime.hosted.outbound.target(&url, UrlTrust::Supplied)?;
     let discovery = runtime.discoveries.entry(&url);
-    Ok(Arc::new(McpTools::new(Arc::new(OutboundTransport::new(target)), tools.to_vec(), limits, discovery)))
+    let transport = Arc::new(OutboundTransport::new(target, trace));
+    Ok(Arc::new(McpTools::new(transport, tools.to_vec(), limits, discovery)))
 }
 
 /// Registry without a tool server: every call returns an error that says so, so that the model can tell the user

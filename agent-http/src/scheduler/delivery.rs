@@ -7,6 +7,7 @@ use agent_client::problem::{PROBLEM_JSON, ProblemDetails};
 use agent_core::error::AgentError;
 use agent_core::secret::Secret;
 use agent_jobs::job::{AttemptOutcome, Delivery, Job};
+use agent_platform::trace::job_trace;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -73,7 +74,8 @@ impl CallbackClient {
             .header_timeout(self.timeout)
             .bearer(&self.secret)?
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
-            .header(ACCEPT, HeaderValue::from_static("application/json"));
+            .header(ACCEPT, HeaderValue::from_static("application/json"))
+            .continue_trace(job_trace(&job.payload).as_ref());
         for (name, value) in signed {
             request = request.header(name, value);
         }

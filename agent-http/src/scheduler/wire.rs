@@ -80,9 +80,10 @@ impl CreateJobRequest {
             let fault = format!("must have 1 to {MAX_IDEMPOTENCY_KEY_BYTES} bytes and no control character");
             return Err(HttpError::invalid("idempotencyKey", fault));
         }
-        // The fingerprint covers the parsed values, so whitespace and member order do not matter.
+        // The fingerprint covers the parsed values, so whitespace and member order do not matter, and no trace: a repeated
+        // request may have another one.
         let mut meant = json!({
-            "payload": self.payload, "schedule": spec, "maxAttempts": self.max_attempts,
+            "payload": self.payload.without_trace(), "schedule": spec, "maxAttempts": self.max_attempts,
             "misfire": self.misfire, "overlap": self.overlap,
         });
         meant.sort_all_objects();

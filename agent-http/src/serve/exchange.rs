@@ -31,6 +31,7 @@ use crate::error::HttpError;
 use crate::metrics::InFlightMetric;
 use crate::request::truncate_chars;
 use crate::request_id::RequestId;
+use crate::request_trace::RequestTrace;
 use crate::service::HttpService;
 use crate::shutdown::{Shutdown, shutting_down};
 
@@ -99,13 +100,15 @@ async fn exchange<S: HttpService>(
 ) -> Response<ObservedBody> {
     let id = RequestId::from_headers(request.headers());
     let span = tracing::info_span!("request", id = id.as_str());
-    let mut access = AccessLogEntry::new(&request, span.clone());
+    let trace = RequestTrace::default();
+    let mut access = AccessLogEntry::new(&request, span.clone(), trace.clone());
 
     let checked = span.in_scope(|| check_target(&request));
     let mut response = match checked {
         Ok(()) => {
             request.extensions_mut().insert(id.clone());
             request.extensions_mut().insert(Peer(peer));
+            request.extensions_mut().insert(trace);
             let answer = AssertUnwindSafe(async move { service.oneshot(request).await });
             let answer = answer.catch_unwind().instrument(span.clone());
             match shutdown.run_until_ending(answer).await {
@@ -207,6 +210,7 @@ impl Drop for ObservedBody {
 /// Access-log entry, written on drop, so that an exchange that the client has cancelled is logged too.
 struct AccessLogEntry {
     span: Span,
+    trace: RequestTrace,
     method: Method,
     /// Path without the query, which may contain tokens.
     path: String,
@@ -220,9 +224,10 @@ struct AccessLogEntry {
 }
 
 impl AccessLogEntry {
-    fn new(request: &Request<Body>, span: Span) -> Self {
+    fn new(request: &Request<Body>, span: Span, trace: RequestTrace) -> Self {
         Self {
             span,
+            trace,
             method: request.method().clone(),
             path: truncate_chars(request.uri().path(), MAX_LOGGED_PATH_CHARS).to_owned(),
             started: Instant::now(),
@@ -242,6 +247,7 @@ impl Drop for AccessLogEntry {
             status = self.status.map(|status| status.as_u16()),
             complete = self.complete,
             duration_ms = self.started.elapsed().as_millis() as u64,
+            trace_id = self.trace.id(),
             "answered",
         );
     }

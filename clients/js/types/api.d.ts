@@ -2808,6 +2808,11 @@ export interface components {
             threadId?: string | null;
             /** @description IANA time zone of the user. */
             timezone?: string | null;
+            /**
+             * @description `traceparent` (W3C Trace Context) of the run that has created the job; deliveries continue its trace. An invalid one
+             *     counts as absent.
+             */
+            traceparent?: string | null;
         };
         /** @description State of a job as reported by the API and stored in indices. */
         JobState: "scheduled" | "running" | "retryable" | "paused" | "completed" | "discarded" | "cancelled";
@@ -7783,6 +7788,11 @@ export interface operations {
                         threadId?: string | null;
                         /** @description IANA time zone of the user. */
                         timezone?: string | null;
+                        /**
+                         * @description `traceparent` (W3C Trace Context) of the run that has created the job; deliveries continue its trace. An invalid one
+                         *     counts as absent.
+                         */
+                        traceparent?: string | null;
                     };
                 } & components["schemas"]["ScheduleSpec"];
             };

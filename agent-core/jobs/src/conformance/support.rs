@@ -33,6 +33,7 @@ pub(super) fn payload(company: &str, user: &str) -> JobPayload {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     }
 }
 

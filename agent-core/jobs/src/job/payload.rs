@@ -57,6 +57,10 @@ pub struct JobPayload {
     /// IANA time zone of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timezone: Option<String>,
+    /// `traceparent` (W3C Trace Context) of the run that has created the job; deliveries continue its trace. An invalid one
+    /// counts as absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// Validation error of a [`JobPayload`]; the text names the field.
@@ -83,6 +87,11 @@ const MAX_ID_BYTES: usize = 256;
 const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 
 impl JobPayload {
+    /// Returns the payload without its trace. Two requests for the same work differ in that alone.
+    pub fn without_trace(&self) -> Self {
+        Self { traceparent: None, ..self.clone() }
+    }
+
     /// Validates the payload.
     ///
     /// # Errors

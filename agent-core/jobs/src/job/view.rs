@@ -165,6 +165,7 @@ mod tests {
             todo_list_id: None,
             thread_id: None,
             timezone: None,
+            traceparent: None,
         };
         let spec = ScheduleSpec { every_ms: Some(60_000), ..ScheduleSpec::default() };
         Job { id: "j".into(), ..Job::new(NewJob::new(payload, spec.resolve(now).unwrap()), now) }

@@ -87,6 +87,7 @@ fn request(company: &str, user: &str) -> JobRequest {
         todo_list_id: None,
         thread_id: None,
         timezone: Some("Europe/Berlin".to_owned()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
     };
     JobRequest::new(payload, delay(FAR_MS))
 }
@@ -167,6 +168,10 @@ async fn an_idempotency_key_creates_one_job(pulse: &dyn Pulse) {
         again.iter().all(|job| job.execute_at.as_millisecond() == first.execute_at.as_millisecond()),
         "a repeated request does not move the job: {again:?}"
     );
+    let mut traced = keyed(&company);
+    traced.payload.traceparent = None;
+    let same = schedule(pulse, &traced).await;
+    assert_eq!(same.job_id, first.job_id, "a repeated request may have another trace");
     let mut other = keyed(&company);
     other.payload.arguments = None;
     let refused = pulse.schedule_job(&other).await;

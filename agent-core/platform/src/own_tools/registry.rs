@@ -23,6 +23,7 @@ use super::template::ArgumentError;
 use super::tool_server::{ServerTool, check_arguments};
 use super::{HttpToolClient, HttpToolRequest, MAX_DEFINITION_BYTES, answer, parse_http_tools, parse_servers};
 use crate::records::Records;
+use crate::trace::trace_headers;
 
 /// Number of agents whose parsed tools are cached; the least used are evicted.
 const MAX_CACHED_AGENTS: usize = 1_000;
@@ -228,6 +229,8 @@ impl OwnToolRegistry {
         let mut headers: Vec<_> =
             headers.into_iter().map(|(name, value)| (name, Secret::new(value))).collect();
         headers.push(("Idempotency-Key".to_owned(), Secret::new(key.clone())));
+        let trace = trace_headers(context.trace.as_ref());
+        headers.extend(trace.map(|(name, value)| (name.to_owned(), Secret::new(value))));
         if tool.is_signed {
             let now = self.clock.now();
             headers.push(tool.credential.identity(&tool.spec.name, (context, Some(&key)), now, redactor)?);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{AgentId, CompanyId, RunId, UserId};
+use agent_core::ids::{AgentId, CompanyId, RunId, TraceContext, UserId};
 use agent_core::secret::Secret;
 use agent_core::tool::{Caller, ExecutionContext, Progress, ToolError, ToolOutput};
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use super::credential::IDENTITY_SECONDS;
 use super::pins::{AgentPins, PinStore, ToolStatus};
 use super::redact::Redactor;
 use super::tool_server::{ServerTool, ToolDefinition, ToolServer, check_arguments};
+use crate::trace::trace_headers;
 
 /// Maximum number of connections of runs; the least used are closed.
 const MAX_CONNECTIONS: usize = 512;
@@ -38,7 +39,7 @@ pub struct ToolServerAddress {
     pub url: Url,
     /// Time limit of a request and its response together.
     pub timeout: Duration,
-    /// Returns the headers of a request, whose values are secret.
+    /// Returns the headers of a request, whose values may be secret.
     pub headers: Arc<dyn Fn() -> Vec<(String, Secret)> + Send + Sync>,
 }
 
@@ -51,6 +52,15 @@ pub trait ToolServerClient: Send + Sync + 'static {
     fn connect(&self, address: ToolServerAddress) -> Result<Arc<dyn ToolServerConnection>, ToolError>;
 }
 
+/// Members of the `_meta` of a call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallMeta<'a> {
+    /// Idempotency key of the call.
+    pub idempotency_key: Option<&'a str>,
+    /// Trace that the call continues.
+    pub trace: Option<&'a TraceContext>,
+}
+
 /// A connection to a tool server, which is closed when it is dropped, and opened again after it was idle.
 #[async_trait]
 pub trait ToolServerConnection: Send + Sync + 'static {
@@ -60,12 +70,12 @@ pub trait ToolServerConnection: Send + Sync + 'static {
     /// [`ToolError::Unavailable`] without a list, or for one that exceeds the client's limits.
     async fn list(&self) -> Result<Vec<ToolDefinition>, ToolError>;
 
-    /// Calls a tool by its name at the server; `key` is the call's idempotency key.
+    /// Calls a tool by its name at the server.
     async fn call(
         &self,
         name: &str,
         arguments: Map<String, Value>,
-        key: &str,
+        meta: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError>;
 }
@@ -128,6 +138,10 @@ impl RunCredential {
             self.server.credential.header(&mut Redactor::default())?.into_iter().collect();
         if self.server.is_signed {
             headers.push(self.identity()?);
+        }
+        if let Some(trace) = &self.context.trace {
+            let trace = trace_headers(Some(trace));
+            headers.extend(trace.map(|(name, value)| (name.to_owned(), Secret::new(value))));
         }
         Ok(headers)
     }
@@ -192,7 +206,8 @@ impl ServerCalls {
         };
         let (status, refusal) = match fingerprints.get(&tool.name) {
             Some(live) if *live == tool.fingerprint => {
-                let called = run.connection.call(&tool.name, arguments, key, progress).await;
+                let meta = CallMeta { idempotency_key: Some(key), trace: context.trace.as_ref() };
+                let called = run.connection.call(&tool.name, arguments, meta, progress).await;
                 return called.map(|output| run.result(output)).map_err(|error| run.masked(error));
             }
             Some(_) => (

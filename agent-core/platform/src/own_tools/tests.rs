@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::trace::parse_trace;
 
 /// A client that records its requests and returns scripted responses; the last one is repeated.
 struct ScriptedClient {
@@ -104,6 +105,7 @@ async fn arguments_fill_the_placeholders() {
     };
     assert_eq!(header("X-Lang").as_deref(), Some("l-de&x=1"));
     assert!(header("Idempotency-Key").is_some_and(|key| key.len() == 32));
+    assert!(header("traceparent").is_some_and(|trace| parse_trace(&trace, None).is_some()));
     assert_eq!(header("Authorization"), None);
 
     let (_, sent) = call(get_order(), json!({"orderId": "7"}), vec![json_response(200, &json!({}))]).await;

@@ -12,6 +12,7 @@ use crate::pulse::{
     JobRequest, MAX_OPEN_JOBS, Pulse, PulseError, ScheduledJob, has_too_many_open_jobs, user_scope,
 };
 use crate::run_tools::{allowed_tools_in_run, has_grant};
+use crate::trace::format_traceparent;
 use crate::workspace::utc_time;
 use agent_core::ids::JobId;
 use agent_core::role::RoleBlock;
@@ -112,6 +113,7 @@ async fn schedule_tool(
         todo_list_id: context.todo_list_id.clone(),
         thread_id: None,
         timezone,
+        traceparent: context.trace.as_ref().map(format_traceparent),
     };
     payload.validate().map_err(|error| ToolError::InvalidArguments(error.to_string()))?;
     check_open_jobs(pulse, &user_scope_of(context)).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_core::backend::{Backend, BackendCapabilities, PreparedRequest, Turn};
 use agent_core::error::AgentError;
 use agent_core::event::{Event, EventObserver, EventStream};
+use agent_core::ids::TraceContext;
 use agent_core::select::BackendKind;
 use async_trait::async_trait;
 
@@ -99,6 +100,7 @@ impl<B: Backend> Backend for MeteredBackend<B> {
                 Some(reserve_run_call(&self.recorder, &scope, names(settings), tokens).await?)
             }
         };
+        let scope = (scope, prepared.turn.context.trace.clone());
         let mut meter = RunMeter::new(self.recorder.clone(), scope, self.kind, (call, hold));
         match self.backend.start(settings, prepared).await {
             Ok(events) => {
@@ -131,11 +133,11 @@ pub(super) struct RunMeter {
 impl RunMeter {
     pub(super) fn new(
         recorder: UsageRecorder,
-        scope: RunScope,
+        (scope, trace): (RunScope, Option<TraceContext>),
         backend: BackendKind,
         (call, hold): (Option<MeteredCall>, RunHold),
     ) -> Self {
-        recorder.open_run(&scope);
+        recorder.open_run(&scope, trace);
         Self { recorder, scope, backend, call, has_content: false, outcome: None, _hold: hold }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use agent_core::clock::Clock;
-use agent_core::ids::{CompanyId, RunId};
+use agent_core::ids::{CompanyId, RunId, TraceContext};
 use agent_core::select::BackendKind;
 use agent_core::store_error::StoreError;
 use futures_channel::oneshot;
@@ -19,6 +19,7 @@ use super::{
     UsageObserver, UsageOperation, UsageStore, UsageSums,
 };
 use crate::spawner::Spawner;
+use crate::trace::format_trace_id;
 
 /// Maximum number of entries that wait for the store. Further ones are logged and lost.
 pub const MAX_QUEUED_ENTRIES: usize = 10_000;
@@ -74,6 +75,7 @@ impl From<UsageEntry> for QueuedEntry {
 struct RunTotals {
     /// Number of streams of the run: a turn that is sent again has two.
     streams: usize,
+    trace: Option<TraceContext>,
     started: Instant,
     first_content: Option<Instant>,
     sums: UsageSums,
@@ -184,14 +186,14 @@ impl UsageRecorder {
         }
     }
 
-    /// Begins to sum up the calls of a run's stream.
-    pub(super) fn open_run(&self, scope: &RunScope) {
+    /// Begins to sum up the calls of a run's stream. Its line in the log names the trace.
+    pub(super) fn open_run(&self, scope: &RunScope, trace: Option<TraceContext>) {
         let now = self.shared.clock.monotonic();
         let mut queue = self.shared.lock();
         let is_full = queue.runs.len() >= MAX_OPEN_RUNS;
         let key = run_key(scope);
         if !scope.run_id.is_empty() && (!is_full || queue.runs.contains_key(&key)) {
-            queue.runs.entry(key).or_insert_with(|| RunTotals::new(now)).streams += 1;
+            queue.runs.entry(key).or_insert_with(|| RunTotals::new(now, trace)).streams += 1;
         }
     }
 
@@ -292,9 +294,9 @@ fn tool_entry(scope: RunScope, tool_calls: u64, ended_at: Timestamp) -> UsageEnt
 }
 
 impl RunTotals {
-    fn new(started: Instant) -> Self {
+    fn new(started: Instant, trace: Option<TraceContext>) -> Self {
         let sums = UsageSums::default();
-        Self { streams: 0, started, first_content: None, sums, models: Vec::new() }
+        Self { streams: 0, trace, started, first_content: None, sums, models: Vec::new() }
     }
 
     fn add(&mut self, entry: &UsageEntry) {
@@ -323,6 +325,7 @@ impl RunTotals {
             cost = %cost,
             unpriced_calls,
             outcome,
+            trace_id = self.trace.as_ref().map(format_trace_id),
             "run ended"
         );
     }

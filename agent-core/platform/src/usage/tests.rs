@@ -178,7 +178,8 @@ async fn run(usage: &UsageRecorder, events: Vec<Result<SourceEvent, AgentError>>
     let scope = RunScope::from(&context());
     let call = MeteredCall::new(usage.clone(), scope.clone(), ("p", "a"), 10);
     let ids = RunIds { thread_id: "t".into(), run_id: "run".into() };
-    let meter = RunMeter::new(usage.clone(), scope, BackendKind::Workflow, (Some(call), RunHold::default()));
+    let meter =
+        RunMeter::new(usage.clone(), (scope, None), BackendKind::Workflow, (Some(call), RunHold::default()));
     let events = stream::iter(events).chain(stream::pending());
     EventStream::new(ids, events).with_observer(Box::new(meter)).take(count).for_each(async |_| ()).await;
 }
@@ -271,8 +272,12 @@ impl ConcatResults for [Vec<Result<SourceEvent, AgentError>>; 2] {
 async fn tool_calls_of_a_run_are_one_entry() {
     let usage = recorder(Arc::new(MemoryUsage::default()));
     let scope = RunScope::from(&context());
-    let meter =
-        RunMeter::new(usage.clone(), scope.clone(), BackendKind::Embedded, (None, RunHold::default()));
+    let meter = RunMeter::new(
+        usage.clone(),
+        (scope.clone(), None),
+        BackendKind::Embedded,
+        (None, RunHold::default()),
+    );
     for _ in 0..3 {
         usage.book_tool_call(scope.clone(), Some("look"), "ok");
     }

@@ -116,6 +116,7 @@ impl Assignment {
             todo_list_id: self.todo_list_id.clone(),
             thread_id: None,
             timezone: self.schedule.timezone.clone(),
+            traceparent: None,
         }
     }
 

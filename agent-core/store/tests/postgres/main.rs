@@ -89,6 +89,7 @@ fn job(company: &str, ms: i64) -> Job {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     };
     Job::new(NewJob::new(payload, Schedule::At(at(ms))), at(0))
 }

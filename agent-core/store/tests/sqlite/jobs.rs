@@ -32,6 +32,7 @@ pub(super) fn job(company: &str, seconds: i64) -> Job {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     };
     Job::new(NewJob::new(payload, Schedule::At(at(seconds))), at(0))
 }

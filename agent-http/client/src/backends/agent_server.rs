@@ -124,7 +124,7 @@ impl AgentServerBackend {
         };
         let (url, body) = (join_path(&base, &["chat"])?, payload.into_bytes());
         let request = self.outbound.post_json(&url, trust, secret, "application/x-ndjson", body)?;
-        let response = request.send().await?;
+        let response = request.continue_trace(turn.context.trace.as_ref()).send().await?;
         if !response.status.is_success() {
             return Err(refusal(response).await);
         }

@@ -77,6 +77,7 @@ impl Backend for WorkflowBackend {
         let url = parse_supplied_url("webhookUrl", settings.webhook_url.as_deref().unwrap_or_default())?;
         let request =
             self.outbound.post_json(&url, UrlTrust::Supplied, None, ACCEPTED, payload.into_bytes())?;
+        let request = request.continue_trace(turn.context.trace.as_ref());
         let request = auth::authorize(request, settings.auth.as_ref(), &url, &turn.context)?;
         let response = request.send().await?;
         if !response.status.is_success() {

@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use agent_core::error::{AgentError, AgentErrorKind};
+use agent_core::ids::TraceContext;
 use agent_core::secret::Secret;
+use agent_platform::trace::trace_headers;
 use http::header::{self, HeaderName, HeaderValue};
 use http::{Method, Request};
 use tokio::time::Instant;
@@ -66,6 +68,14 @@ impl OutboundRequest {
             .ok_or_else(|| AgentError::new(AgentErrorKind::InvalidRequest, "the header name is invalid"))?;
         let value = secret_value(value)?;
         Ok(self.header(name, value))
+    }
+
+    /// Sets the headers of a request that continues a trace (W3C Trace Context), or that begins one if there is none.
+    pub fn continue_trace(self, trace: Option<&TraceContext>) -> Self {
+        trace_headers(trace).fold(self, |request, (name, value)| match HeaderValue::try_from(value) {
+            Ok(value) => request.header(HeaderName::from_static(name), value),
+            Err(_) => request,
+        })
     }
 
     /// Sets the body: one [`Bytes`](bytes::Bytes), or a `Vec<Bytes>` that is sent as its concatenation without copying. Either is

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::tool::{Progress, ToolError, ToolOutput};
+use agent_platform::own_tools::CallMeta;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest, JsonObject,
     PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerResult, Tool,
@@ -62,11 +63,11 @@ impl SessionConnection {
         self: Arc<Self>,
         name: &str,
         arguments: JsonObject,
-        key: Option<&str>,
+        meta: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let params = CallToolRequestParams::new(name.to_owned()).with_arguments(arguments);
-        let (mut call, mut reports) = self.send(params, key).await.map_err(fault::call_error)?;
+        let (mut call, mut reports) = self.send(params, meta).await.map_err(fault::call_error)?;
         let answer = loop {
             tokio::select! {
                 biased;
@@ -100,12 +101,12 @@ impl SessionConnection {
     async fn send(
         self: Arc<Self>,
         params: CallToolRequestParams,
-        key: Option<&str>,
+        call: CallMeta<'_>,
     ) -> Result<(PendingCall, mpsc::Receiver<ProgressNotificationParam>), ServiceError> {
         let request = CallToolRequest::new(params);
         let mut options = PeerRequestOptions::no_options();
-        if key.is_some() {
-            meta::set_idempotency_key(options.meta.get_or_insert_default(), key);
+        if call.idempotency_key.is_some() || call.trace.is_some() {
+            meta::set_call_meta(options.meta.get_or_insert_default(), call);
         }
         let (reporter, reports) = mpsc::channel(MAX_PENDING_REPORTS);
         // Locked while sending, so that no progress report arrives before its receiver is registered.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_core::error::AgentError;
 use agent_core::tool::{Progress, ToolError, ToolOutput};
+use agent_platform::own_tools::CallMeta;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use http::{HeaderName, HeaderValue, StatusCode};
 use rmcp::model::{
@@ -226,7 +227,7 @@ impl StatelessClient {
         &self,
         name: &str,
         arguments: &JsonObject,
-        key: Option<&str>,
+        call: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<Result<ToolOutput, ToolError>, ExchangeError> {
         let _permit = self.calls.acquire().await.map_err(|_| failed("the run has ended"))?;
@@ -234,7 +235,7 @@ impl StatelessClient {
         let token = ProgressToken(id.clone());
         let mut meta = CLIENT_META.clone();
         meta.set_progress_token(token.clone());
-        call_meta::set_idempotency_key(&mut meta, key);
+        call_meta::set_call_meta(&mut meta, call);
         let params = CallParams { meta: &meta, name, arguments };
         let request = RpcRequest { jsonrpc: JsonRpcVersion2_0, id: &id, method: "tools/call", params };
         let forward = |report: ProgressNotificationParam| {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::tool::{Progress, ToolError, ToolOutput};
-use agent_platform::own_tools::{ToolDefinition, ToolServerConnection};
+use agent_platform::own_tools::{CallMeta, ToolDefinition, ToolServerConnection};
 use async_trait::async_trait;
 use rmcp::model::{JsonObject, Tool};
 use tokio::time;
@@ -80,11 +80,11 @@ impl ToolServerConnection for ToolServerSession {
         &self,
         name: &str,
         arguments: JsonObject,
-        key: &str,
+        meta: CallMeta<'_>,
         progress: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         let _open = self.begin();
-        self.0.tools.call_at_server(name, arguments, Some(key), progress).await
+        self.0.tools.call_at_server(name, arguments, meta, progress).await
     }
 }
 

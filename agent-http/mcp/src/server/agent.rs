@@ -18,6 +18,7 @@ use agent_core::tool::{Caller, ToolError, ToolRegistry};
 use agent_platform::records::{DEFAULT_PAGE_RECORDS, Records, StoreError};
 use agent_platform::roles::RoleStore;
 use agent_platform::run_tools::{allowed_tools_in_run, has_grant};
+use agent_platform::trace::begin_trace;
 use agent_platform::workspace;
 use async_trait::async_trait;
 use rmcp::model::{
@@ -130,6 +131,9 @@ impl Features for AgentFeatures {
     ) -> Result<CallToolResponse, ErrorData> {
         let mut reach = self.tool_access(who).await?;
         reach.context.idempotency_key.clone_from(&context.idempotency_key);
+        // A caller that has not proved who it is begins a trace.
+        let trace = context.trace.clone().filter(|_| who.is_authenticated());
+        reach.context.trace = Some(trace.unwrap_or_else(begin_trace));
         if !reach.allows(&call.name) {
             return Err(unknown_tool(&call.name));
         }

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use agent_core::ids::TraceContext;
 use agent_core::tool::{NoProgress, Progress};
 use bytes::Bytes;
 use futures_util::stream;
@@ -49,6 +50,7 @@ pub(super) struct DirectCall {
     client_capabilities: ClientCapabilities,
     progress_token: Option<ProgressToken>,
     idempotency_key: Option<String>,
+    trace: Option<TraceContext>,
 }
 
 /// A request's body. Members that are not listed, such as answers to questions of the tool, are not supported here.
@@ -90,8 +92,8 @@ impl DirectCall {
         let mut call = CallToolRequestParams::new(params.name);
         call.arguments = params.arguments;
         let progress_token = params.meta.get_progress_token();
-        let idempotency_key = meta::idempotency_key(&params.meta);
-        Some(Self { call, client_capabilities, progress_token, idempotency_key })
+        let (idempotency_key, trace) = (meta::idempotency_key(&params.meta), meta::trace(&params.meta));
+        Some(Self { call, client_capabilities, progress_token, idempotency_key, trace })
     }
 
     /// Calls the tool. Dropping the future, or the body of the response, cancels the call.
@@ -103,13 +105,13 @@ impl DirectCall {
         stop: CancellationToken,
         permits: RequestPermits,
     ) -> RmcpResponse {
-        let Self { call, client_capabilities, progress_token, idempotency_key } = self;
+        let Self { call, client_capabilities, progress_token, idempotency_key, trace } = self;
         let (sender, mut reports) = progress_token.map(ProgressSender::channel).unzip();
         let mut calling: Calling = Box::pin(async move {
             let _permits = permits;
             let progress: &dyn Progress = sender.as_ref().map_or(&NoProgress, |sender| sender);
             let client_capabilities = Some(client_capabilities);
-            let client = CallContext { client_capabilities, idempotency_key, progress };
+            let client = CallContext { client_capabilities, idempotency_key, trace, progress };
             shared.call_tool(&who, call, &client, stop.cancelled()).await
         });
         let Some(reports) = &mut reports else { return single(&answer(id, calling.await)) };

@@ -1,5 +1,6 @@
 //! The features of an MCP server (tools, resources, prompts) as a trait.
 
+use agent_core::ids::TraceContext;
 use agent_core::tool::Progress;
 use async_trait::async_trait;
 use rmcp::model::{
@@ -17,6 +18,8 @@ pub struct CallContext<'a> {
     pub client_capabilities: Option<ClientCapabilities>,
     /// Idempotency key of the call, from its `_meta`.
     pub idempotency_key: Option<String>,
+    /// Trace that the call continues, from its `_meta`.
+    pub trace: Option<TraceContext>,
     /// Receiver of progress reports; discards them if the client has not asked for any.
     pub progress: &'a dyn Progress,
 }

@@ -208,10 +208,10 @@ impl ServerHandler for McpHandler {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let client_capabilities = context.client_capabilities();
-        let idempotency_key = meta::idempotency_key(&context.meta);
+        let (idempotency_key, trace) = (meta::idempotency_key(&context.meta), meta::trace(&context.meta));
         let (progress, sending) = progress_channel(&context);
         let calling = async {
-            let client = CallContext { client_capabilities, idempotency_key, progress: &*progress };
+            let client = CallContext { client_capabilities, idempotency_key, trace, progress: &*progress };
             let called = self.shared.call_tool(&self.who, call, &client, context.ct.cancelled()).await;
             drop(progress);
             called

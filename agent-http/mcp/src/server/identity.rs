@@ -22,6 +22,9 @@ use super::query::QueryParams;
 /// Name of the query parameter that carries a token.
 pub(crate) const TOKEN_PARAMETER: &str = "token";
 
+/// Start of the ids of identities without a token. No token id contains a colon, so the ids cannot collide.
+const LEGACY_ID_PREFIX: &str = "legacy:";
+
 /// Description of a query without a token whose user and agent exist in more than one company.
 const AMBIGUOUS_COMPANY: &str = "several companies have this user and agent: add companyId";
 
@@ -34,6 +37,13 @@ pub struct Identity {
     pub context: ExecutionContext,
     /// Sink for reports of tool calls, if they are to appear in a run's event stream.
     pub calls: Option<ToolCallReporter>,
+}
+
+impl Identity {
+    /// Returns true unless the identity is from a query without a token.
+    pub(super) fn is_authenticated(&self) -> bool {
+        !self.id.starts_with(LEGACY_ID_PREFIX)
+    }
 }
 
 /// Resolves tokens to identities. It is called at every request, so that a revoked token is refused at once.
@@ -81,8 +91,7 @@ impl LegacyQuery {
             Err(error) => return Err(AdmissionError::Store(error)),
         };
         Ok(Some(Identity {
-            // No token id contains these characters, so the ids cannot collide.
-            id: format!("legacy:{}", serde_json::json!([company, user, agent, named.todo_list])),
+            id: format!("{LEGACY_ID_PREFIX}{}", serde_json::json!([company, user, agent, named.todo_list])),
             context: ExecutionContext {
                 user_id: user.into(),
                 company_id: company,

@@ -87,6 +87,11 @@ impl AuthorizedRequest<'_> {
         answered.unwrap_or_else(|refusal| refusal.respond(content_type))
     }
 
+    /// Returns true unless the identity is from a query without a token.
+    pub fn is_authenticated(&self) -> bool {
+        self.who.is_authenticated()
+    }
+
     async fn post(
         self,
         mut head: request::Parts,

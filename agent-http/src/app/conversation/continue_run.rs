@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent_core::ids::TraceContext;
 use agent_core::request::{Principal, TurnRequest};
 use agent_core::tool::Caller;
 use agent_platform::conversation::{Envelope, OnDisconnect, Run, RunState, RunTriggerKind, ThreadOwner};
@@ -13,7 +14,8 @@ use super::starting_client::StartingClient;
 use crate::error::HttpError;
 use crate::stream;
 
-/// Continues a run in the background, whose calls have all been decided by the routes of approvals.
+/// Continues a run in the background, whose calls have all been decided by the routes of approvals. The new run belongs to
+/// `trace`.
 ///
 /// # Errors
 /// Those of a chat in the thread; the run is then continued by the thread's next message.
@@ -21,6 +23,7 @@ pub(in super::super) async fn continue_run(
     app: &Arc<App>,
     owner: &ThreadOwner,
     run: &Run,
+    trace: TraceContext,
 ) -> Result<(), HttpError> {
     if run.state != RunState::Waiting || run.clone().at(app.conversations.now()).is_undecided() {
         return Ok(());
@@ -33,6 +36,7 @@ pub(in super::super) async fn continue_run(
     let principal = Principal { agent_id, ..principal };
     let turn = TurnRequest {
         thread_id: run.thread_id.clone(),
+        trace: Some(trace),
         ..TurnRequest::new(run.agent_id.clone(), Vec::new())
     };
     let fields = ThreadFields {

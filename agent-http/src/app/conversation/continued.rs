@@ -112,6 +112,7 @@ impl ContinuedTurn {
             run_id: self.turn.run_id.clone(),
             caller: self.principal.caller,
             idempotency_key: Some(format!("{}/approval/{}", self.run.id, approval.tool_call_id)),
+            trace: self.turn.trace.clone(),
             ..ExecutionContext::default()
         };
         let timeout = calls.clock.sleep(calls.limits.tool_timeout);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use agent_platform::conversation::{
     ChangeRun, ConversationError, Conversations, Run, RunChange, RunKey, ThreadOwner,
 };
+use agent_platform::trace::begin_trace;
 use jiff::Timestamp;
 
 use super::super::App;
@@ -58,7 +59,7 @@ async fn expire(
     }
     if is_decided || !run.has_expired(now) {
         // The run that makes the approved calls refuses the expired ones.
-        return match continue_run(app, owner, run).await {
+        return match continue_run(app, owner, run, begin_trace()).await {
             Ok(()) => {
                 if is_decided {
                     tracing::info!(run_id = %run.id, "a decided run was continued");

@@ -46,6 +46,7 @@ pub(super) async fn run_agent_turn(
         todo_list_id: payload.todo_list_id.clone(),
         timezone: payload.timezone.clone(),
         trigger: Some(TRIGGER.to_owned()),
+        trace: context.trace.clone(),
         ..TurnRequest::new(
             &*payload.agent_id,
             vec![Message::user(payload.message.clone().unwrap_or_default())],

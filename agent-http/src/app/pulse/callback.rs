@@ -23,7 +23,8 @@ use agent_platform::journal::{ActiveRun, ClaimOutcome};
 use agent_platform::occurrence::{OccurrenceState, OccurrenceWork};
 use agent_platform::pulse::{JobRequest, PulseError};
 use agent_platform::records::{StoreError, Write};
-use http::StatusCode;
+use agent_platform::trace::{format_traceparent, job_trace};
+use http::{StatusCode, request};
 use serde_json::json;
 use tokio::time;
 use tracing::Instrument;
@@ -36,6 +37,7 @@ use crate::auth::AuthError;
 use crate::endpoint::{Operation, RequestContext, Schemas, string_schema};
 use crate::error::{Code, HttpError};
 use crate::request::parse_json;
+use crate::request_trace::RequestTrace;
 use crate::service::HandlerResult;
 use crate::webhook;
 
@@ -67,15 +69,29 @@ pub(in crate::app) async fn post(context: RequestContext<App>, (): ()) -> Handle
         tracing::warn!(%error, "a callback's signature is invalid");
         AuthError::Unauthenticated
     })?;
-    let delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
+    let mut delivery: Delivery = parse_json(&bytes, app.base.json_depth)?;
     if id != delivery.occurrence_key() {
         return Err(HttpError::invalid("webhook-id", "differs from the occurrence's key"));
     }
     let body = json!({"jobId": delivery.job_id, "occurrence": delivery.occurrence});
+    continue_trace(&head, &mut delivery);
     let worked = run_occurrence(&app, delivery, true).await?;
     let mut body = body;
     body["status"] = if worked == Completion::Completed { "done" } else { "doneBefore" }.into();
     answer::json(StatusCode::OK, &body)
+}
+
+/// Gives the request and the delivery the same trace: that of the run that has created the job, else that of the request.
+fn continue_trace(head: &request::Parts, delivery: &mut Delivery) {
+    let trace = RequestTrace::of(head);
+    match job_trace(&delivery.payload) {
+        Some(own) => trace.continue_trace(own),
+        None => {
+            trace.continue_headers(&head.headers);
+            let traceparent = Some(format_traceparent(&trace.context()));
+            delivery.payload = Arc::new(JobPayload { traceparent, ..JobPayload::clone(&delivery.payload) });
+        }
+    }
 }
 
 /// Runs an occurrence unless it is complete. The run continues if the caller drops the future: the scheduler learns

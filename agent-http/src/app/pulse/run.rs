@@ -8,6 +8,7 @@ use agent_jobs::job::{Delivery, JobKind, JobPayload};
 use agent_platform::journal::ActiveRun;
 use agent_platform::records::{RecordsExt, StoreError, Write};
 use agent_platform::run_tools::{AllowedTools, allowed_tools_in_run};
+use agent_platform::trace::{begin_trace, job_trace};
 use agent_platform::workspace::{self, Assignment, assignment_key};
 use serde_json::Value;
 
@@ -87,6 +88,7 @@ async fn context(app: &App, delivery: &Delivery, role: &RoleBlock) -> Result<Exe
         run_id: delivery.occurrence_key().into(),
         caller: Caller::Proactive,
         idempotency_key: Some(delivery.occurrence_key()),
+        trace: Some(job_trace(payload).unwrap_or_else(begin_trace)),
         ..ExecutionContext::default()
     })
 }

@@ -197,6 +197,7 @@ fn payload(company: &str) -> JobPayload {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     }
 }
 

@@ -22,6 +22,7 @@ fn job(company: &str, schedule: Schedule) -> Job {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     };
     Job::new(NewJob::new(payload, schedule), at(0))
 }

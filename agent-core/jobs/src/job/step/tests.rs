@@ -26,6 +26,7 @@ fn new(schedule: Schedule) -> NewJob {
         todo_list_id: None,
         thread_id: None,
         timezone: None,
+        traceparent: None,
     };
     NewJob { max_attempts: 2, ..NewJob::new(payload, schedule) }
 }

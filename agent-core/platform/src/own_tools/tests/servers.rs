@@ -51,7 +51,7 @@ impl ToolServerConnection for MemoryConnection {
         &self,
         name: &str,
         _: Map<String, Value>,
-        _: &str,
+        _: CallMeta<'_>,
         _: &dyn Progress,
     ) -> Result<ToolOutput, ToolError> {
         self.record(name.to_owned());

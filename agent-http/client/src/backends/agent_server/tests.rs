@@ -9,6 +9,7 @@ use agent_core::select::BackendChoice;
 use agent_core::testing::{backend_turn, prepare_turn, start_turn};
 use agent_core::tool::{ExecutionContext, ToolSpec};
 use agent_platform::fallback::FailureClass;
+use agent_platform::trace::begin_trace;
 use expect_test::{Expect, expect};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -76,6 +77,18 @@ fn check_body(settings: AgentServer, expected: Expect) {
     ];
     assert!(body.as_object().expect("an object").keys().all(|name| known.contains(&name.as_str())));
     expected.assert_eq(&String::from_utf8_lossy(&prepared.payload.redacted()).replace(",\"", ",\n\""));
+}
+
+#[test]
+fn a_trace_does_not_change_the_request() {
+    let prepare = |trace| {
+        let turn = Arc::into_inner(turn(at("https://runtime.example.com"))).expect("it is not shared");
+        let context = ExecutionContext { trace, ..turn.context.clone() };
+        prepare_turn(&backend(None, ""), Arc::new(Turn { context, ..turn })).expect("prepared").payload
+    };
+    let (untraced, traced) = (prepare(None), prepare(Some(begin_trace())));
+    assert_eq!(untraced.bytes(), traced.bytes());
+    assert_eq!(untraced.sha256(), traced.sha256());
 }
 
 #[test]

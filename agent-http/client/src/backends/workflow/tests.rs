@@ -8,6 +8,8 @@ use agent_core::role::{EmbeddedAi, RoleBlock, WebhookAuth};
 use agent_core::secret::Secret;
 use agent_core::select::BackendChoice;
 use agent_core::testing::{backend_prompt, backend_turn, prepare_turn, start_turn};
+use agent_core::tool::ExecutionContext;
+use agent_platform::trace::begin_trace;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use expect_test::{Expect, expect};
@@ -144,6 +146,19 @@ fn the_body_is_for_both_triggers_and_has_no_secret_and_no_container() {
         "messages":[{"role":"user",
         "content":"hi"}]}"#]],
     );
+}
+
+#[test]
+fn a_trace_does_not_change_the_request() {
+    let webhook = Url::parse("https://n8n.example.com/webhook/1").expect("an address");
+    let prepare = |trace| {
+        let turn = Arc::into_inner(turn(at(&webhook, None))).expect("it is not shared");
+        let context = ExecutionContext { trace, ..turn.context.clone() };
+        prepare_turn(&backend(""), Arc::new(Turn { context, ..turn })).expect("prepared").payload
+    };
+    let (untraced, traced) = (prepare(None), prepare(Some(begin_trace())));
+    assert_eq!(untraced.bytes(), traced.bytes());
+    assert_eq!(untraced.sha256(), traced.sha256());
 }
 
 #[test]
